@@ -6,7 +6,7 @@ words (report/).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -15,24 +15,28 @@ from audit_pipeline.operate.console import say, tell, visible
 _NAMED = 5
 
 
-def say_conclusions(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
-    """What the report's first screen says of a model on some benchmarks: the answer, what the model gives word for
-    word, and tests of whole sets."""
+def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
+    """What the report's first screen says of a model on a benchmark: what the model gives word for word and what the
+    scores come to, in the order of what they came to, then tests of the whole set. Returns the answer from scores, or
+    None where there is none."""
+    from audit_pipeline.report.kinds import SIGNS
     from audit_pipeline.report.page import conclusions_of
     from audit_pipeline.report.summary import is_shown_first
 
     found = conclusions_of(paths.warehouse, model)
-    for benchmark in benchmarks:
-        answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
-        if answer is not None:
-            say(visible("\n" + "\n".join(_lines(answer))), answers=[answer])
-        if given is not None:
-            told = f"\n{benchmark}: {given['headline']}\n{given['how_sure']}"
-            say(visible(told), word_for_word=[{"benchmark": benchmark, **given}])
-        for test in found.tests:
-            if test["benchmark"] == benchmark and is_shown_first(test):
-                words = test["headline"] if test["refused"] is None else f"{test['headline']} Why: {test['refused']}"
-                say(visible(words), corpus_tests=[test])
+    answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
+    told: list[tuple[str, str, dict[str, list[Any]]]] = []
+    if given is not None:
+        words = f"\n{benchmark}: {given['headline']}\n{given['how_sure']}"
+        told.append((given["sign"], words, {"word_for_word": [{"benchmark": benchmark, **given}]}))
+    if answer is not None:
+        told.append((answer["sign"], "\n" + "\n".join(filter(None, _lines(answer))), {"answers": [answer]}))
+    for _, words, as_json in sorted(told, key=lambda one: SIGNS.index(one[0])):
+        say(visible(words), **as_json)
+    for test in found.tests:
+        if test["benchmark"] == benchmark and is_shown_first(test):
+            say(visible(test["headline"]), corpus_tests=[test])
+    return answer
 
 
 def tell_left_out(paths: DataPaths) -> None:
@@ -55,10 +59,8 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     from audit_pipeline.report.words import counted_words
 
     if answer["sides"] == "none":
-        yield (
-            f"{answer['benchmark']}: no metrics, because none of its texts to evaluate is labelled; "
-            "its scores are in the view scores_with_examples"
-        )
+        yield f"{answer['benchmark']}: {answer['headline']}"
+        yield "None of its texts to evaluate is labelled; its scores are in the view scores_with_examples"
         return
     yield f"{answer['benchmark']}: {answer['headline']}"
     yield answer["explanation"]

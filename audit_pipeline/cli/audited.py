@@ -85,10 +85,14 @@ def publish_audited(audited: Sequence[Audited]) -> None:
     publish(definitions, paths, tell_step, include_text=texts_are_quoted())
 
 
-def show_audited(audited: Audited) -> None:
-    """The findings, the way to the report, and the error where there was one."""
+def show_audited(audited: Audited, *, details: bool = False) -> None:
+    """The answers, the findings behind them, the way to the report, and the error where there was one.
+
+    ``details``: the findings of texts of unknown membership, too.
+    """
     paths = DataPaths.from_environment()
-    _show_findings(paths, audited.model.name, [spec.name for spec in audited.benchmarks])
+    for spec in audited.benchmarks:
+        show_findings(paths, audited.model.name, spec.name, details=details)
     tell_left_out(paths)
     say(f"\nReport: {paths.report}", report=paths.report)
     if audited.failed is not None:
@@ -111,28 +115,37 @@ _FINDINGS: Columns = (
 )
 
 
-def _show_findings(paths: DataPaths, model: str, benchmarks: Sequence[str]) -> None:
+def show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> None:
+    """The answer, then every detector: where membership is unknown only for ``details``, the detector that answers
+    first, for the others were tried beside it."""
     from audit_pipeline.warehouse.leaderboard import findings_of
 
-    found: list[dict[str, Any]] = findings_of(paths.warehouse, model, benchmarks).to_pylist()
-    shown = [{"model": model, **{name: row[name] for name in _SHOWN}, **setting_of(row)} for row in found]
-    if answers_in_json():
-        show_table("findings", shown, _FINDINGS)
-    else:
-        _show_by_benchmark(shown)
-    say_conclusions(paths, model, benchmarks)
-
-
-def _show_by_benchmark(findings: Sequence[Row]) -> None:
-    """A table a benchmark, because one of all does not fit a terminal of 80 columns."""
-    for benchmark in dict.fromkeys(row["benchmark"] for row in findings):
-        rows = [row for row in findings if row["benchmark"] == benchmark]
-        most = max(rows, key=lambda row: row["n_members"] + row["n_nonmembers"])
+    answer = say_conclusions(paths, model, benchmark)
+    found: list[dict[str, Any]] = findings_of(paths.warehouse, model, [benchmark]).to_pylist()
+    rows = [{"model": model, **{name: row[name] for name in _SHOWN}, **setting_of(row)} for row in found]
+    if answer is not None and answer["sides"] == "audited against held-out":
+        _show_tried(answer, rows, details=details)
+        return
+    most = max(rows, key=lambda row: row["n_members"] + row["n_nonmembers"], default=None)
+    if most is not None and not answers_in_json():
         say(visible(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members"))
-        show_table("findings", rows, _FINDINGS)
-        for row in rows:
-            if sides(row) != sides(most):
-                say(visible(f"{detector_and_setting(row)} scored {sides(row)} of them"))
+    show_table("findings", rows, _FINDINGS)
+    for row in rows if not answers_in_json() else ():
+        if sides(row) != sides(most or row):
+            say(visible(f"{detector_and_setting(row)} scored {sides(row)} of them"))
+
+
+def _show_tried(answer: Row, findings: Sequence[Row], *, details: bool) -> None:
+    """How well each detector separates audited from held-out texts, the one that answers first."""
+
+    def part(row: Row) -> str:
+        return "named beforehand" if row["detector"] == answer["detector"] else "tried beside it"
+
+    rows = sorted(findings, key=lambda row: row["detector"] != answer["detector"])
+    if details or answers_in_json():
+        show_table("findings", rows, (*_FINDINGS, ("", part)))
+    elif len(rows) > 1:
+        say(f"\n{len(rows)} detectors were run: --details shows them, the others beside {answer['detector']}.")
 
 
 def setting_of(row: Row) -> dict[str, Any]:

@@ -14,7 +14,16 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import audit_pairs, show_audited
 from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
-from audit_pipeline.cli.shared import DEVICE, MODEL, engine_options, json_option, limits_options, say_fit, tell_problems
+from audit_pipeline.cli.shared import (
+    DETAILS,
+    DEVICE,
+    MODEL,
+    engine_options,
+    json_option,
+    limits_options,
+    say_fit,
+    tell_problems,
+)
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.asked import AuditOptions, named_pairs
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0),
     help="The most gigabytes that full logits may take per benchmark.",
 )
+@DETAILS
 @limits_options
 @json_option
 @engine_options
@@ -54,6 +64,7 @@ def audit(
     dry_run: bool,
     refresh: bool,
     again: bool,
+    details: bool,
     device: str | None,
     engine: Engine,
     kinds: str,
@@ -80,7 +91,7 @@ def audit(
     if dry_run:
         _dry_run(model, benchmark, asked, engine)
     else:
-        show_audited(audit_pairs(model, benchmark, asked))
+        show_audited(audit_pairs(model, benchmark, asked), details=details)
 
 
 def _kinds(given: str) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from audit_pipeline.cli.check_shown import Work, say_reach, say_work, show_looke
 from audit_pipeline.cli.published import open_in_browser
 from audit_pipeline.cli.sending import say_sending, seconds_of
 from audit_pipeline.cli.shared import (
+    DETAILS,
     DEVICE,
     MODEL,
     TEXT_COLUMN,
@@ -104,6 +105,7 @@ class _SeveralFiles(click.Command):
 )
 @click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
 @DEVICE
+@DETAILS
 @limits_options
 @json_option
 def check(
@@ -120,6 +122,7 @@ def check(
     dry_run: bool,
     no_open: bool,
     device: str | None,
+    details: bool,
     limits: Limits,
 ) -> None:
     """Find out whether a model has read your files.
@@ -146,7 +149,8 @@ def check(
         _say_workspace(made)
         say_work(_prepared(entry, list(looked.benchmarks), device, limits))
         if not dry_run:
-            _audit(entry, list(looked.benchmarks), AuditOptions(device=device, limits=limits, publish=False))
+            asked = AuditOptions(device=device, limits=limits, publish=False)
+            _audit(entry, list(looked.benchmarks), asked, details=details)
     say(f"\nTo audit these files every week:\n  {_weekly(made.folder)}", weekly=_weekly(made.folder))
     if not (dry_run or no_open or answers_in_json()) and has_display():
         with within(made.folder):
@@ -193,11 +197,11 @@ def _prepared(entry: ModelEntry, families: list[str], device: str | None, limits
     return Work(tokens, in_windows, seconds_of(tokenized, tokens + in_windows, device, chosen_engine()))
 
 
-def _audit(entry: ModelEntry, families: list[str], asked: AuditOptions) -> None:
+def _audit(entry: ModelEntry, families: list[str], asked: AuditOptions, *, details: bool) -> None:
     audited = [audit_pairs(entry.name, family, asked) for family in families]
     publish_audited(audited)
     for one in audited:
-        show_audited(one)
+        show_audited(one, details=details)
 
 
 def _weekly(folder: Path) -> str:

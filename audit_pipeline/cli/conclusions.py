@@ -73,6 +73,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
     tell_skipped(done.given.skipped)
     for note in done.given.notes:
         tell(note)
+    say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     rows = [
         {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
         for row in done.findings.tables["evaluations"].to_pylist()
@@ -83,7 +84,6 @@ def evaluate(no_text: bool, **options: Any) -> None:
         "evaluations", rows, (("detector", "detector"), ("metric", "metric"), value, ("95% interval", _interval))
     )
     _say_left_out(done.given.left_out)
-    say_conclusions(done.paths, done.pair.model, [done.pair.benchmark])
     tell_left_out(done.paths)
     say(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
@@ -174,15 +174,16 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
         audited = connection.execute(
-            "SELECT DISTINCT model, benchmark FROM leaderboard WHERE auroc IS NOT NULL ORDER BY model, benchmark"
+            "SELECT DISTINCT model, benchmark FROM leaderboard_history"
+            " WHERE is_latest AND auroc IS NOT NULL ORDER BY model, benchmark"
         ).fetchall()
         models = list(dict.fromkeys(name for name, _ in audited))
         if model not in models:
             raise DataError(f"there are no scores of the model '{model}' with an AUROC; {did_you_mean(model, models)}")
         benchmark = only_partition(benchmark, [name for of, name in audited if of == model])
         there = connection.execute(
-            "SELECT DISTINCT detector, parameters FROM leaderboard"
-            " WHERE model = $model AND benchmark = $benchmark AND auroc IS NOT NULL",
+            "SELECT DISTINCT detector, parameters FROM leaderboard_history WHERE is_latest"
+            " AND model = $model AND benchmark = $benchmark AND auroc IS NOT NULL",
             {"model": model, "benchmark": benchmark},
         ).fetchall()
         settings = dict(there)

@@ -159,7 +159,8 @@ def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> 
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(paths.warehouse) as connection:
-        relation = connection.sql("SELECT * FROM leaderboard WHERE benchmark = $name", params={"name": benchmark})
+        statement = "SELECT * FROM leaderboard_history WHERE is_latest AND benchmark = $name"
+        relation = connection.sql(statement, params={"name": benchmark})
         rows: list[dict[str, Any]] = relation.to_arrow_table().to_pylist()
 
     def found(role: str) -> dict[str, float]:

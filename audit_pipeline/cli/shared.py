@@ -38,6 +38,11 @@ MODEL = click.option("--model", required=True, help="The model: a name in config
 DEVICE = click.option(
     "--device", type=click.Choice(["cpu", "cuda"]), help="Where the model runs. Default: cuda if there is one."
 )
+DETAILS = click.option(
+    "--details",
+    is_flag=True,
+    help="Print every detector where membership is unknown, too: the answer is the named detector's alone.",
+)
 TEXT_COLUMN = click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
 BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
 

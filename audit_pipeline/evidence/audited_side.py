@@ -11,7 +11,14 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
 
-IN_WORDS = "audited texts, of which nobody knows, stand in the members' place, held-out texts are the non-members"
+IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
+_BEFORE = "audited texts, of which nobody knows, stand in the members' place, held-out texts are the non-members"
+"""The same as earlier versions wrote it."""
+
+
+def is_against_held_out(method: str | None) -> bool:
+    """Whether a metric's ``method`` says that it compares audited with held-out texts."""
+    return (method or "").startswith((IN_WORDS, _BEFORE))
 
 
 def as_compared(examples: pa.Table) -> pa.Table:

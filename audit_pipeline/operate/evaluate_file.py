@@ -29,10 +29,12 @@ from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.evidence.findings import Findings, find
 from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
+from audit_pipeline.operate.stages.answers import asked_pair
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, write_findings
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.report.write import build_reports
 from audit_pipeline.scoring.given_scores import GivenScores, read_given
 from audit_pipeline.separability.assessed import assess
@@ -98,7 +100,8 @@ def evaluate_file(asked: EvaluateOptions) -> Evaluated:
         upstream={},
         benchmark_digest=version,
     )
-    write_json(paths.benchmark_manifest(pair.benchmark), _manifest(version, asked, design, given, before))
+    manifest = _manifest(version, asked, design, given, before)
+    write_json(paths.benchmark_manifest(pair.benchmark), manifest)
     scores = LineageStep.now(run_id, "given_scores", SCORES_VERSION)
     scores_version = store.write(
         paths,
@@ -113,8 +116,10 @@ def evaluate_file(asked: EvaluateOptions) -> Evaluated:
     if known is None and given.has_text:
         step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
         known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed).split
+    about = asked_pair(pair, manifest, given.examples, given.scores, config=paths.root, named=asked.headline)
     write_findings(
         findings,
+        answer_pair(pair, findings.tables, about, run_id),
         pair,
         paths,
         LineageStep.now(run_id, "evaluations", EVALUATIONS_VERSION),
@@ -242,7 +247,7 @@ def _refuse_other_texts(
 
 def _manifest(
     version: str, asked: EvaluateOptions, design: str, given: GivenScores, before: BuiltBenchmark | None
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """What is true of the texts, whoever scored them; and by model, what of its file could not be used."""
     left_out = {"rows": len(given.skipped), "reasons": dict(given.left_out), "notes": list(given.notes)}
     return {

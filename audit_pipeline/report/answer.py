@@ -20,6 +20,7 @@ better than it is. Of documents the q-values that allow for every detector are t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
@@ -29,6 +30,7 @@ from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, 
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
+    COULD_NOT,
     OPPOSITE,
     SEPARABLE,
     SOUND,
@@ -36,6 +38,9 @@ from audit_pipeline.report.words import (
     ScoreOrigin,
     Words,
 )
+
+_Z_95, _Z_80 = 1.959964, 0.841621
+_OF_INTEREST = 0.7
 
 
 def answer_words(
@@ -73,16 +78,16 @@ def answer_words(
     if sides == "none" or claim_level is None:
         return Words(
             "not_evaluated",
-            "Scored, not evaluated.",
-            "The benchmark has no texts labelled on both sides and none held out, or the evaluation has not been run: "
-            "there is nothing to compare the scores with.",
+            f"{COULD_NOT} there is nothing to compare the scores with.",
+            "Scored, not evaluated: the benchmark has no texts labelled on both sides and none held out, or the"
+            " evaluation has not been run.",
         )
     if every:
         return _of_every(every, claim_level, split_verdict, sides, known)
     if auroc is None or auroc.value is None:
         return Words(
             "not_defined",
-            "No answer: there is no number.",
+            f"{COULD_NOT} there is no number.",
             "The detector that was named beforehand has no AUROC here"
             + (f": {auroc.method}." if auroc is not None and auroc.method else "."),
         )
@@ -91,7 +96,7 @@ def answer_words(
 
 _EQUAL = Words(
     "not_defined",
-    "No answer: all scores are equal.",
+    f"{COULD_NOT} all scores are equal.",
     "Every text has the same score, so the scores separate nothing. Is it the right column?",
 )
 
@@ -100,6 +105,29 @@ def _all_equal(aurocs: Sequence[Estimate | None]) -> bool:
     """Whether there is an AUROC, and each is one of equal scores."""
     methods = [one.method for one in aurocs if one is not None and one.value is not None]
     return bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
+
+
+def detectable_auroc(low: float, high: float) -> float:
+    """The AUROC whose 95% interval lies above chance four times in five, where the interval is so wide: normal
+    approximation, .5 + (z_.975 + z_.8) standard errors; above 1 where no AUROC could."""
+    standard_error = (high - low) / (2 * _Z_95)
+    return CHANCE + (_Z_95 + _Z_80) * standard_error
+
+
+def _nothing_found(bounded: Sequence[Estimate]) -> tuple[str, str]:
+    """The kind and the headline of no difference, by what the comparison with the widest interval would have found."""
+    detectable = max(detectable_auroc(one.low, one.high) for one in bounded if None not in (one.low, one.high))
+    if detectable > 1:
+        times = math.ceil(((detectable - CHANCE) / (_OF_INTEREST - CHANCE)) ** 2)
+        return (
+            "too_few_texts",
+            f"{COULD_NOT} too few texts; {times} times as many are needed to find an AUROC of {_OF_INTEREST:g} four"
+            " times in five.",
+        )
+    return (
+        "no_difference",
+        f"Nothing found, and this comparison would have found an AUROC of {number(detectable)} four times in five.",
+    )
 
 
 def _names(sides: Sides) -> tuple[str, str]:
@@ -113,7 +141,7 @@ def _separable(auroc: Estimate | None, sides: Sides, origin: ScoreOrigin) -> Wor
     lower = auroc is not None and auroc.high is not None and auroc.high < CHANCE
     return Words(
         "separable",
-        "No conclusion: the texts give themselves away.",
+        f"{COULD_NOT} the texts give themselves away.",
         "The two sides can be separated without the model, by their words alone. Whatever the detector finds may"
         " be that difference, so this says nothing about the training data."
         + (f" {first.capitalize()} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
@@ -140,7 +168,7 @@ def _of_every(
     if not bounded:
         return Words(
             "not_defined",
-            "No answer: no number has an interval.",
+            f"{COULD_NOT} no number has an interval.",
             f"Of {things(len(every), 'detector', 'detectors')} none has an AUROC with an interval: "
             + "; ".join(dict.fromkeys(one.auroc.method or "not defined" for one in every))
             + ".",
@@ -149,9 +177,10 @@ def _of_every(
         return _reversed(f"By every detector the scores of {first} are lower than those of {second}", origin)
     against = f" By {count(len(lower))} of them {first} score lower. {origin.asked_in_passing}" if lower else ""
     if not any(one.low is not None and one.low > CHANCE for one in bounded):
+        kind, headline = _nothing_found(bounded)
         return Words(
-            "no_difference",
-            "No difference found by any detector.",
+            kind,
+            headline,
             f"None of {things(len(every), 'detector', 'detectors')} separates {first} from {second} better than chance."
             f"{against} That clears nobody: text that was trained on can go unnoticed.",
         )
@@ -180,7 +209,7 @@ def _of_sides(
     if auroc.low is None or auroc.high is None:
         return Words(
             "not_defined",
-            "No answer: the number has no interval.",
+            f"{COULD_NOT} the number has no interval.",
             f"The AUROC is {number(auroc.value)}, and how far chance alone would move it is not known"
             + (f": {auroc.method}." if auroc.method else "."),
         )
@@ -190,16 +219,17 @@ def _of_sides(
         words = f"The scores of {first} are higher than those of {second}"
         return _of_a_difference(words, margin, claim_level, origin)
     words = f"The detector does not separate {first} from {second} better than chance."
+    kind, headline = _nothing_found([auroc])
     if claim_level == SOUND:
         return Words(
-            "no_difference",
-            "The test finds no difference.",
+            kind,
+            headline,
             f"{words} {origin.chance('which texts are members')}, so the comparison is fair; but a text that was seen"
             " once or twice can go unnoticed.",
         )
     return Words(
-        "no_difference",
-        "No difference found.",
+        kind,
+        headline,
         f"{words} That clears nobody: text that was trained on can go unnoticed.",
     )
 

@@ -1,10 +1,8 @@
 """What those who decide are told beside an answer: what was asked, how sure it is, and what would change it.
 
-What belongs here: sentences by the kind of an answer, for people who know no statistics. What does not: the answer and
-its kind (answer.py, documents.py, extraction_words.py), the picture beside it (templates/), numbers (numbers.py).
-
-"How sure" says no more than the claim level allows: *sure* needs a sound test, *fairly sure* statistical evidence, and
-everything else is *not sure*. A 95% interval lies on that side of chance by accident in about 1 of 40 audits.
+What belongs here: sentences with numbers, for people who know no statistics. What does not: sentences that follow from
+the kind of an answer alone (kinds.py), the answer and its kind (answer.py, documents.py, extraction_words.py), the
+picture beside it (templates/), numbers (numbers.py).
 """
 
 from __future__ import annotations
@@ -14,9 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit_pipeline.evidence.conformal import held_out_needs
-from audit_pipeline.metrics.claims import BEST_OF_SEVERAL, FEW_TEXTS
-from audit_pipeline.report.documents import penalty
+from audit_pipeline.report.kinds import ALIKE, NO_RESULT, NO_TRACE, WORD_FOR_WORD, kind_of
 from audit_pipeline.report.known import Estimate, ShelfDocuments, Sides
 from audit_pipeline.report.numbers import count, things
 from audit_pipeline.report.words import (
@@ -24,16 +20,8 @@ from audit_pipeline.report.words import (
     SEPARABLE,
     SOUND,
     STATISTICAL,
-    AnswerKind,
     ScoreOrigin,
-    capital,
 )
-
-BY_ACCIDENT = "By accident alone, a difference this clear comes about in about 1 of 40 such audits"
-NO_TRACE = "Text that a model read once or twice often leaves no trace that these detectors find."
-ALIKE = "comparison texts that are like these by design, chosen at random from the same collection"
-WORD_FOR_WORD = "a search for passages that the model gives word for word (corpus-audit extract)"
-CANARIES = "canaries, which are planted before publication"
 
 Row = Mapping[str, Any]
 
@@ -51,7 +39,7 @@ class Brief:
 class Judged:
     """What the sentences about an answer go by; the fields mean what they mean in the table of answers."""
 
-    outcome: AnswerKind
+    outcome: str
     sides: Sides
     design: str | None
     claim_level: str | None
@@ -108,39 +96,10 @@ def _question(model: str, benchmark: str, answer: Judged) -> str:
 
 
 def _how_sure(answer: Judged) -> str:
-    fixed = _SURE.get(answer.outcome)
+    fixed = kind_of(answer.outcome).how_sure
     if fixed is not None:
         return fixed.format(words_alone=_words_alone(answer), if_so=_if_so(answer.origin))
     return _sure_of_documents(answer) if answer.outcome == "documents_stand_out" else _sure_of_no_difference(answer)
-
-
-_NO_RESULT = "There is no result to be sure of."
-_NO_SIGN = "Sure that this is no sign of training; not sure what it is a sign of."
-_SURE: Mapping[AnswerKind, str] = {
-    "not_evaluated": _NO_RESULT,
-    "not_defined": _NO_RESULT,
-    "separable": (
-        "Not sure at all, in either direction.{words_alone} Whatever the model’s scores show may be that difference."
-    ),
-    "difference_to_look_at": (
-        "Not sure. The scores differ by more than chance, but the two sides may differ in more than training: this is a"
-        " screening, which says where to look and not what happened."
-    ),
-    "difference_within_control": ("Not sure.{words_alone} That may explain the difference as well as training does."),
-    "reversed_difference": _NO_SIGN,
-    "documents_opposite_direction": _NO_SIGN,
-    "evidence_of_training": (
-        f"Fairly sure. {BY_ACCIDENT}. The rest depends on the two sides being alike by design; a program that reads"
-        " their words alone hardly tells them apart."
-    ),
-    "sound_evidence_of_training": f"Sure{{if_so}}. {BY_ACCIDENT}, and chance decided which texts are members.",
-    "no_detector_named": f"Not sure. {BEST_OF_SEVERAL}, so none of the numbers can be taken for the answer.",
-    "documents_cannot_stand_out": (
-        "No conclusion. With so few documents to compare with, even the highest score may be an accident."
-    ),
-    "no_document_stands_out": (f"Sure that no score is unusual; not sure that the documents were not used. {NO_TRACE}"),
-}
-"""How sure an answer is, where that takes no number of the detector: the others have a function each."""
 
 
 def _sure_of_no_difference(answer: Judged) -> str:
@@ -191,39 +150,7 @@ def _what_would_change(answer: Judged) -> str:
         return _change_of_documents(answer)
     if answer.outcome in ("reversed_difference", "documents_opposite_direction") and answer.origin.handed_over:
         return "Scores with the right sign: the higher, the likelier a member."
-    return f"{_CHANGE[answer.outcome]}{_documents_needed(answer)}"
-
-
-_OTHER_DIFFERENCE = "Finding out in what else the two sides differ, as length, age or subject; and texts without it."
-_CHANGE: Mapping[AnswerKind, str] = {
-    "not_evaluated": "Texts that are known to be members or non-members, or texts that the model cannot have read.",
-    "not_defined": f"Scores that differ between texts, and at least {FEW_TEXTS} texts on each side.",
-    "separable": (
-        f"Other texts: {ALIKE}, or {CANARIES}. More texts of the same kind, or another detector, change nothing."
-    ),
-    "difference_to_look_at": (f"{capital(ALIKE)}, would make it evidence or take it away. So can {WORD_FOR_WORD}."),
-    "difference_within_control": (
-        "More texts, so that the result stands clearly above what the words alone give away, or falls to it."
-    ),
-    "no_difference": (
-        "More texts make the range narrower (corpus-audit power says how many are needed)."
-        f" {capital(WORD_FOR_WORD)} and {CANARIES}, can find what this cannot."
-    ),
-    "reversed_difference": _OTHER_DIFFERENCE,
-    "documents_opposite_direction": _OTHER_DIFFERENCE,
-    "evidence_of_training": (
-        f"A difference between the two sides that nobody has noticed. Labels that are drawn at random, or {CANARIES},"
-        " would rule that out."
-    ),
-    "sound_evidence_of_training": "Only a mistake in how the labels were drawn, or in which texts the model was given.",
-    "no_detector_named": "One detector that is named before the next audit (--headline NAME), on texts that are new.",
-    "documents_cannot_stand_out": "More documents that the model cannot have read.",
-    "no_document_stands_out": (
-        "More documents that the model cannot have read let smaller differences count."
-        f" {capital(WORD_FOR_WORD)} can find what scores do not show."
-    ),
-}
-"""What would change an answer; of documents that stand out it depends on the claim level."""
+    return kind_of(answer.outcome).what_would_change or ""
 
 
 def _change_of_documents(answer: Judged) -> str:
@@ -235,16 +162,6 @@ def _change_of_documents(answer: Judged) -> str:
         "Documents to compare with that are like these by design, chosen at random from the same shelf, would make it"
         f" evidence or take it away. So can {WORD_FOR_WORD}."
     )
-
-
-def _documents_needed(answer: Judged) -> str:
-    """How many documents to compare with would let one stand out, as a sentence, where so far none can."""
-    documents = answer.documents
-    if documents is None or answer.outcome != "documents_cannot_stand_out":
-        return ""
-    factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
-    alone = held_out_needs(documents.tested, 1, Q_LEVEL, factor)
-    return f" With {count(alone)} one document could stand out alone; there are {count(documents.calibration_groups)}."
 
 
 def overall_brief(models: Sequence[str], benchmarks: Sequence[str], answers: Sequence[Row], reproduced: int) -> Brief:
@@ -290,10 +207,10 @@ def _overall_sure(levels: Mapping[str | None, int], answers: int, reproduced: in
             "No answer from scores is more than a screening, which says where to look and not what happened: none of"
             f" the {count(answers)} comparisons is of texts that are alike by design."
         )
-    return " ".join(told) or _NO_RESULT
+    return " ".join(told) or NO_RESULT
 
 
-_NOTHING_FOUND: Sequence[AnswerKind] = ("no_difference", "no_document_stands_out", "documents_cannot_stand_out")
+_NOTHING_FOUND = ("no_difference", "too_few_texts", "no_document_stands_out", "documents_cannot_stand_out")
 
 
 def _overall_change(outcomes: Mapping[str, int], reproduced: int, nothing_found: Sequence[Row]) -> str:

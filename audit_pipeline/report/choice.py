@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from audit_pipeline.evidence.headline import PREFERRED
-from audit_pipeline.report.words import AnswerKind
+from audit_pipeline.report.kinds import kind_of
 
 MAX_ANSWERS = 300
 MAX_SECTIONS = 12
@@ -21,23 +21,6 @@ MAX_PICTURED = 40
 """Sections of all models' reports together, as long as every model has one."""
 CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", None), ("marginal", 0.01))
 """The threshold that the first screen quotes a rate of: the first of these that there is."""
-
-_WEIGHT: dict[AnswerKind, int] = {
-    "sound_evidence_of_training": 0,
-    "evidence_of_training": 0,
-    "documents_stand_out": 1,
-    "difference_to_look_at": 2,
-    "difference_within_control": 3,
-    "no_detector_named": 3,
-    "reversed_difference": 3,
-    "documents_opposite_direction": 3,
-    "separable": 4,
-    "no_document_stands_out": 5,
-    "documents_cannot_stand_out": 5,
-    "no_difference": 5,
-    "not_defined": 6,
-    "not_evaluated": 7,
-}
 
 
 def in_order(answers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -49,7 +32,14 @@ def _key(answer: Mapping[str, Any]) -> tuple[bool, int, int, float, str, str]:
     auroc, documents = answer["auroc"], answer["documents"]
     low = auroc["low"] if auroc and auroc["low"] is not None else -1.0
     found = documents["standing_out"] if documents else 0
-    return not answer["is_current"], _WEIGHT[answer["outcome"]], -found, -low, answer["model"], answer["benchmark"]
+    return (
+        not answer["is_current"],
+        kind_of(answer["outcome"]).place,
+        -found,
+        -low,
+        answer["model"],
+        answer["benchmark"],
+    )
 
 
 def sections_a_model(models: int) -> int:

@@ -13,6 +13,7 @@ must be feared, that scores run against training, none is said to stand out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from audit_pipeline.report.known import Estimate, ShelfDocuments, Sides
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
+    COULD_NOT,
     OPPOSITE,
     Q_LEVEL,
     SEPARABLE,
@@ -108,19 +110,18 @@ def _of_documents(
         fewest = held_out_needs(documents.tests, documents.can_stand_out, Q_LEVEL, factor)
         return Words(
             "documents_cannot_stand_out",
-            "No document could stand out: too few to compare with.",
+            f"{COULD_NOT} {things(documents.calibration_groups, 'comparison document', 'comparison documents')},"
+            f" {count(held_out_needs(documents.tests, 1, Q_LEVEL, factor))} needed for one to stand out alone.",
             f"Each of {those} was compared with {against} the model cannot have read. So few allow no q-value below"
             f" {number(documents.smallest_q)}, whatever the scores."
-            f" {count(fewest)} would be the fewest that do;"
-            f" {count(held_out_needs(documents.tests, 1, Q_LEVEL, factor))} let one document stand out alone.",
+            f" {count(fewest)} would be the fewest that do, if every document stood out.",
         )
     if documents.standing_out == 0:
         return Words(
             "no_document_stands_out",
-            f"None of {those} stands out." if documents.tested > 1 else "The document does not stand out.",
-            f"No score is unusual beside those of {against} the model cannot have read, once {allowed_for}"
-            " is allowed for. That clears nobody: text that was trained on"
-            " can go unnoticed.",
+            f"Nothing found, and this comparison would have found {_would_have_stood_out(documents)}.",
+            f"None of {those} stands out: no score is unusual beside those of {against} the model cannot have read,"
+            f" once {allowed_for} is allowed for. That clears nobody: text that was trained on can go unnoticed.",
         )
     headline, allowed = _of_standing_out(
         f"{count(documents.standing_out)} of {those}", documents, claim_level, split_verdict, origin
@@ -133,24 +134,43 @@ def _of_documents(
     )
 
 
+def _would_have_stood_out(documents: ShelfDocuments) -> str:
+    """What would have had a q-value of 0.05: one document and how many of the comparison documents may score as high,
+    or the fewest documents that would have had to stand out together."""
+    factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
+    groups = documents.calibration_groups
+    as_high = math.floor(Q_LEVEL * (groups + 1) / (documents.tests * factor) + 1e-9) - 1
+    if as_high >= 1:
+        return f"any document that scores higher than all but {count(as_high)} of {count(groups)} comparison documents"
+    if as_high == 0:
+        return f"any document that scores higher than all {count(groups)} comparison documents"
+    together = math.ceil(factor * documents.tests / (Q_LEVEL * (groups + 1)) - 1e-9)
+    alone = held_out_needs(documents.tests, 1, Q_LEVEL, factor)
+    return (
+        f"{count(together)} documents that all score higher than all {count(groups)} comparison documents; for one to"
+        f" stand out alone {count(alone)} of these are needed"
+    )
+
+
 def _of_standing_out(
     some: str, documents: ShelfDocuments, claim_level: str | None, split_verdict: str | None, origin: ScoreOrigin
 ) -> tuple[str, str]:
     """The headline, and what the level allows to say of documents that stand out."""
+    stand = "stands" if documents.standing_out == 1 else "stand"
     if claim_level == SOUND:
         return (
-            f"{some}: higher scores than chance allows.",
+            f"{some} {stand} out: higher scores than chance allows.",
             f"{origin.chance('what the model could have read')}: of the documents that stand out, at most {Q_LEVEL:.0%}"
             " are expected to do so by accident.",
         )
     if claim_level == STATISTICAL:
         return (
-            f"Statistical evidence on {some}.",
+            f"{some} {stand} out: statistical evidence of training on them.",
             "The documents that they are compared with are like them by design, so this is statistical evidence of"
             f" training on them, with at most {Q_LEVEL:.0%} of these documents expected to stand out by accident.",
         )
     return (
-        f"{some} {'stands' if documents.standing_out == 1 else 'stand'} out: worth a closer look.",
+        f"{some} {stand} out: worth a closer look.",
         "That says where to look. It is no evidence: the documents that they are compared with may differ from them"
         + (
             " in more than training, and can be separated from them without the model."

@@ -14,17 +14,27 @@ from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
+    REPRODUCED_FROM,
     SET_APART_IN_WORDS,
     ExtractionClaim,
     extraction_claim,
 )
+from audit_pipeline.report.kinds import NO_RESULT, Sign, kind_of
 from audit_pipeline.report.numbers import count, things
+
+COULD_NOT_PASSAGES = "Nothing can be concluded of passages"
+_WOULD_HAVE = (
+    f"the search would have found a passage that the model gives with a probability of at least {REPRODUCED_FROM:g}, at"
+    " the places where it looked"
+)
 
 
 @dataclass(frozen=True)
 class ExtractionWords:
-    """The sentences of one benchmark; None where there is nothing to be said of it."""
+    """The kind (kinds.py) and the sentences of one benchmark; None where there is nothing to be said of it."""
 
+    outcome: str
+    sign: Sign
     question: str
     headline: str
     how_sure: str
@@ -53,7 +63,10 @@ def extraction_words(
     has no window.
     """
     claim = extraction_claim(reproduced) if documents else None
+    outcome = "passages_too_short" if not documents else f"passages_{'reproduced' if reproduced else 'not_reproduced'}"
     return ExtractionWords(
+        outcome=outcome,
+        sign=kind_of(outcome).sign,
         question=f"We asked whether {model}, given a piece of a document of “{benchmark}”, goes on word for word.",
         how_sure=_how_sure(documents, reproduced, held_out, held_out_reproduced),
         what_would_change=_what_would_change(documents, reproduced, held_out),
@@ -73,15 +86,17 @@ def log10_draws(log_p: float | None) -> float | None:
 
 def _headline(documents: int, reproduced: int, held_out: int, held_out_reproduced: int, reason: str | None) -> str:
     if not documents:
-        return f"No document was searched: {reason or 'there is none'}."
+        return f"{COULD_NOT_PASSAGES}: {reason or 'there is no document'}."
     those = things(documents, "document", "documents")
+    if not reproduced:
+        return f"Nothing found word for word in {those}; {_WOULD_HAVE}."
     beside = f", and of {count(held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
-    return f"The model was found to give passages of {count(reproduced)} of {those} word for word{beside}."
+    return f"Found word for word: the model gives passages of {count(reproduced)} of {those}{beside}."
 
 
 def _how_sure(documents: int, reproduced: int, held_out: int, held_out_reproduced: int) -> str:
     if not documents:
-        return "There is no result to be sure of."
+        return NO_RESULT
     if not reproduced:
         return (
             "Sure of what was tried; not sure that the documents were not used: other pieces may bring something out."

@@ -12,32 +12,28 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, NamedTuple, get_args
 
 import duckdb
 import numpy as np
 from duckdb.func import SPECIAL
 
-from audit_pipeline.evidence.audited_side import IN_WORDS as AGAINST_HELD_OUT
 from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.evidence.options import command_of
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, few_texts, rests_on
 from audit_pipeline.metrics.metrics import roc_points
-from audit_pipeline.report.answer import answer_words
-from audit_pipeline.report.brief import Judged, brief_of, overall_brief
-from audit_pipeline.report.choice import rule_place, why_it_answers
-from audit_pipeline.report.documents import penalty, smallest_q
+from audit_pipeline.report.brief import overall_brief
+from audit_pipeline.report.choice import rule_place
 from audit_pipeline.report.extraction_words import extraction_words, log10_draws
 from audit_pipeline.report.facts import facts
-from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments
+from audit_pipeline.report.known import Estimate
 from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.picture_data import as_fine_as_seen, spread_of
 from audit_pipeline.report.studies import panels_of
 from audit_pipeline.report.summary import TestOutcome, instrument_words, summary_of, whole_set_words
 from audit_pipeline.report.words import (
     STATUS_IN_WORDS,
-    AnswerKind,
     ScoreOrigin,
     claim_words,
     labels_words,
@@ -76,15 +72,6 @@ def _enum(values: Sequence[str]) -> str:
 
 _ESTIMATE = "STRUCT(value DOUBLE, low DOUBLE, high DOUBLE, method VARCHAR)"
 _FACTS = "STRUCT(name VARCHAR, value VARCHAR)[]"
-_DOCUMENTS = (
-    "STRUCT(tested BIGINT, standing_out BIGINT, detectors BIGINT, tests BIGINT, can_stand_out BIGINT,"
-    " direction VARCHAR, calibration_groups BIGINT, calibration_groups_in_all BIGINT, smallest_q DOUBLE,"
-    f" flagged {_ESTIMATE}, corrected {_ESTIMATE}, alpha DOUBLE)"
-)
-_ONE_OF_SEVERAL = (
-    f"STRUCT(detector VARCHAR, parameters VARCHAR, auroc {_ESTIMATE}, tpr_at_5_fpr {_ESTIMATE},"
-    " standing_out BIGINT, direction VARCHAR)"
-)
 _BRIEF = "STRUCT(question VARCHAR, how_sure VARCHAR, what_would_change VARCHAR)"
 _TEST = "STRUCT(test VARCHAR, design VARCHAR, outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)"
 _STUDY_ROW = "STRUCT(setting VARCHAR, value VARCHAR, detector VARCHAR, auroc DOUBLE, ci_low DOUBLE, ci_high DOUBLE)"
@@ -109,70 +96,6 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _headline(detectors: Sequence[str], named: str | None) -> str | None:
     return headline_detector(set(detectors), named)
-
-
-def _answer(
-    sides: Any,
-    claim_level: str | None,
-    split_verdict: str | None,
-    auroc: Row | None,
-    margin: Row | None,
-    documents: Row | None,
-    every: Sequence[Row] | None,
-    whole_set: str | None,
-    handed_over: bool,
-    stated_by: str | None,
-) -> Row:
-    words = answer_words(
-        sides=sides,
-        claim_level=claim_level,
-        split_verdict=split_verdict,
-        auroc=Estimate.of(auroc),
-        margin=Estimate.of(margin),
-        documents=_documents(documents),
-        every=[OneOfSeveral(one["detector"], Estimate(**one["auroc"]), one["direction"]) for one in every or ()],
-        whole_set=whole_set,
-        origin=ScoreOrigin(handed_over, stated_by),
-    )
-    return asdict(words)
-
-
-def _documents(row: Row | None) -> ShelfDocuments | None:
-    return None if row is None else ShelfDocuments(**{one.name: row[one.name] for one in fields(ShelfDocuments)})
-
-
-def _brief(
-    model: str,
-    benchmark: str,
-    outcome: Any,
-    sides: Any,
-    design: str | None,
-    claim_level: str | None,
-    split_verdict: str | None,
-    auroc: Row | None,
-    blind: Row | None,
-    documents: Row | None,
-    warning: str | None,
-    handed_over: bool,
-    stated_by: str | None,
-    member_before: str | None,
-    nonmember_from: str | None,
-) -> Row:
-    answer = Judged(
-        outcome=outcome,
-        sides=sides,
-        design=design,
-        claim_level=claim_level,
-        split_verdict=split_verdict,
-        auroc=Estimate.of(auroc),
-        blind=Estimate.of(blind),
-        documents=_documents(documents),
-        warning=warning,
-        origin=ScoreOrigin(handed_over, stated_by),
-        member_before=member_before,
-        nonmember_from=nonmember_from,
-    )
-    return asdict(brief_of(model, benchmark, answer))
 
 
 def _whole_set(
@@ -282,33 +205,12 @@ def _status_place(status: str) -> int:
 
 FUNCTIONS: Mapping[str, Function] = {
     "headline_detector": Function(_headline, ["VARCHAR[]", "VARCHAR"], "VARCHAR"),
-    "why_it_answers": Function(why_it_answers, ["VARCHAR", "VARCHAR"], _enum(("named", "default", "alone"))),
     "rule_place": Function(rule_place, ["VARCHAR", "DOUBLE"], "INTEGER"),
-    "penalty": Function(penalty, ["BIGINT"], "DOUBLE"),
-    "smallest_q": Function(smallest_q, ["BIGINT", "BIGINT", "DOUBLE"], "DOUBLE"),
-    "rests_on": Function(rests_on, ["VARCHAR", "VARCHAR", "DOUBLE"], "VARCHAR"),
     "test_rests_on": Function(_test_rests_on, ["VARCHAR", "VARCHAR", "VARCHAR", "DOUBLE"], "VARCHAR"),
     "few_texts": Function(few_texts, ["BIGINT", "BIGINT"], "VARCHAR"),
     "claim_words": Function(claim_words, ["VARCHAR", "VARCHAR"], "VARCHAR"),
     "verdict_words": Function(verdict_words, ["VARCHAR", "VARCHAR"], "VARCHAR"),
     "labels_words": Function(labels_words, ["VARCHAR", "VARCHAR"], "VARCHAR"),
-    "against_held_out": Function(lambda: AGAINST_HELD_OUT, [], "VARCHAR"),
-    "answer_words": Function(
-        _answer,
-        [
-            *("VARCHAR", "VARCHAR", "VARCHAR", _ESTIMATE, _ESTIMATE, _DOCUMENTS),
-            *(f"{_ONE_OF_SEVERAL}[]", "VARCHAR", "BOOLEAN", "VARCHAR"),
-        ],
-        f"STRUCT(outcome {_enum(get_args(AnswerKind))}, headline VARCHAR, explanation VARCHAR)",
-    ),
-    "brief_of": Function(
-        _brief,
-        [
-            *("VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", "VARCHAR", _ESTIMATE, _ESTIMATE),
-            *(_DOCUMENTS, "VARCHAR", "BOOLEAN", "VARCHAR", "VARCHAR", "VARCHAR"),
-        ],
-        _BRIEF,
-    ),
     "overall_brief": Function(
         lambda models, benchmarks, answers, reproduced: asdict(overall_brief(models, benchmarks, answers, reproduced)),
         ["VARCHAR[]", "VARCHAR[]", "STRUCT(outcome VARCHAR, claim_level VARCHAR, searched BOOLEAN)[]", "BIGINT"],
@@ -342,7 +244,8 @@ FUNCTIONS: Mapping[str, Function] = {
     "extraction_words": Function(
         _extraction,
         [*("VARCHAR", "VARCHAR", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "VARCHAR")],
-        "STRUCT(question VARCHAR, headline VARCHAR, how_sure VARCHAR, what_would_change VARCHAR,"
+        "STRUCT(outcome VARCHAR, sign VARCHAR, question VARCHAR, headline VARCHAR, how_sure VARCHAR,"
+        " what_would_change VARCHAR,"
         f" claim {_enum(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"
         " set_apart_in_words VARCHAR, calibration_in_words VARCHAR)",
     ),

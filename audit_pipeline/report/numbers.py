@@ -128,6 +128,11 @@ def count(value: int | None) -> str:
     return DASH if value is None else f"{value:,}".replace(",", "\u202f")
 
 
+def capital(words: str) -> str:
+    """The words as the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
+
+
 def things(value: int, one: str, many: str) -> str:
     """A number of things with its noun."""
     return f"{count(value)} {one if value == 1 else many}"

@@ -67,7 +67,7 @@ class Site:
     """What all pages share, read once.
 
     ``answers``: of every pair. ``controls`` are the models that were trained here; they have a page of their own and
-    stand in the instrument check, but no answer among those of the others, unless there are no others. ``models``:
+    stand in the instrument check, but no answer among those of audited models. ``models``:
     those that have a page: with an answer, with a test of a whole set, or asked to go on with documents.
     """
 
@@ -122,8 +122,7 @@ def model_pages(connection: Connection, site: Site, *, include_text: bool) -> It
 
 def page_across(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
     """The page across models: every answer, and what stands behind all of them."""
-    others = [answer for answer in site.answers if answer["model"] not in site.controls]
-    answers = choice.in_order(others or site.answers)
+    answers = choice.in_order([answer for answer in site.answers if answer["model"] not in site.controls])
     turn_to(connection, answers, model=None, sections_shown=0, include_text=include_text)
     return ReportPage("across", "Contamination report", include_text, read_sections(connection))
 

@@ -1,7 +1,7 @@
-"""The answer of one pair in the words of the report, from the tables that its evaluation has just made.
+"""The answer of one pair, from the tables of its findings: a row of PAIR_ANSWERS, which terminal, report and UI read.
 
-What belongs here: the arguments of the rules (answer.py, brief.py), taken from those tables. What does not: the rules,
-and the report itself, which reads the same from the warehouse (sql/answers.sql); a test holds that both say the same.
+What belongs here: the arguments of the rules (answer.py, brief.py), taken from those tables, and their outcome as a
+row. What does not: the rules; reading and writing the tables (operate/stages/answers.py).
 """
 
 from __future__ import annotations
@@ -12,110 +12,276 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.evidence.audited_side import IN_WORDS as AGAINST_HELD_OUT
+from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
+from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.evidence.audited_side import is_against_held_out
 from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.metrics.claims import few_texts, rests_on
 from audit_pipeline.report.answer import answer_words
-from audit_pipeline.report.brief import Brief, Judged, brief_of
-from audit_pipeline.report.documents import smallest_q
+from audit_pipeline.report.brief import Judged, brief_of
+from audit_pipeline.report.choice import why_it_answers
+from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.inline_picture import axis_markdown, counted_markdown
-from audit_pipeline.report.known import Estimate, ShelfDocuments, Sides
-from audit_pipeline.report.words import Q_LEVEL, ScoreOrigin, Words
+from audit_pipeline.report.kinds import kind_of
+from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
+from audit_pipeline.report.words import OPPOSITE, Q_LEVEL, ScoreOrigin
 from audit_pipeline.separability.blind_control import NAME as BLIND_CONTROL
 
 Row = Mapping[str, Any]
+Setting = tuple[str, str]
+"""A detector and its parameters."""
+
+
+@dataclass(frozen=True)
+class AskedPair:
+    """What is known of a pair beside its findings.
+
+    ``named``: the detector that was named to answer; None: one of the usual ones does. ``handed_over``: the scores are
+    a user's own. ``has_audited``: the evaluation split holds texts whose membership is unknown. ``scored``: the
+    settings that have scores: those at their defaults, or all where none is.
+    """
+
+    model_title: str
+    benchmark_title: str
+    design: str | None
+    design_stated_by: str | None = None
+    member_before: str | None = None
+    nonmember_from: str | None = None
+    named: str | None = None
+    handed_over: bool = False
+    has_audited: bool = False
+    scored: Sequence[Setting] = ()
 
 
 @dataclass(frozen=True)
 class PairAnswer:
-    """What a pair's evaluation came to, and the numbers that a picture of it needs."""
+    """The answer as a row of PAIR_ANSWERS, and the numbers that a picture of it needs."""
 
-    words: Words
-    brief: Brief
+    row: Row
     auroc: Estimate | None
     blind: Estimate | None
-    documents: ShelfDocuments | None
+
+    @property
+    def documents_stand_out(self) -> tuple[int, int] | None:
+        """How many of how many documents stand out; None where no document was tested."""
+        return None if self.row["tested"] is None else (self.row["standing_out"], self.row["tested"])
 
     def picture(self) -> str | None:
         """The answer in one small picture, as Markdown; None where there is no number."""
-        if self.documents is not None:
-            return counted_markdown("documents that stand out", self.documents.standing_out, self.documents.tested)
-        rows = [("the detector", self.auroc), ("the words alone", self.blind)]
-        drawn = [(name, one) for name, one in rows if one is not None and one.value is not None]
-        return axis_markdown(drawn) if self.auroc is not None and self.auroc.value is not None else None
+        if self.documents_stand_out is not None:
+            return counted_markdown("documents that stand out", *self.documents_stand_out)
+        if self.auroc is None or self.auroc.value is None:
+            return None
+        rows = [("the detector", self.auroc)]
+        if self.blind is not None and self.blind.value is not None:
+            rows.append(("the words alone", self.blind))
+        return axis_markdown(rows)
+
+    def table(self) -> pa.Table:
+        """The row as a table (schema PAIR_ANSWERS)."""
+        return table_from_rows([self.row], PAIR_ANSWERS)
 
 
-def answer_of_tables(
-    tables: Mapping[str, pa.Table],
-    *,
-    model: str,
-    benchmark: str,
-    design: str,
-    design_stated_by: str | None,
-    has_audited: bool,
-    claim_level: str,
-    split_verdict: str,
-) -> PairAnswer:
-    """The answer of ``model`` on ``benchmark`` by the headline detector; ``tables`` by name, EVALUATIONS and
-    GROUP_TESTS among them. ``has_audited``: whether the evaluation split holds texts of unknown label."""
+def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, run_id: str) -> PairAnswer:
+    """The answer of a pair; ``tables``: EVALUATIONS, GROUP_TESTS, DECISIONS and CORPUS_TESTS of one run, by name.
+
+    The first of these steps in which a detector answers decides which it is: evaluated, tested, scored.
+    """
     evaluated = [row for row in tables["evaluations"].to_pylist() if row["is_default"]]
-    tested = [row for row in tables["group_tests"].to_pylist() if row["is_default"] and row["label"] is None]
-    detectors = {row["detector"] for row in evaluated if row["detector"] != BLIND_CONTROL}
-    detector = headline_detector(detectors or {row["detector"] for row in tested})
-    auroc, margin = _estimate(evaluated, detector, "auroc"), _estimate(evaluated, detector, "auroc_margin")
-    blind = _estimate(evaluated, BLIND_CONTROL, "auroc")
-    sides = _sides(evaluated, detectors)
-    documents = _documents([row for row in tested if row["detector"] == detector]) if has_audited else None
-    level = claim_level if evaluated or tested else None
-    origin = ScoreOrigin(stated_by=rests_on(level, design_stated_by, None if blind is None else blind.value))
+    tests = [row for row in tables["group_tests"].to_pylist() if row["is_default"]]
+    detectors = [row for row in evaluated if row["detector"] != BLIND_CONTROL]
+    setting, chosen = _answering(detectors, tests, asked)
+    board = next((row for row in detectors if _setting(row) == setting), None) or min(
+        detectors, key=_setting, default=None
+    )
+    tested = [row for row in tests if row["label"] is None and asked.has_audited]
+    documents = _documents(tested, tests, setting)
+    level = _level(board, tests, setting)
+    verdict = None if board is None else board["split_verdict"]
+    answers = board is not None and _setting(board) == setting
+    auroc = _estimate(detectors, setting, "auroc") if answers else None
+    blind = _estimate(evaluated, _blind(evaluated), "auroc")
+    sides: Sides = "none"
+    if detectors:
+        against = any(is_against_held_out(row["method"]) for row in detectors)
+        sides = "audited against held-out" if against else "labelled"
+    stated_by = rests_on(level, asked.design_stated_by, None if blind is None else blind.value)
+    origin = ScoreOrigin(asked.handed_over, stated_by)
     words = answer_words(
         sides=sides,
         claim_level=level,
-        split_verdict=split_verdict if evaluated else None,
+        split_verdict=verdict,
         auroc=auroc,
-        margin=margin,
+        margin=_estimate(detectors, setting, "auroc_margin") if answers else None,
         documents=documents,
+        every=_every(detectors, tested, tests) if setting is None else (),
+        whole_set=_whole_set(tables["corpus_tests"]),
         origin=origin,
     )
-    first = next((row for row in evaluated if row["detector"] == detector), None)
+    of_board = None if board is None else _estimate(detectors, _setting(board), "auroc")
+    warning = None
+    if board is not None and of_board is not None and of_board.value is not None:
+        warning = few_texts(board["n_members"], board["n_nonmembers"])
     judged = Judged(
         outcome=words.outcome,
         sides=sides,
-        design=design,
+        design=asked.design,
         claim_level=level,
-        split_verdict=split_verdict if evaluated else None,
+        split_verdict=verdict,
         auroc=auroc,
         blind=blind,
         documents=documents,
-        warning=None if auroc is None or first is None else few_texts(first["n_members"], first["n_nonmembers"]),
+        warning=warning,
         origin=origin,
+        member_before=asked.member_before,
+        nonmember_from=asked.nonmember_from,
     )
-    return PairAnswer(words, brief_of(model, benchmark, judged), auroc, blind, documents)
+    brief = brief_of(asked.model_title, asked.benchmark_title, judged)
+    row = {
+        "model": pair.model,
+        "benchmark": pair.benchmark,
+        "outcome": words.outcome,
+        "sign": kind_of(words.outcome).sign,
+        "headline": words.headline,
+        "explanation": words.explanation,
+        "question": brief.question,
+        "how_sure": brief.how_sure,
+        "what_would_change": brief.what_would_change,
+        "sides": sides,
+        "claim_level": level,
+        "claim_stated_by": stated_by,
+        "split_verdict": verdict,
+        "detector": None if setting is None else setting[0],
+        "detector_chosen": chosen,
+        "parameters": None if setting is None else setting[1],
+        "warning": warning,
+        **_columns_of(documents),
+        "calibration_groups_in_all": None if documents is None else _in_all(tables["decisions"], setting),
+        "run_id": run_id,
+    }
+    return PairAnswer(row, auroc, blind)
 
 
-def _sides(evaluated: Sequence[Row], detectors: set[str]) -> Sides:
-    if not detectors:
-        return "none"
-    against_held_out = any((row["method"] or "").startswith(AGAINST_HELD_OUT) for row in evaluated)
-    return "audited against held-out" if against_held_out else "labelled"
+def _setting(row: Row) -> Setting:
+    return row["detector"], row["parameters"]
 
 
-def _estimate(evaluated: Sequence[Row], detector: str | None, metric: str) -> Estimate | None:
-    row = next((row for row in evaluated if (row["detector"], row["metric"]) == (detector, metric)), None)
+def _answering(detectors: Sequence[Row], tests: Sequence[Row], asked: AskedPair) -> tuple[Setting | None, str | None]:
+    """The setting that answers, and why it does; None where nobody named one of several."""
+    steps = (
+        {_setting(row) for row in detectors if row["n_members"] + row["n_nonmembers"] > 0},
+        {_setting(row) for row in tests},
+        set(asked.scored),
+    )
+    for settings in filter(None, steps):
+        detector = headline_detector({name for name, _ in settings}, asked.named)
+        if detector is not None:
+            setting = min(one for one in settings if one[0] == detector)
+            return setting, why_it_answers(detector, asked.named)
+        if asked.named is None:
+            break
+    return None, None
+
+
+def _blind(evaluated: Sequence[Row]) -> Setting | None:
+    return next((_setting(row) for row in evaluated if row["detector"] == BLIND_CONTROL), None)
+
+
+def _level(board: Row | None, tests: Sequence[Row], setting: Setting | None) -> str | None:
+    if board is not None:
+        return str(board["claim_level"])
+    own = [row["claim_level"] for row in tests if _setting(row) == setting]
+    return min(own or [row["claim_level"] for row in tests], default=None)
+
+
+def _estimate(evaluated: Sequence[Row], setting: Setting | None, metric: str) -> Estimate | None:
+    row = next((row for row in evaluated if (_setting(row), row["metric"]) == (setting, metric)), None)
     return None if row is None else Estimate(row["value"], row["ci_low"], row["ci_high"], row["method"])
 
 
-def _documents(tests: Sequence[Row]) -> ShelfDocuments | None:
-    if not tests:
+def _direction(tests: Sequence[Row]) -> str | None:
+    return min((row["direction"] for row in tests if row["direction"] is not None), default=None)
+
+
+def _every(detectors: Sequence[Row], tested: Sequence[Row], tests: Sequence[Row]) -> list[OneOfSeveral]:
+    """What every setting came to, evaluated or tested, by name."""
+    settings = sorted({_setting(row) for row in (*detectors, *tested)})
+    return [
+        OneOfSeveral(
+            setting[0],
+            _estimate(detectors, setting, "auroc") or Estimate(None),
+            _direction([row for row in tests if _setting(row) == setting]),
+        )
+        for setting in settings
+    ]
+
+
+def _documents(tested: Sequence[Row], tests: Sequence[Row], setting: Setting | None) -> ShelfDocuments | None:
+    """What the audited documents (``tested``) came to, by one setting, or by all where none was named."""
+    if setting is not None:
+        own = [row for row in tested if _setting(row) == setting]
+        if not own:
+            return None
+        calibration = min(row["n_calibration_groups"] for row in tests if _setting(row) == setting)
+        return ShelfDocuments(
+            tested=len(own),
+            standing_out=sum(row["q_bh"] <= Q_LEVEL for row in own),
+            detectors=1,
+            tests=len(own),
+            can_stand_out=len(own),
+            direction=_direction([row for row in tests if _setting(row) == setting]),
+            calibration_groups=calibration,
+            smallest_q=smallest_q(calibration, len(own)),
+        )
+    if not tested:
         return None
-    calibration = min(row["n_calibration_groups"] for row in tests)
+    settings = {_setting(row) for row in tested}
+    able = [row for row in tested if row["direction"] != OPPOSITE]
+    calibration = min(row["n_calibration_groups"] for row in tests if _setting(row) in settings)
+    groups, n_tests = {row["group"] for row in tested}, max(row["n_ledger"] for row in tested)
     return ShelfDocuments(
-        tested=len(tests),
-        standing_out=sum(row["q_bh"] <= Q_LEVEL for row in tests),
-        detectors=1,
-        tests=len(tests),
-        can_stand_out=len(tests),
-        direction=min((row["direction"] for row in tests if row["direction"] is not None), default=None),
+        tested=len(groups),
+        standing_out=len({row["group"] for row in able if row["q_ledger"] <= Q_LEVEL}),
+        detectors=len(settings),
+        tests=n_tests,
+        can_stand_out=len(able),
+        direction=_common_direction(tests, settings),
         calibration_groups=calibration,
-        smallest_q=smallest_q(calibration, len(tests)),
+        smallest_q=smallest_q(calibration, len(groups), penalty(n_tests) * n_tests / max(1, len(able))),
     )
+
+
+def _common_direction(tests: Sequence[Row], settings: set[Setting]) -> str | None:
+    """The direction that all settings share that are not known to run against training; opposite where all do."""
+    found = {_direction([row for row in tests if _setting(row) == setting]) for setting in settings}
+    others = found - {OPPOSITE}
+    if not others:
+        return OPPOSITE
+    return "none" if len(others) > 1 else others.pop()
+
+
+def _whole_set(corpus_tests: pa.Table) -> str | None:
+    """The direction that dataset inference found."""
+    directions = [row["direction"] for row in corpus_tests.to_pylist() if row["test"] == "dataset_inference"]
+    return next(iter(directions), None)
+
+
+def _in_all(decisions: pa.Table, setting: Setting | None) -> int | None:
+    return max(
+        (
+            row["n_calibration_groups"]
+            for row in decisions.to_pylist()
+            if row["is_default"] and (setting is None or row["detector"] == setting[0])
+        ),
+        default=None,
+    )
+
+
+_OF_DOCUMENTS = (
+    *("tested", "standing_out", "detectors", "tests", "can_stand_out", "direction"),
+    *("calibration_groups", "smallest_q"),
+)
+
+
+def _columns_of(documents: ShelfDocuments | None) -> dict[str, Any]:
+    return {name: None if documents is None else getattr(documents, name) for name in _OF_DOCUMENTS}

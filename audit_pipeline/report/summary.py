@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from audit_pipeline.report.kinds import kind_of
 from audit_pipeline.report.known import Estimate
-from audit_pipeline.report.numbers import count, number, probability
+from audit_pipeline.report.numbers import capital, count, number, probability
 from audit_pipeline.report.words import (
     CHANCE,
     OPPOSITE,
@@ -21,7 +22,6 @@ from audit_pipeline.report.words import (
     STATISTICAL,
     TEST_IN_WORDS,
     ScoreOrigin,
-    capital,
 )
 
 TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
@@ -64,9 +64,8 @@ def whole_set_words(
 
 
 def is_shown_first(test: Row) -> bool:
-    """Whether a test belongs on the first screen: not where dataset inference is refused for the benchmark's design."""
-    is_for_design = test["design"] not in ("exchangeable", "randomised")
-    return not (test["test"] == "dataset_inference" and test["outcome"] == "refused" and is_for_design)
+    """Whether a test belongs on the first screen: a refused one has no result."""
+    return bool(test["outcome"] != "refused")
 
 
 def is_evidence(test: Row) -> bool:
@@ -100,7 +99,7 @@ def _summary_of_scores(answers: Sequence[Row], pairs: int, tests: Sequence[Row])
     told = [test for test in tests if is_shown_first(test)]
     of_tests = _summary_of_tests(told)
     if not pairs:
-        return of_tests or ("No test of a whole set could be made." if tests else "Nothing has been audited yet.")
+        return of_tests or ("No test of a whole set could be made." if tests else "No model has been audited yet.")
     has_evidence = any(is_evidence(test) for test in told)
     of_answers = _summary_of_answers(answers, pairs, has_evidence=has_evidence)
     return " ".join(part for part in ((of_tests, of_answers) if has_evidence else (of_answers, of_tests)) if part)
@@ -125,7 +124,6 @@ _KINDS_OF_TESTS: Mapping[str, str] = {
     "look": "with something to look at, screening only",
     "not_found": "with nothing found",
     "opposite_direction": "in the opposite direction",
-    "refused": "refused",
 }
 
 
@@ -137,8 +135,7 @@ def _summary_of_answers(answers: Sequence[Row], pairs: int, *, has_evidence: boo
     if len(answers) == 1:
         return str(answers[0]["headline"])
     found = Counter(_kind(answer) for answer in answers)
-    order = ("sound", "evidence", "nothing", "look", "none")
-    told = [f"{'all' if len(found) == 1 else found[kind]} {_KINDS[kind]}" for kind in order if found[kind]]
+    told = [f"{'all' if len(found) == 1 else found[kind]} {words}" for kind, words in _KINDS.items() if found[kind]]
     listed = _listed(told)
     shown = "answers" if len(answers) == pairs else f"answers that matter most, of {count(pairs)}"
     if not found["sound"] and not found["evidence"] and not has_evidence:
@@ -149,32 +146,28 @@ def _summary_of_answers(answers: Sequence[Row], pairs: int, *, has_evidence: boo
 _KINDS: Mapping[str, str] = {
     "sound": "where a sound test shows training",
     "evidence": "with statistical evidence of training",
-    "nothing": "with a fair comparison and nothing found",
     "look": "with something to look at, screening only",
-    "none": "without a conclusion or a difference",
+    "nothing found": "with nothing found",
+    "no conclusion": "that could not have found anything",
 }
 
 
 def _kind(answer: Row) -> str:
-    if answer["outcome"] == "sound_evidence_of_training":
-        return "sound"
-    if answer["outcome"] == "evidence_of_training":
-        return "evidence"
-    if answer["outcome"] == "documents_stand_out":
+    """By what an answer is counted: its sign, and where something stands out what that may claim."""
+    kind = kind_of(answer["outcome"])
+    if kind.sign != "stands out":
+        return kind.sign
+    if kind.name == "documents_stand_out":
         return {SOUND: "sound", STATISTICAL: "evidence"}.get(answer["claim_level"] or "", "look")
-    if answer["outcome"] == "difference_to_look_at":
-        return "look"
-    if answer["outcome"] == "no_difference" and answer["claim_level"] == SOUND:
-        return "nothing"
-    return "none"
+    return {"sound_evidence_of_training": "sound", "evidence_of_training": "evidence"}.get(kind.name, "look")
 
 
 def instrument_words(checks: Sequence[Row]) -> str:
     """What the instrument check says, by the headline detector, or the strongest where that has no result."""
     if not checks:
         return (
-            "The instrument has not been checked here: no model was trained on texts drawn by chance."
-            " Read every result with that in mind."
+            "The instrument has not been checked here. Check it with corpus-audit control: it trains two small models"
+            " on texts drawn by chance, in about 3 minutes on two cores."
         )
     known = [check for check in checks if check["exposed"]["value"] is not None]
     chosen = next((check for check in known if check["answers"]), next(iter(known), None))
@@ -184,11 +177,11 @@ def instrument_words(checks: Sequence[Row]) -> str:
     works = exposed.low is not None and exposed.low > CHANCE
     clean = control.low is None or control.high is None or control.low <= CHANCE <= control.high
     reached = (
-        f"In a small model trained here on texts drawn by chance, {chosen['detector']} reaches an AUROC of"
-        f" {number(exposed.value)}; in the control model, which saw none of them, {number(control.value)}."
+        f"(AUROC {number(exposed.value)} on texts that it was trained on, {number(control.value)} in the control model;"
+        f" {chosen['detector']})"
     )
     if works and clean:
-        return f"The instrument works. {reached} Texts were seen several times: in large models they leave less behind."
+        return f"The instrument works {reached}. In large models texts leave less behind."
     if works:
-        return f"The instrument reacts, and to more than training. {reached} In the control model it should be at 0.5."
-    return f"The instrument does not find what is there. {reached} A result at chance means little then."
+        return f"The instrument reacts, and to more than training {reached}: in the control model it should be at 0.5."
+    return f"The instrument does not find what is there {reached}: a result at chance means little then."

@@ -9,27 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from audit_pipeline.metrics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.report.numbers import cut, things
+from audit_pipeline.report.numbers import count, cut, things
 
-AnswerKind = Literal[
-    "not_evaluated",
-    "not_defined",
-    "separable",
-    "difference_to_look_at",
-    "difference_within_control",
-    "no_difference",
-    "reversed_difference",
-    "evidence_of_training",
-    "sound_evidence_of_training",
-    "no_detector_named",
-    "documents_stand_out",
-    "documents_cannot_stand_out",
-    "no_document_stands_out",
-    "documents_opposite_direction",
-]
+COULD_NOT = "This comparison could not have found anything:"
+"""How the headline of every answer begins that is no finding, but an inability."""
 
 Q_LEVEL = 0.05
 P_LEVEL = 0.05
@@ -83,9 +69,9 @@ STEP_IN_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Words:
-    """An answer: its kind, in one line, and in a few sentences."""
+    """An answer: its kind (kinds.py) by name, in one sentence, and in a few."""
 
-    outcome: AnswerKind
+    outcome: str
     headline: str
     explanation: str
 
@@ -109,6 +95,15 @@ def labels_words(builder: str | None, origin: str | None) -> str | None:
 
 def counted_words(counted: Sequence[Mapping[str, Any]]) -> str:
     """How many texts were evaluated and how many calibrate, a row a split; empty where that is not known."""
+    by_split = {row["split"]: row for row in counted}
+    audited, held_out = by_split.get("evaluation"), by_split.get("calibration")
+    if audited and held_out and audited["unknown"] == audited["texts"]:
+        members = f" and {things(held_out['members'], 'known member', 'known members')}" if held_out["members"] else ""
+        return (
+            f"{things(audited['texts'], 'passage', 'passages')} of"
+            f" {things(audited['groups'], 'audited document', 'audited documents')}, {count(held_out['nonmembers'])}"
+            f"{members} of {count(held_out['groups'])} held-out."
+        )
     told = []
     for name, split in (("Evaluated", "evaluation"), ("calibrating", "calibration")):
         one = next((one for one in counted if one["split"] == split), None)
@@ -169,11 +164,6 @@ def what_else_changed(
     return named
 
 
-def capital(words: str) -> str:
-    """The words as the beginning of a sentence."""
-    return words[:1].upper() + words[1:]
-
-
 @dataclass(frozen=True)
 class ScoreOrigin:
     """Where scores and labels come from, as far as it bears on what may be said.
@@ -189,7 +179,7 @@ class ScoreOrigin:
     def opposite(self) -> str:
         """The headline where members score lower than non-members."""
         what = "was the sign of the scores forgotten?" if self.handed_over else "no sign of training."
-        return f"The opposite direction: {what}"
+        return f"Nothing found, and the opposite direction: {what}"
 
     @property
     def why_lower(self) -> str:

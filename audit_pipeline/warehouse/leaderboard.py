@@ -1,6 +1,7 @@
 """The findings of some pairs, as the warehouse has them.
 
-What belongs here: reading the view leaderboard. What does not: the view itself (sql/views/leaderboard.sql), showing it.
+What belongs here: reading them, of audited models and of controls. What does not: the view itself
+(sql/views/leaderboard_history.sql), showing it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from audit_pipeline.warehouse.query import open_read_only
 
 
 def findings_of(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Table:
-    """The rows of the view leaderboard of one model on some benchmarks: a row a detector, in the view's order.
+    """The latest findings of one model on some benchmarks: a row a detector, as the view leaderboard has them.
 
     Raises DataError where there is no warehouse that can be read.
     """
     with open_read_only(warehouse) as connection:
-        statement = "SELECT * FROM leaderboard WHERE model = $model AND list_contains($benchmarks, benchmark)"
+        statement = (
+            "SELECT * EXCLUDE (finished_at, is_latest) FROM leaderboard_history WHERE is_latest AND model = $model "
+            "AND list_contains($benchmarks, benchmark) "
+            "ORDER BY benchmark, auroc DESC NULLS LAST, detector, parameters"
+        )
         return connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)}).to_arrow_table()

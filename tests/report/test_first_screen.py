@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from importlib import resources
 from itertools import pairwise
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -14,8 +13,9 @@ from hypothesis import strategies as st
 
 from audit_pipeline.report.brief import Judged, brief_of, overall_brief
 from audit_pipeline.report.glossary import IN_SENTENCES, Glossary, terms
+from audit_pipeline.report.kinds import KINDS
 from audit_pipeline.report.known import Estimate, ShelfDocuments
-from audit_pipeline.report.words import SOUND, STATISTICAL, AnswerKind, ScoreOrigin
+from audit_pipeline.report.words import SOUND, STATISTICAL, ScoreOrigin
 
 from .four_cases import CASES, MODEL_TITLE, NOTES_TITLE, SHELF_TITLE, written_case
 from .made_findings import MODEL
@@ -52,7 +52,9 @@ def test_nothing_found(cases: Mapping[str, Written]) -> None:
     assert (
         f"We asked whether {MODEL_TITLE} was trained on those texts of “{NOTES_TITLE}” that are from before 2022-01-01."
     ) in told
-    assert "The answer: No difference found." in told
+    # Its interval is 0.12 wide: 0.5 + 2.80 * 0.12 / 3.92.
+    found = "Nothing found, and this comparison would have found an AUROC of 0.586 four times in five."
+    assert f"The answer: {found}" in told
     assert "How sure Sure of the number, not sure that the texts were not used." in told
     assert "in 45 to 57 of 100 pairs; 50 is a coin toss" in told
     assert "What would change it More texts make the range narrower" in told
@@ -60,7 +62,7 @@ def test_nothing_found(cases: Mapping[str, Written]) -> None:
 
 def test_the_texts_give_themselves_away(cases: Mapping[str, Written]) -> None:
     told = first_screen(cases["separable"].pages[MODEL])
-    assert "The answer: No conclusion: the texts give themselves away." in told
+    assert "The answer: This comparison could not have found anything: the texts give themselves away." in told
     assert "How sure Not sure at all, in either direction." in told
     assert "picks the right one of two texts 93 times in 100" in told
     assert "More texts of the same kind, or another detector, change nothing." in told
@@ -79,9 +81,7 @@ def test_books_stand_out(cases: Mapping[str, Written]) -> None:
 def test_passages_are_reproduced(cases: Mapping[str, Written]) -> None:
     page = cases["passages_reproduced"].pages[MODEL]
     told = first_screen(page)
-    headline = (
-        "The model was found to give passages of 5 of 20 documents word for word, and of 0 of 15 that are held out."
-    )
+    headline = "Found word for word: the model gives passages of 5 of 20 documents, and of 0 of 15 that are held out."
     assert f"The answer: {headline} 4 of 20 documents stand out" in told
     assert "is seen directly, and anybody can repeat it" in told
     assert "It does so with none of 15 documents that it cannot have read." in told
@@ -164,7 +164,7 @@ shelves = st.builds(
 )
 judged = st.builds(
     Judged,
-    outcome=st.sampled_from(get_args(AnswerKind)),
+    outcome=st.sampled_from([name for name in KINDS if not name.startswith("passages_")]),
     sides=st.sampled_from(["labelled", "audited against held-out", "none"]),
     design=st.sampled_from(["temporal", "exchangeable", "randomised", "selected", "unlabelled", None]),
     claim_level=st.sampled_from(["screening only", STATISTICAL, SOUND, None]),

@@ -18,6 +18,7 @@ from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
 from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.numbers import (
+    count,
     duration,
     interval,
     level,
@@ -31,7 +32,6 @@ from audit_pipeline.report.numbers import (
 from audit_pipeline.report.summary import instrument_words, summary_of, whole_set_words
 from audit_pipeline.report.words import (
     Q_LEVEL,
-    AnswerKind,
     ScoreOrigin,
     Words,
     claim_words,
@@ -81,7 +81,7 @@ def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction:
 
 
 def test_what_is_said_of_two_sides() -> None:
-    cases: list[tuple[Words, AnswerKind]] = [
+    cases: list[tuple[Words, str]] = [
         (words_of(0.6, 0.7), "difference_to_look_at"),
         (words_of(0.6, 0.7, verdict="separable without a model"), "separable"),
         (words_of(0.45, 0.55), "no_difference"),
@@ -161,15 +161,23 @@ def test_no_answer_says_more_than_its_level(
 
 
 def test_what_is_said_of_a_shelf() -> None:
-    assert words_of(0.5, 0.6, documents=shelf(0)).headline == "None of 20 documents stands out."
+    nothing = words_of(0.5, 0.6, documents=shelf(0))
+    # 0.05 * 2001 / 20 = 5.0025: the fifth highest p-value, 5 / 2001, still has q <= 0.05 alone.
+    assert nothing.headline == (
+        "Nothing found, and this comparison would have found any document that scores higher than all but 4 of"
+        f" {count(2000)} comparison documents."
+    )
     some = words_of(0.5, 0.6, documents=shelf(3))
     assert some.headline == "3 of 20 documents stand out: worth a closer look."
     assert "It is no evidence" in some.explanation
-    assert words_of(0.5, 0.6, level="statistical evidence", documents=shelf(1)).headline.startswith(
-        "Statistical evidence on 1 of 20"
+    assert words_of(0.5, 0.6, level="statistical evidence", documents=shelf(1)).headline == (
+        "1 of 20 documents stands out: statistical evidence of training on them."
     )
     few = words_of(0.5, 0.6, documents=shelf(0, groups=12))
     assert few.outcome == "documents_cannot_stand_out"
+    assert few.headline == (
+        "This comparison could not have found anything: 12 comparison documents, 399 needed for one to stand out alone."
+    )
     assert "0.077" in few.explanation, "1 / 13"
 
 
@@ -275,7 +283,7 @@ def detector_answer(name: str, low: float | None, high: float | None) -> OneOfSe
     ],
 )
 def test_of_several_detectors_of_which_none_was_named_none_answers(
-    intervals: list[tuple[float | None, float | None]], verdict: str, outcome: AnswerKind
+    intervals: list[tuple[float | None, float | None]], verdict: str, outcome: str
 ) -> None:
     for claim in LEVELS:
         words = answer_words(
@@ -333,10 +341,7 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
         can_stand_out=tests,
         smallest_q=smallest_q(80, 20, penalty(tests)),
     )
-    assert (
-        f"{held_out_needs(tests, 1, Q_LEVEL, penalty(tests)):,}".replace(",", "\u202f")
-        in words_of(0.5, 0.6, documents=few).explanation
-    )
+    assert count(held_out_needs(tests, 1, Q_LEVEL, penalty(tests))) in words_of(0.5, 0.6, documents=few).headline
     none = replace(shelf(0), detectors=3, tests=tests)
     assert (
         "once the number of documents and of detectors (3) is allowed for"
@@ -410,8 +415,11 @@ def check(low: float, high: float, twin: tuple[float, float] = (0.4, 0.6)) -> di
 
 
 def test_what_the_instrument_check_says() -> None:
-    assert instrument_words([]).startswith("The instrument has not been checked")
-    assert instrument_words([check(0.9, 1.0)]).startswith("The instrument works. ")
+    unchecked = instrument_words([])
+    assert unchecked.startswith("The instrument has not been checked here.")
+    assert "corpus-audit control" in unchecked
+    assert "3 minutes" in unchecked
+    assert instrument_words([check(0.9, 1.0)]).startswith("The instrument works (AUROC 0.950 on texts that it was")
     assert "0.950" in instrument_words([check(0.9, 1.0)])
     assert instrument_words([check(0.4, 0.6)]).startswith("The instrument does not find")
     assert instrument_words([check(0.9, 1.0, (0.6, 0.7))]).startswith("The instrument reacts, and to more")
@@ -421,7 +429,7 @@ def test_words_of_another_time_are_shown_as_they_are() -> None:
     assert claim_words("a level of another time") == "a level of another time"
     assert verdict_words("a verdict of another time") == "a verdict of another time"
     assert claim_words("sound test") == CLAIM_IN_WORDS["sound test"]
-    assert summary_of([], 0) == "Nothing has been audited yet."
+    assert summary_of([], 0) == "No model has been audited yet."
     answer, found, vain = {"headline": "No difference found."}, "Passages of 1 of 2.", "Passages of 0 of 2."
     assert summary_of([answer], 1, [], [found], [vain]) == f"{found} No difference found."
     assert summary_of([answer], 1, [], None, [vain]) == f"No difference found. {vain}"

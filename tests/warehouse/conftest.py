@@ -32,6 +32,7 @@ from audit_pipeline.catalogue.contracts import (
 )
 from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.catalogue.outcomes import Status
+from audit_pipeline.catalogue.lineage import entry_file
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
 from audit_pipeline.operate.situation import CODE
@@ -90,7 +91,7 @@ class Folder:
             "file_sha256": None,
             **columns,
         }
-        file = self.paths.run_file("lineage", f"{table}|{partition}", run_id)
+        file = entry_file(self.paths, table, partition, run_id)
         write_table(file, table_from_rows([with_row_sha256(row)], LINEAGE))
 
     def write_documents(self, source: str, n: int = 12, run_id: str = "run-docs") -> None:

@@ -394,7 +394,7 @@ def test_lineage_of_earlier_versions_is_loaded_beside_that_of_this_one(audited: 
 
 
 def test_an_entry_that_is_not_as_it_was_written_is_refused_by_name(audited: Folder) -> None:
-    file = audited.paths.run_file("lineage", f"scores|{PAIR}", AGAIN)
+    file = audited.paths.run_file("lineage", f"scores:{PAIR}", AGAIN)
     table = pq.read_table(file, partitioning=None)
     place = table.column_names.index("data_version")
     pq.write_table(table.set_column(place, "data_version", pa.array(["another"])), file)

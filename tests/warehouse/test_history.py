@@ -61,7 +61,7 @@ def test_the_leaderboard_of_then_and_of_a_run(built: Folder) -> None:
 
 def test_a_run_without_lineage_has_no_date(decided: Folder) -> None:
     for table in ("scores", "evaluations"):
-        decided.paths.run_file("lineage", f"{table}|notes_32|{OLD_MODEL}", SECOND).unlink()
+        decided.paths.run_file("lineage", f"{table}:notes_32|{OLD_MODEL}", SECOND).unlink()
     build_warehouse(decided.paths)
     assert told(decided.paths, f"SELECT DISTINCT run_id FROM evaluations_as_of(now()) {OF_PAIR}") == [(FIRST,)]
 

@@ -45,7 +45,7 @@ def test_every_row_of_a_decision_has_its_lineage_and_the_latest_run_counts(decid
     for name in DECIDED:
         assert told(decided.paths, f"SELECT DISTINCT run_id FROM current_{name} {OF_PAIR}") == [("again-notes",)]
         assert told(decided.paths, f"SELECT count(DISTINCT run_id) FROM {name} {OF_PAIR}") == [(2,)]
-        decided.paths.run_file("lineage", f"{name}|{PAIR.partition}", "again-notes").unlink()
+        decided.paths.run_file("lineage", f"{name}:{PAIR.partition}", "again-notes").unlink()
     build_warehouse(decided.paths)
     with open_read_only(decided.paths.warehouse) as connection:
         gaps = lineage_gaps(connection)

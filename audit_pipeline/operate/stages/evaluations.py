@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import pyarrow.compute as pc
-
-from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import SCORES, TABLES, Pair
+from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, SCORES, TABLES, Pair
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import with_defaults
@@ -21,9 +19,10 @@ from audit_pipeline.evidence.evaluate import Evaluation
 from audit_pipeline.evidence.findings import Findings, find
 from audit_pipeline.metrics.declared import METRICS
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.operate.stages.answers import asked_pair
 from audit_pipeline.operate.stages.benchmarks import split_of
 from audit_pipeline.operate.stages.token_statistics import statistics_version
-from audit_pipeline.report.pair_answer import PairAnswer, answer_of_tables
+from audit_pipeline.report.pair_answer import PairAnswer, answer_pair
 from audit_pipeline.scoring.needs.registry import is_extra
 
 EVALUATIONS_VERSION = "3"
@@ -84,8 +83,12 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         **split.versions,
         **{key: version for key, version in written.upstream.items() if is_extra(key)},
     }
+    answer = answer_pair(
+        pair, found.tables, asked_pair(pair, benchmark.manifest, benchmark.examples, scores), step.run_id
+    )
     versions = write_findings(
         found,
+        answer,
         pair,
         paths,
         step,
@@ -94,26 +97,12 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=benchmark.digest,
     )
-    return EvaluationReport(pair, found, versions["evaluations"], _answer(pair, found, benchmark))
-
-
-def _answer(pair: Pair, found: Findings, benchmark: BuiltBenchmark) -> PairAnswer:
-    texts = benchmark.examples
-    audited = pc.and_(pc.equal(texts["split"], "evaluation"), pc.is_null(texts["label"]))
-    return answer_of_tables(
-        found.tables,
-        model=pair.model,
-        benchmark=pair.benchmark,
-        design=benchmark.design,
-        design_stated_by=benchmark.manifest.get("design_stated_by"),
-        has_audited=bool(pc.any(audited).as_py()),
-        claim_level=found.evaluation.claim_level,
-        split_verdict=found.evaluation.split_verdict,
-    )
+    return EvaluationReport(pair, found, versions["evaluations"], answer)
 
 
 def write_findings(
     findings: Findings,
+    answer: PairAnswer,
     pair: Pair,
     paths: DataPaths,
     step: LineageStep,
@@ -123,7 +112,9 @@ def write_findings(
     model_fingerprint: str | None = None,
     tokenizer_fingerprint: str | None = None,
 ) -> Mapping[str, str]:
-    """Write every table of a pair's findings with its lineage row; their data versions, by table."""
+    """Write every table of a pair's findings, and its answer, with lineage; their data versions, by table."""
+    # First: where the evaluations are, everything else is.
+    tables = {PAIR_ANSWERS.name: answer.table(), **findings.tables}
     return {
         name: store.write(
             paths,
@@ -136,5 +127,5 @@ def write_findings(
             tokenizer_fingerprint=tokenizer_fingerprint,
             benchmark_digest=benchmark_digest,
         )
-        for name, rows in findings.tables.items()
+        for name, rows in tables.items()
     }

@@ -51,7 +51,7 @@ EXTRACTION_VERSION = "2"
 STANDING = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
 """How audits search: a search with other settings is done again by the next audit."""
 
-SHORT = "it is shorter than a window"
+SHORT = "too short for extraction"
 _SHOWN = 10
 
 

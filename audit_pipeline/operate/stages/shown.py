@@ -71,10 +71,10 @@ def _leads(answer: PairAnswer) -> dict[str, str]:
     """The answer in the words of the report, and its picture."""
     picture = answer.picture()
     return {
-        "answer": f"**{answer.words.headline}** {answer.words.explanation}",
+        "answer": f"**{answer.row['headline']}** {answer.row['explanation']}",
         **({"picture": picture} if picture else {}),
-        "how sure": answer.brief.how_sure,
-        "what would change it": answer.brief.what_would_change,
+        "how sure": answer.row["how_sure"],
+        "what would change it": answer.row["what_would_change"],
     }
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.coverage import judge
 from audit_pipeline.operate.shown import Shown
+from audit_pipeline.operate.stages.answers import answer_missing
 from audit_pipeline.report.write import ReportSummary
 from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_with, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
@@ -38,7 +39,9 @@ class RebuiltWarehouse:
 def build_warehouse(
     paths: DataPaths, *, include_text: bool = True, config: Path | None = None, everything: bool = False
 ) -> WarehouseReport:
-    """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with)."""
+    """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with); findings of earlier
+    versions get their answer first."""
+    answer_missing(paths, config)
     return build_with(judge, paths, include_text=include_text, config=config, everything=everything)
 
 

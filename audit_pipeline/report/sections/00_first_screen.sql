@@ -5,7 +5,7 @@
 -- models: models that were audited or tested
 -- benchmarks: benchmarks that they were audited on
 -- pairs: pairs of a model and a benchmark that were audited
--- tests: current results of tests of whole sets
+-- tests: current results of tests of whole sets that were not refused
 -- first_audited: when the oldest of the current answers was ready
 -- last_audited: when the newest of them was
 -- summary: all answers and tests in a few sentences
@@ -20,7 +20,7 @@
 -- more_gaps: gaps that are not listed
 WITH asked AS (
     SELECT model, benchmark, audited_at AS ready_at FROM asked_pairs JOIN answers USING (model, benchmark)
-    UNION ALL SELECT model, NULL, finished_at FROM page_tests
+    UNION ALL SELECT model, benchmark, finished_at FROM page_tests WHERE refused IS NULL
 ), mine AS (
     -- Gaps of documents concern every page.
     SELECT gaps.*, row_number() OVER () AS place FROM gaps, page
@@ -34,15 +34,14 @@ WITH asked AS (
     WHERE CASE page.kind WHEN 'model' THEN counted.model = page.model
         ELSE counted.model NOT IN (SELECT model FROM control_models) END
 ), every AS (
-    SELECT model, benchmark FROM asked_pairs UNION SELECT model, benchmark FROM page_tests
-    UNION SELECT model, benchmark FROM extracted
+    SELECT model, benchmark FROM asked UNION SELECT model, benchmark FROM extracted
 )
 SELECT CASE WHEN page.kind = 'model' THEN model_title(page.model) END AS heading,
     brief.question AS question,
     (SELECT count(DISTINCT model) FROM asked) AS models,
     (SELECT count(DISTINCT benchmark) FROM asked) AS benchmarks,
     (SELECT count(*) FROM asked_pairs) AS pairs,
-    (SELECT count(*) FROM page_tests) AS tests,
+    (SELECT count(*) FROM page_tests WHERE refused IS NULL) AS tests,
     (SELECT min(ready_at) FROM asked) AS first_audited,
     (SELECT max(ready_at) FROM asked) AS last_audited,
     summary_of(
@@ -63,7 +62,7 @@ SELECT CASE WHEN page.kind = 'model' THEN model_title(page.model) END AS heading
     } ORDER BY place), []) FROM instrument)) AS instrument_words,
     (SELECT coalesce(list({
         'model': model, 'benchmark': benchmark, 'model_title': model_title, 'benchmark_title': benchmark_title,
-        'question': said.question, 'headline': said.headline, 'how_sure': said.how_sure,
+        'sign': said.sign, 'question': said.question, 'headline': said.headline, 'how_sure': said.how_sure,
         'what_would_change': said.what_would_change, 'claim': said.claim, 'documents': documents,
         'reproduced': reproduced, 'held_out': held_out, 'held_out_reproduced': held_out_reproduced
     } ORDER BY place), []) FROM extracted WHERE place <= 12) AS word_for_word,

@@ -9,7 +9,9 @@
 -- not_done: the pairs that are not done, worst first
 -- more: pairs not done that are not listed
 WITH mine AS (
-    SELECT covered.* FROM covered, page WHERE page.kind = 'across' OR covered.model = page.model
+    SELECT covered.* FROM covered, page
+    WHERE CASE page.kind WHEN 'across' THEN covered.model NOT IN (SELECT model FROM control_models)
+        ELSE covered.model = page.model END
 ), counted AS (
     SELECT status, count(*) AS pairs FROM mine GROUP BY ALL
 ), named AS (

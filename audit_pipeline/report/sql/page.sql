@@ -2,7 +2,10 @@
 -- shown_pairs (those that it shows, by place), which are made from choice.py.
 
 CREATE OR REPLACE TEMP TABLE page_tests AS
-SELECT tests.* FROM tests, page WHERE page.model IS NULL OR tests.model = page.model;
+-- Across models none of controls: they check the instrument.
+SELECT tests.* FROM tests, page
+WHERE CASE WHEN page.model IS NULL THEN tests.model NOT IN (SELECT model FROM control_models)
+    ELSE tests.model = page.model END;
 
 CREATE OR REPLACE TEMP TABLE extraction_documents AS
 -- The documents that the page's model was asked to go on with; of each side those that it gives most of first.

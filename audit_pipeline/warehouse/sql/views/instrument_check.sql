@@ -7,7 +7,8 @@ SELECT controls.control, leaderboard.benchmark, leaderboard.detector, leaderboar
     max(auroc_low) FILTER (role = 'twin') AS twin_low,
     max(auroc_high) FILTER (role = 'twin') AS twin_high,
     max(blind_auroc) AS blind_auroc, max(blind_auroc_low) AS blind_low, max(blind_auroc_high) AS blind_high
-FROM leaderboard JOIN control_models AS controls ON controls.model = leaderboard.model
+FROM leaderboard_history AS leaderboard JOIN control_models AS controls ON controls.model = leaderboard.model
+WHERE leaderboard.is_latest
 GROUP BY ALL HAVING max(auroc) IS NOT NULL
 ORDER BY controls.control, leaderboard.benchmark, exposed_auroc DESC NULLS LAST, leaderboard.detector;
 

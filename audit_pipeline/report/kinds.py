@@ -1,0 +1,171 @@
+"""The kinds of answer, each declared once: its sign, its place among others, and the sentences that need no number.
+
+What belongs here: a kind of answer and all that follows from the kind alone. What does not: which kind an answer is,
+and sentences with numbers (answer.py, documents.py, extraction_words.py, brief.py).
+
+"How sure" says no more than the claim level allows: *sure* needs a sound test, *fairly sure* statistical evidence, and
+everything else is *not sure*. A 95% interval lies on that side of chance by accident in about 1 of 40 audits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from audit_pipeline.metrics.claims import BEST_OF_SEVERAL, FEW_TEXTS
+from audit_pipeline.report.numbers import capital
+
+Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
+"""What an answer comes to: seen directly; higher than chance; the comparison could have found it and did not; the
+comparison could not have found anything."""
+
+SIGNS: tuple[Sign, ...] = ("found", "stands out", "nothing found", "no conclusion")
+"""What matters most first."""
+
+NO_TRACE = "Text that a model read once or twice often leaves no trace that these detectors find."
+ALIKE = "comparison texts that are like these by design, chosen at random from the same collection"
+WORD_FOR_WORD = "a search for passages that the model gives word for word (corpus-audit extract)"
+CANARIES = "canaries, which are planted before publication"
+BY_ACCIDENT = "By accident alone, a difference this clear comes about in about 1 of 40 such audits"
+NO_RESULT = "There is no result to be sure of."
+_NO_SIGN = "Sure that this is no sign of training; not sure what it is a sign of."
+_OTHER_DIFFERENCE = "Finding out in what else the two sides differ, as length, age or subject; and texts without it."
+
+
+@dataclass(frozen=True)
+class AnswerKind:
+    """A kind of answer.
+
+    ``place``: smaller is shown first. ``how_sure`` and ``what_would_change`` are sentences, None where they depend on
+    more than the kind; the braces of ``how_sure`` are filled by brief.py.
+    """
+
+    name: str
+    sign: Sign
+    place: int
+    how_sure: str | None
+    what_would_change: str | None
+
+
+_DECLARED = (
+    AnswerKind(
+        "passages_reproduced",
+        "found",
+        0,
+        None,
+        None,
+    ),
+    AnswerKind(
+        "sound_evidence_of_training",
+        "stands out",
+        0,
+        f"Sure{{if_so}}. {BY_ACCIDENT}, and chance decided which texts are members.",
+        "Only a mistake in how the labels were drawn, or in which texts the model was given.",
+    ),
+    AnswerKind(
+        "evidence_of_training",
+        "stands out",
+        0,
+        (
+            f"Fairly sure. {BY_ACCIDENT}. The rest depends on the two sides being alike by design; a program that reads"
+            " their words alone hardly tells them apart."
+        ),
+        (
+            "A difference between the two sides that nobody has noticed. Labels that are drawn at random, or"
+            f" {CANARIES}, would rule that out."
+        ),
+    ),
+    AnswerKind("documents_stand_out", "stands out", 1, None, None),
+    AnswerKind(
+        "difference_to_look_at",
+        "stands out",
+        2,
+        (
+            "Not sure. The scores differ by more than chance, but the two sides may differ in more than training: this"
+            " is a screening, which says where to look and not what happened."
+        ),
+        f"{capital(ALIKE)}, would make it evidence or take it away. So can {WORD_FOR_WORD}.",
+    ),
+    AnswerKind(
+        "difference_within_control",
+        "no conclusion",
+        3,
+        "Not sure.{words_alone} That may explain the difference as well as training does.",
+        "More texts, so that the result stands clearly above what the words alone give away, or falls to it.",
+    ),
+    AnswerKind(
+        "no_detector_named",
+        "no conclusion",
+        3,
+        f"Not sure. {BEST_OF_SEVERAL}, so none of the numbers can be taken for the answer.",
+        "One detector that is named before the next audit (--headline NAME), on texts that are new.",
+    ),
+    AnswerKind("reversed_difference", "nothing found", 3, _NO_SIGN, _OTHER_DIFFERENCE),
+    AnswerKind("documents_opposite_direction", "nothing found", 3, _NO_SIGN, _OTHER_DIFFERENCE),
+    AnswerKind(
+        "separable",
+        "no conclusion",
+        4,
+        ("Not sure at all, in either direction.{words_alone} Whatever the model’s scores show may be that difference."),
+        f"Other texts: {ALIKE}, or {CANARIES}. More texts of the same kind, or another detector, change nothing.",
+    ),
+    AnswerKind(
+        "no_document_stands_out",
+        "nothing found",
+        5,
+        f"Sure that no score is unusual; not sure that the documents were not used. {NO_TRACE}",
+        (
+            "More documents that the model cannot have read let smaller differences count."
+            f" {capital(WORD_FOR_WORD)} can find what scores do not show."
+        ),
+    ),
+    AnswerKind("passages_not_reproduced", "nothing found", 5, None, None),
+    AnswerKind(
+        "no_difference",
+        "nothing found",
+        5,
+        None,
+        (
+            "More texts make the range narrower (corpus-audit power says how many are needed)."
+            f" {capital(WORD_FOR_WORD)} and {CANARIES}, can find what this cannot."
+        ),
+    ),
+    AnswerKind(
+        "too_few_texts",
+        "no conclusion",
+        5,
+        "No conclusion. With so few texts, even a detector that always knows members could not be told from chance.",
+        "More texts on both sides (corpus-audit power says how many are needed).",
+    ),
+    AnswerKind(
+        "documents_cannot_stand_out",
+        "no conclusion",
+        5,
+        "No conclusion. With so few documents to compare with, even the highest score may be an accident.",
+        "More documents that the model cannot have read.",
+    ),
+    AnswerKind("passages_too_short", "no conclusion", 6, NO_RESULT, None),
+    AnswerKind(
+        "not_defined",
+        "no conclusion",
+        6,
+        NO_RESULT,
+        f"Scores that differ between texts, and at least {FEW_TEXTS} texts on each side.",
+    ),
+    AnswerKind(
+        "not_evaluated",
+        "no conclusion",
+        7,
+        NO_RESULT,
+        "Texts that are known to be members or non-members, or texts that the model cannot have read.",
+    ),
+)
+
+KINDS: Mapping[str, AnswerKind] = {kind.name: kind for kind in _DECLARED}
+"""Every kind of answer by its name, which is the ``outcome`` of an answer."""
+
+
+def kind_of(outcome: str) -> AnswerKind:
+    """The kind of that name; of a kind that another version wrote, one without sentences, shown last."""
+    return KINDS.get(outcome) or AnswerKind(outcome, "no conclusion", len(KINDS), NO_RESULT, "")
