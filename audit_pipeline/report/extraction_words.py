@@ -20,9 +20,8 @@ from audit_pipeline.metrics.claims import (
     extraction_claim,
 )
 from audit_pipeline.report.kinds import NO_RESULT, Sign, kind_of
-from audit_pipeline.report.numbers import count, things
+from audit_pipeline.report.numbers import capital, count, things
 
-COULD_NOT_PASSAGES = "Nothing can be concluded of passages"
 _WOULD_HAVE = (
     f"the search would have found a passage that the model gives with a probability of at least {REPRODUCED_FROM:g}, at"
     " the places where it looked"
@@ -86,7 +85,7 @@ def log10_draws(log_p: float | None) -> float | None:
 
 def _headline(documents: int, reproduced: int, held_out: int, held_out_reproduced: int, reason: str | None) -> str:
     if not documents:
-        return f"{COULD_NOT_PASSAGES}: {reason or 'there is no document'}."
+        return f"{capital(reason or 'there is no document')}: nothing can be concluded of passages."
     those = things(documents, "document", "documents")
     if not reproduced:
         return f"Nothing found word for word in {those}; {_WOULD_HAVE}."

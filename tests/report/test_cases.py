@@ -138,20 +138,16 @@ def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:
     assert text.count("Without ROC curves, spreads and texts: the benchmark was built anew since") == 1
 
 
-@pytest.mark.parametrize("default", ['{"k":0.5}', None])
-def test_which_setting_is_the_default_is_what_the_scores_say(folder: Folder, default: str | None) -> None:
-    """A benchmark can fix another than the library does. Of scores of an earlier version the kept highlights say it."""
+def test_which_setting_is_the_default_is_what_the_scores_say(folder: Folder) -> None:
+    """A benchmark can fix another than the library does."""
     folder.write_examples("notes_32")
     folder.write_audit("notes_32", TINY, "run", DAY)
     for file in folder.paths.table("evaluations").rglob("*.parquet"):
         file.unlink()
     for file in folder.paths.table("scores").rglob("*.parquet"):
         rows = pq.read_table(file, partitioning=None).to_pylist()
-        known = [{**row, "is_default": None if default is None else row["parameters"] == default} for row in rows]
+        known = [{**row, "is_default": row["parameters"] == '{"k":0.5}'} for row in rows]
         write_table(file, table_from_rows(known, SCORES))
-    if default is None:
-        lit = {**highlight("notes_32", "run", 1, folder.examples["notes_32"][0]), "parameters": '{"k":0.5}'}
-        write_rows(folder, "highlights", Pair("notes_32", TINY), "run", [lit])
     (answer,) = written(folder).reports[TINY].answers
     assert (answer.detector, answer.parameters) == ("min_k_plus_plus", '{"k":0.5}')
 

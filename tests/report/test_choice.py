@@ -84,7 +84,9 @@ def test_a_report_of_too_many_pairs(audited: Folder, tmp_path: Path, monkeypatch
     assert across.left_out.answers == 1
     assert "The 3 of 4 pairs of model and benchmark that matter most are shown" in cut.pages["across"].text
     assert "of an earlier build: audit again" in cut.pages["across"].text
-    assert len(across.lineage) == len(whole.reports["across"].lineage) - 2, "scores and evaluation of the one left out"
+    assert len(across.lineage) == len(whole.reports["across"].lineage) - 3, (
+        "scores, findings and answer of the one left out"
+    )
     mine = cut.reports[TINY]
     assert [(one.benchmark, one.section) for one in mine.answers] == [("notes_32", 1), ("speeches_64", None)]
     assert "Of the 2 benchmarks the 1 that matter most have a section" in cut.pages[TINY].text

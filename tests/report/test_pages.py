@@ -415,13 +415,15 @@ def test_scores_without_evaluations(folder: Folder) -> None:
     found = written(folder)
     assert (found.summary.pairs, found.summary.findings) == (1, 0)
     page = found.pages[TINY]
-    assert "Scored, not evaluated." in page.text
+    assert "could not have found anything: there is nothing to compare the scores with." in page.text
+    assert "Scored, not evaluated:" in page.text
     assert "By min_k_plus_plus (k=0.2), calibration texts left out" in page.text
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_rows_without_lineage_are_pointed_out(audited: Folder) -> None:
-    audited.paths.run_file("lineage", "evaluations|speeches_64|tiny-125m", "run-0-speeches_64").unlink()
+    written(audited)  # the answers were concluded before
+    audited.paths.run_file("lineage", "evaluations:speeches_64|tiny-125m", "run-0-speeches_64").unlink()
     found = written(audited)
     assert found.summary.lineage_gaps == 1
     for name, gaps in (("across", 1), (TINY, 1), (SMALL, 0)):

@@ -79,10 +79,7 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
     ("changes", "told"),
     [
         ({"p_value": 0.4}, "Rank of the published canary: nothing found (p = 0.400). That clears nobody."),
-        (
-            {"status": "refused", "reason": "there is one canary only", "p_value": None},
-            "Rank of the published canary: refused, so there is no p-value.",
-        ),
+        ({"status": "refused", "reason": "x", "p_value": None}, None),
         (
             {"test": "dataset_inference", "benchmark": "notes_32", "status": "refused", "reason": "x", "p_value": None},
             None,
@@ -99,13 +96,12 @@ def test_what_found_nothing_says_so(audited: Folder, changes: dict[str, Any], to
     page, summary = found.pages[TINY], found.reports[TINY].first_screen[0].summary
     assert summary.startswith("None of 2 answers is evidence of training")
     if told is None:
-        assert "test of the whole set" not in first_screen(page), "the benchmark is temporal"
-        assert "Dataset inference" not in summary
+        assert "test of the whole set" not in first_screen(page)
+        assert "refused" not in summary
         assert "No p-value: x" in page.text
     else:
         assert told in summary
         assert told in first_screen(page)
-        assert str(changes.get("reason", "")) in first_screen(page)
 
 
 def test_an_order_that_somebody_says_was_drawn_by_chance_is_told_as_such(folder: Folder) -> None:

@@ -31,8 +31,8 @@ from audit_pipeline.catalogue.contracts import (
     text_sha256,
 )
 from audit_pipeline.catalogue.integrity import with_row_sha256
-from audit_pipeline.catalogue.outcomes import Status
 from audit_pipeline.catalogue.lineage import entry_file
+from audit_pipeline.catalogue.outcomes import Status
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
 from audit_pipeline.operate.situation import CODE

@@ -127,7 +127,7 @@ def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
 def _latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dict[str, str]]:
     """The rows that the latest run wrote to a table, and their version by its name; none where no run did."""
     table, partition = TABLES[name], pair.partition
-    if not file_of(paths, table, partition, "any").parent.is_dir():
+    if not any(file_of(paths, table, partition, "any").parent.glob("*.parquet")):
         return table.empty_table(), {}
     run = latest_run(paths, name, partition)
     rows = store.read(paths, table, pair, run_id=run.run_id, what=f"the {name} of {partition}")

@@ -41,4 +41,5 @@ SELECT (SELECT coalesce(list({
     (SELECT coalesce(list({
         'control': control, 'benchmark': benchmark, 'exposed': exposed, 'twin': twin
     } ORDER BY control, benchmark), []) FROM memorised) AS memorised
-WHERE EXISTS (FROM shown_pairs) OR EXISTS (FROM extraction_pairs);
+WHERE EXISTS (FROM shown_pairs) OR EXISTS (FROM extraction_pairs) OR EXISTS (FROM instrument)
+    OR EXISTS (FROM memorised);
