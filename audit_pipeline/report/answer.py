@@ -116,7 +116,9 @@ def detectable_auroc(low: float, high: float) -> float:
 
 def _nothing_found(bounded: Sequence[Estimate]) -> tuple[str, str]:
     """The kind and the headline of no difference, by what the comparison with the widest interval would have found."""
-    detectable = max(detectable_auroc(one.low, one.high) for one in bounded if None not in (one.low, one.high))
+    detectable = max(
+        detectable_auroc(one.low, one.high) for one in bounded if one.low is not None and one.high is not None
+    )
     if detectable > 1:
         times = math.ceil(((detectable - CHANCE) / (_OF_INTEREST - CHANCE)) ** 2)
         return (

@@ -98,7 +98,8 @@ def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
 
 
 def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
-    versions, tables = {}, {}
+    versions: dict[str, str] = {}
+    tables: dict[str, pa.Table] = {}
     for name in PAIR_ANSWERS.made_from:
         tables[name], version = _latest_rows(paths, name, pair)
         versions |= version
