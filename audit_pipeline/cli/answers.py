@@ -36,6 +36,8 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
     for test in found.tests:
         if test["benchmark"] == benchmark and is_shown_first(test):
             say(visible(test["headline"]), corpus_tests=[test])
+        elif test["benchmark"] == benchmark and test["design"] in ("exchangeable", "randomised"):
+            say(visible(f"{test['headline']} Why: {test['refused']}"), corpus_tests=[test])
     return answer
 
 

@@ -125,13 +125,20 @@ def show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool
     rows = [{"model": model, **{name: row[name] for name in _SHOWN}, **setting_of(row)} for row in found]
     if answer is not None and answer["sides"] == "audited against held-out":
         _show_tried(answer, rows, details=details)
+    else:
+        _show_labelled(benchmark, rows)
+
+
+def _show_labelled(benchmark: str, findings: Sequence[Row]) -> None:
+    """How well each detector separates members from non-members."""
+    if not findings or answers_in_json():
+        show_table("findings", findings, _FINDINGS)
         return
-    most = max(rows, key=lambda row: row["n_members"] + row["n_nonmembers"], default=None)
-    if most is not None and not answers_in_json():
-        say(visible(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members"))
-    show_table("findings", rows, _FINDINGS)
-    for row in rows if not answers_in_json() else ():
-        if sides(row) != sides(most or row):
+    most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
+    say(visible(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members"))
+    show_table("findings", findings, _FINDINGS)
+    for row in findings:
+        if sides(row) != sides(most):
             say(visible(f"{detector_and_setting(row)} scored {sides(row)} of them"))
 
 
@@ -143,7 +150,7 @@ def _show_tried(answer: Row, findings: Sequence[Row], *, details: bool) -> None:
 
     rows = sorted(findings, key=lambda row: row["detector"] != answer["detector"])
     if details or answers_in_json():
-        show_table("findings", rows, (*_FINDINGS, ("", part)))
+        show_table("findings", rows, (*_FINDINGS[:2], ("", part)))
     elif len(rows) > 1:
         say(f"\n{len(rows)} detectors were run: --details shows them, the others beside {answer['detector']}.")
 

@@ -173,28 +173,48 @@ FINDING = {
     **{f"{metric}{end}": 1.0 for metric in ("auroc", "tpr_at_5_fpr", "fpr_at_95_tpr") for end in ("", "_low", "_high")},
 }
 FINDINGS = [
-    {**FINDING, "benchmark": "long_name_of_a_benchmark_128", "detector": detector, "parameters": parameters}
+    {**FINDING, "detector": detector, "parameters": parameters}
     for detector, parameters in (
         ("combined", {"of": "zlib,min_k,min_k_plus_plus,gap_k"}),
         ("con_recall", {"gamma": 0.5, "shots": 7}),
         ("loss", {}),
     )
-] + [{**FINDING, "benchmark": "other", "detector": "lowercase", "parameters": {}, "tpr_at_5_fpr": None}]
+] + [{**FINDING, "detector": "lowercase", "parameters": {}, "tpr_at_5_fpr": None}]
 
 
 def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     fewer = {**FINDINGS[2], "detector": "dc_pdd", "n_members": 98}
-    audited._show_by_benchmark([*FINDINGS[:3], fewer, FINDINGS[3]])
+    audited._show_labelled("long_name_of_a_benchmark_128", [*FINDINGS, fewer])
     shown = plain(screen)
     assert max(map(len, shown.splitlines())) <= 80
     lines = [line.rstrip() for line in shown.splitlines()]
     assert "long_name_of_a_benchmark_128: 100 members, 100 non-members" in lines
     assert "dc_pdd scored 98 + 100 of them" in lines
-    assert "other: 100 members, 100 non-members" in lines
     [loss] = [line for line in lines if line.startswith("loss")]
     assert loss.split() == ["loss", "1.000", "[1.000,", "1.000]", "100%", "[100,", "100]", "100%", "[100,", "100]"]
     [lowercase] = [line for line in lines if line.startswith("lowercase")]
     assert "not defined" in lowercase
+
+
+def test_where_membership_is_unknown_the_named_detector_stands_first_and_nothing_is_a_member(
+    screen: io.StringIO,
+) -> None:
+    audited._show_tried({"detector": "loss"}, FINDINGS, details=False)
+    assert plain(screen) == "\n4 detectors were run: --details shows them, the others beside loss.\n"
+    audited._show_tried({"detector": "loss"}, FINDINGS, details=True)
+    shown = plain(screen)
+    assert "member" not in shown
+    parts = [
+        (line.split()[0], "named beforehand" in line, "tried beside it" in line)
+        for line in shown.splitlines()
+        if "named beforehand" in line or "tried beside it" in line
+    ]
+    assert parts == [
+        ("loss", True, False),
+        ("combined", False, True),
+        ("con_recall", False, True),
+        ("lowercase", False, True),
+    ]
 
 
 # The command itself.

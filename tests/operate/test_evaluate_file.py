@@ -132,7 +132,7 @@ def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path
     (answer,) = report["answers"]
     assert (answer["outcome"], report["corpus_tests"][0]["outcome"]) == ("reversed_difference", "opposite_direction")
     for told in (done.stdout, first_screen(folder)):
-        assert "The opposite direction: was the sign of the scores forgotten?" in told
+        assert "Nothing found, and the opposite direction: was the sign of the scores forgotten?" in told
         assert "Dataset inference: the opposite direction, and nothing found" in told
         assert "multiplied by −1 first" in told
         assert "finds training" not in told
@@ -340,7 +340,7 @@ def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path
 def test_a_shelf_of_equal_scores_has_no_answer(tmp_path: Path) -> None:
     done = evaluate(kept(tmp_path / "s.parquet", [{**row, "score": 0.5} for row in shelf()]))
     assert done.exit_code == 0, done.output
-    assert "No answer: all scores are equal." in done.stdout
+    assert "This comparison could not have found anything: all scores are equal." in done.stdout
     assert "stand" not in done.stdout
 
 
@@ -439,7 +439,7 @@ def test_few_texts_and_equal_scores_are_told_beside_the_number(tmp_path: Path) -
     done = evaluate(kept(tmp_path / "equal.parquet", equal))
     assert done.exit_code == 0
     for told in (done.stdout, first_screen(tmp_path / "equal_findings")):
-        assert "No answer: all scores are equal." in told
+        assert "This comparison could not have found anything: all scores are equal." in told
         assert "0.500 [" not in told
     assert "auroc          0.500  none" in done.stdout
 
@@ -500,7 +500,7 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     )
 
     wrong = evaluate(kept(tmp_path / "wrong.parquet", shelf(read=10, sign=-1.0)))
-    assert "wrong: The opposite direction: was the sign of the scores forgotten?" in wrong.stdout
+    assert "wrong: Nothing found, and the opposite direction: was the sign of the scores forgotten?" in wrong.stdout
 
     # With known members it is known, by detector: here one has its sign forgotten.
     chance = np.random.default_rng(2)

@@ -422,7 +422,6 @@ def test_scores_without_evaluations(folder: Folder) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_rows_without_lineage_are_pointed_out(audited: Folder) -> None:
-    written(audited)  # the answers were concluded before
     audited.paths.run_file("lineage", "evaluations:speeches_64|tiny-125m", "run-0-speeches_64").unlink()
     found = written(audited)
     assert found.summary.lineage_gaps == 1

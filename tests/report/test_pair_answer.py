@@ -38,7 +38,7 @@ def test_findings_without_an_answer_get_the_one_that_the_report_shows(
 ) -> None:
     (shown,) = Written(written_case(case, tmp_path)).reports[MODEL].answers
     paths, pair = DataPaths(tmp_path / "data"), Pair(benchmark, MODEL)
-    (stored,) = store.read(paths, PAIR_ANSWERS, pair, run_id=run, what="the answer").to_pylist()
+    (stored,) = store.read(paths, PAIR_ANSWERS, pair, run_id=f"answer-{run}", what="the answer").to_pylist()
     for column in ("outcome", "sign", "headline", "explanation", "question", "how_sure", "what_would_change"):
         assert stored[column] == shown[column]
     assert MODEL_TITLE in stored["question"]

@@ -13,7 +13,7 @@ from scipy.stats import false_discovery_control
 
 from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.report.answer import answer_words
+from audit_pipeline.report.answer import answer_words, detectable_auroc
 from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
 from audit_pipeline.report.limits import LIMITS
@@ -96,6 +96,41 @@ def test_what_is_said_of_two_sides() -> None:
     ]
     for words, outcome in cases:
         assert words.outcome == outcome
+
+
+def test_what_a_comparison_would_have_found() -> None:
+    """Against a simulation: an AUROC's estimate whose standard error gives so wide an interval."""
+    standard_error = 0.2 / (2 * 1.96)
+    detectable = detectable_auroc(0.4, 0.6)
+    estimates = np.random.default_rng(7).normal(detectable, standard_error, 200_000)
+    assert np.mean(estimates - 1.96 * standard_error > 0.5) == pytest.approx(0.8, abs=0.01)
+    few = words_of(0.05, 0.95)
+    # 0.5 + 2.8 * 0.9 / 3.92 = 1.143: ((1.143 - 0.5) / 0.2) ** 2 = 10.3 times as many texts for 0.7.
+    assert few.outcome == "too_few_texts"
+    assert "11 times as many are needed to find an AUROC of 0.7" in few.headline
+
+
+@pytest.mark.parametrize(
+    ("tested", "groups", "told"),
+    [
+        (1, 59, "any document that scores higher than all but 2 of 59 comparison documents"),
+        (6, 119, "any document that scores higher than all 119 comparison documents"),
+        (6, 118, "2 documents that all score higher than all 118 comparison documents"),
+    ],
+)
+def test_what_would_have_stood_out_by_scipy(tested: int, groups: int, told: str) -> None:
+    """The smallest q-value of the p-values that the sentence names is at most 0.05, and one rank more is too many."""
+    assert told in words_of(0.5, 0.6, documents=shelf(0, tested=tested, groups=groups)).headline
+    together = 2 if told.startswith("2 ") else 1
+    as_high = 2 if "all but" in told else 0
+
+    def smallest(documents: int, rank: int) -> float:
+        p_values = np.ones(tested)
+        p_values[:documents] = (1 + rank) / (groups + 1)
+        return float(false_discovery_control(p_values, method="bh")[0])
+
+    assert smallest(together, as_high) <= Q_LEVEL * (1 + 1e-12)
+    assert smallest(1, as_high + 1) > Q_LEVEL if together == 1 else smallest(1, 0) > Q_LEVEL
 
 
 def test_what_is_said_where_there_is_no_number() -> None:
@@ -386,6 +421,9 @@ def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
     )
     assert counted_words(counted[:1]).endswith("; calibrating: none.")
     assert counted_words([]) == ""
+    audited = {"split": "evaluation", "texts": 97, "groups": 6, "members": 0, "nonmembers": 0, "unknown": 97}
+    held_out = {"split": "calibration", "texts": 87, "groups": 6, "members": 0, "nonmembers": 87, "unknown": 0}
+    assert counted_words([audited, held_out]) == "97 passages of 6 audited documents, 87 of 6 held-out."
 
 
 @pytest.mark.parametrize("tested", [1, 2, 7, 20])

@@ -36,6 +36,7 @@ from audit_pipeline.catalogue.outcomes import Status
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
 from audit_pipeline.operate.situation import CODE
+from audit_pipeline.operate.stages.answers import answer_missing
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 Row = Mapping[str, object]
@@ -439,6 +440,7 @@ def _audited_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Fol
         for benchmark in BENCHMARKS:
             folder.write_audit(benchmark, model, f"run-{position}-{benchmark}", DAY + timedelta(hours=position))
     folder.write_audit("notes_32", "tiny-125m", "again-notes", DAY + timedelta(days=1), signal=1.0)
+    answer_missing(folder.paths)
     return folder
 
 

@@ -166,9 +166,9 @@ def test_every_number_joins_to_exactly_one_lineage_row(audited: Folder) -> None:
 
 def test_gaps_in_the_lineage_are_found(audited: Folder) -> None:
     paths = audited.paths
-    paths.run_file("lineage", "examples|notes_32", "run-examples").unlink()
+    paths.run_file("lineage", "examples:notes_32", "run-examples").unlink()
     audited.write_lineage("documents", "notes", "another", DAY)
-    doubled = paths.run_file("lineage", "scores|notes_32|tiny-125m", "again-notes")
+    doubled = paths.run_file("lineage", "scores:notes_32|tiny-125m", "again-notes")
     write_table(doubled.with_name("copy.parquet"), pq.read_table(doubled, partitioning=None))
     build_warehouse(paths)
     with open_read_only(paths.warehouse) as connection:

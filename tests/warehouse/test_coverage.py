@@ -437,7 +437,7 @@ def test_a_model_off_the_command_line_is_covered_too(live: Audited) -> None:
 
 def test_a_doubled_lineage_entry_or_manifest_doubles_no_pair(live: Audited) -> None:
     paths = live.folder.paths
-    entry = paths.run_file("lineage", "evaluations|notes_32|tiny-125m", "again-notes")
+    entry = paths.run_file("lineage", "evaluations:notes_32|tiny-125m", "again-notes")
     entry.with_name("copy.parquet").write_bytes(entry.read_bytes())
     write_json(paths.benchmark_manifest("copy"), read_json(paths.benchmark_manifest("notes_32")))
     assert len(live.coverage()) == 4

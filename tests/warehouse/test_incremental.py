@@ -268,7 +268,7 @@ def test_a_second_file_of_one_run_is_counted_and_goes_alone(once: Folder) -> Non
 
 
 def test_a_run_that_is_no_longer_the_latest_changes_the_scores_of_groups(once: Folder) -> None:
-    entry = once.paths.run_file("lineage", "scores|notes_32|tiny-125m", "again-notes")
+    entry = once.paths.run_file("lineage", "scores:notes_32|tiny-125m", "again-notes")
     entry.unlink()
     report = carried(once.paths)
     assert report.files_loaded == 0

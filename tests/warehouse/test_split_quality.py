@@ -46,7 +46,7 @@ def test_every_row_has_its_lineage(audited: Folder) -> None:
     assert report.rows["split_quality"] == 16 + 15
     with open_read_only(audited.paths.warehouse) as connection:
         assert lineage_gaps(connection) == []
-    audited.paths.run_file("lineage", "split_quality|notes_32", "run-quality").unlink()
+    audited.paths.run_file("lineage", "split_quality:notes_32", "run-quality").unlink()
     build_warehouse(audited.paths)
     with open_read_only(audited.paths.warehouse) as connection:
         (gap,) = lineage_gaps(connection)

@@ -112,12 +112,14 @@ def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
     examples = store.read(paths, EXAMPLES, pair.benchmark, what=f"the examples of {pair.benchmark}")
     named = _named_headline(paths, pair)
     asked = asked_pair(pair, manifest, examples, scores, config=config, named=named)
+    # A run of its own: when the findings were ready stays what it was.
+    run_id = f"answer-{run.run_id}"
     store.write(
         paths,
-        LineageStep.now(run.run_id, "evaluations", ANSWERS_VERSION),
+        LineageStep.now(run_id, "warehouse", ANSWERS_VERSION),
         PAIR_ANSWERS,
         pair,
-        answer_pair(pair, tables, asked, run.run_id).table(),
+        answer_pair(pair, tables, asked, run_id).table(),
         upstream=versions,
         model_fingerprint=run.model_fingerprint,
         tokenizer_fingerprint=run.tokenizer_fingerprint,

@@ -49,14 +49,19 @@ def shown_of_findings(report: EvaluationReport) -> Shown:
     """Of a pair's findings: AUROC of every detector, what the headline detector decided, and pictures."""
     found, tables = report.evaluation, report.findings.tables
     aurocs = {
-        f"AUROC {row['detector']}": round(row["value"], 4)
+        row["detector"]: round(row["value"], 4)
         for row in found.table.to_pylist()
         if row["metric"] == "auroc" and row["is_default"] and row["value"] is not None
     }
+    shown_tables, named = decision_tables(tables), report.answer.row["detector"]
+    values = {f"AUROC {detector}": value for detector, value in aurocs.items()}
+    if report.answer.row["sides"] == "audited against held-out":
+        values = {f"AUROC {named}, audited against held-out": aurocs.pop(named)} if named in aurocs else {}
+        shown_tables = {"tried beside it": (("detector", "AUROC"), list(aurocs.items())), **shown_tables}
     values = {
-        "status": "ok" if aurocs else "not_applicable",
+        "status": "ok" if values else "not_applicable",
         **({"reason": found.reason} if found.reason else {}),
-        **aurocs,
+        **values,
         **decided(tables),
         **_refused(tables),
         **{f"rows of {name}": table.num_rows for name, table in tables.items() if name != "evaluations"},
@@ -64,7 +69,7 @@ def shown_of_findings(report: EvaluationReport) -> Shown:
         "split verdict": found.split_verdict,
         "data_version": report.data_version,
     }
-    return Shown(found.table.num_rows, values, decision_tables(tables), _pictures(report), leads=_leads(report.answer))
+    return Shown(found.table.num_rows, values, shown_tables, _pictures(report), leads=_leads(report.answer))
 
 
 def _leads(answer: PairAnswer) -> dict[str, str]:
