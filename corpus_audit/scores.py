@@ -69,7 +69,8 @@ def score(
     pyarrow.Table
         A row per text, detector and setting, with the columns ``example_index`` (the text's place, from 0),
         ``detector``, ``parameters`` (JSON), ``score`` (higher: more likely a member), ``status`` (``ok``,
-        ``not_applicable`` or ``failed``) and ``reason``. It holds what the command writes, and fits into memory.
+        ``not_applicable`` or ``failed``), ``reason``, ``label`` and ``group`` as the file has them, and the text's
+        ``sha256``. It holds what the command writes, and fits into memory.
 
     Raises
     ------
@@ -102,6 +103,7 @@ def score(
     from audit_pipeline.operate.progress import file_bar  # noqa: PLC0415
     from audit_pipeline.scoring.asked import ScoringRequest, score_as_asked  # noqa: PLC0415
     from audit_pipeline.scoring.file import ProgressListener  # noqa: PLC0415
+    from audit_pipeline.scoring.labelled import GROUP  # noqa: PLC0415
 
     paths, overrides = DataPaths.from_environment(), parameters or {}
     require_writable(paths.root)
@@ -116,7 +118,11 @@ def score(
         reference_model=reference_model,
         frequencies=None if frequencies is None else Path(frequencies),
     )
-    stream = open_texts(Path(texts), text_column) if isinstance(texts, PathLike) else given_texts(list(texts))
+    stream = (
+        open_texts(Path(texts), text_column, ["label", GROUP])
+        if isinstance(texts, PathLike)
+        else given_texts(list(texts))
+    )
     with heard(verbose), tempfile.TemporaryDirectory() as folder, file_bar(str(model)) as on_progress:
         out = Path(folder, "scores.parquet")
         listener = ProgressListener(tell_step, tell_progress, on_progress)

@@ -137,8 +137,9 @@ def score(
 ) -> None:
     """Score the texts of a file, without Dagster.
 
-    The result has one row per text, detector and setting. Finished texts are kept: after an interruption, the same
-    command continues. docs/input-files.md lists the formats that are read.
+    The result has one row per text, detector and setting. Labels and the column group are kept in it: `corpus-audit
+    evaluate` draws conclusions from it. Finished texts are kept: after an interruption, the same command continues.
+    docs/input-files.md lists the formats that are read.
     """
     from audit_pipeline.catalogue.tables import require_output
     from audit_pipeline.detectors.registry import parse_set, select
@@ -222,10 +223,11 @@ def _opened(file: Path, text_column: str | None, label_column: str) -> TextStrea
     """The texts of the file, of which something is said at once: how it was read, and about how much there is."""
     from audit_pipeline.fetch.opened import STANDARD_INPUT
     from audit_pipeline.fetch.read import open_texts
+    from audit_pipeline.scoring.labelled import GROUP
 
     if file == STANDARD_INPUT:
         tell_step("reading lines of JSON from standard input")
-    texts = open_texts(file, text_column, [label_column])
+    texts = open_texts(file, text_column, [label_column, GROUP])
     if texts.rows.note is not None:
         tell_step(texts.rows.note)
     there = texts.rows_at_a_glance()
@@ -261,7 +263,7 @@ def _show_separation(scores: FileScores) -> None:
 
         say(f"{BEST_OF_SEVERAL}. Choose the one to quote beforehand.")
     say(
-        "screening only: no control was run; `corpus-audit audit` on a benchmark runs one",
+        "screening only: no control was run; `corpus-audit evaluate` on the table, or `audit` on a benchmark, runs one",
         claim_level="screening only",
     )
 

@@ -36,13 +36,13 @@ from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.report.write import build_reports
-from audit_pipeline.scoring.given_scores import GivenScores, read_given
+from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given
 from audit_pipeline.separability.assessed import assess
 
 CODE_VERSION = "2"
 _MARKER = "evaluated_scores.json"
-# As benchmarks have them where their entry says nothing.
-_UNIT, _NEAR_DUPLICATE = "whitespace", 0.5
+# As benchmarks have it where their entry says nothing.
+_UNIT = "whitespace"
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _why_nothing(given: GivenScores) -> str:
         has = [f"{n} {what}" for n, what in ((n_members, "members"), (n_unknown, "of unknown label")) if n]
         return (
             f"of the {len(texts)} texts with a score none is a non-member (label 0), they are {' and '.join(has)}; "
-            "add texts that the model cannot have read"
+            "add texts that the model cannot have read. Labels come from the column label of the file that was scored"
         )
     if not n_members and not n_unknown:
         return (
@@ -262,7 +262,7 @@ def _manifest(
         "spec": {
             "builder": "given",
             "unit": _UNIT,
-            "near_duplicate_threshold": _NEAR_DUPLICATE,
+            "near_duplicate_threshold": NEAR_DUPLICATE,
             "calibration_fraction": asked.calibration,
             "seed": asked.seed,
         },

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.contracts import SCORES
+from audit_pipeline.catalogue.contracts import SCORES, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.detectors.registry import Overrides
@@ -23,7 +23,7 @@ from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.chunks import ChunkLimits, bounds_for, chunks
-from audit_pipeline.scoring.labelled import LabelledScores
+from audit_pipeline.scoring.labelled import GROUP, LabelledScores, group_of
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
@@ -36,10 +36,14 @@ SCHEMA = pa.schema(
     [
         pa.field("example_index", pa.int64()),
         *(SCORES.field(name) for name in ("detector", "parameters", "score", "status", "reason")),
+        pa.field("label", pa.int8()),
+        pa.field(GROUP, pa.string()),
+        pa.field("sha256", pa.string()),
     ]
 )
 """The columns of the table: the row's 0-based position in the file, detector, parameters (canonical JSON), score,
-status and reason."""
+status and reason; then what `corpus-audit evaluate` goes by: label (1, 0, null unknown) and group as the file has them,
+null where it has none, and the sha256 of the text."""
 
 # Scores that are made at a time: as Python's objects they take twenty times the room of the table's.
 _SCORES_AT_A_TIME = 200_000
@@ -141,10 +145,17 @@ class _Run:
     def _score(self, rows: Sequence[TextRow], statistics: Statistics, table: pq.ParquetWriter) -> None:
         ids, texts = [str(row.index) for row in rows], [row.text for row in rows]
         scored = statistics.scores(self.session.selection, ids, texts)
-        index = pc.cast(scored.column("example_id"), pa.int64())
-        table.write_table(scored.drop_columns("example_id").add_column(0, SCHEMA.field(0), index).cast(SCHEMA))
         scores = scored.column("score").to_numpy()
-        self.labelled.add(rows, np.asarray(scores, dtype=np.float64).reshape(len(rows), -1))
+        labels = self.labelled.add(rows, np.asarray(scores, dtype=np.float64).reshape(len(rows), -1))
+        of_text = np.repeat(np.arange(len(rows)), len(self.labelled.settings))
+        columns = {
+            "example_index": pc.cast(scored.column("example_id"), pa.int64()),
+            **{name: scored.column(name) for name in ("detector", "parameters", "score", "status", "reason")},
+            "label": pa.array(labels, pa.int8()).take(of_text),
+            GROUP: pa.array([group_of(row) for row in rows], pa.string()).take(of_text),
+            "sha256": pa.array([text_sha256(text) for text in texts], pa.string()).take(of_text),
+        }
+        table.write_table(pa.table(columns).cast(SCHEMA))
         with_score = scored.filter(pc.is_valid(scored.column("score")))
         self._have_scored.update(pc.unique(with_score.column("detector")).to_pylist())
         for row in scored.slice(0, len(self.labelled.settings)).to_pylist():

@@ -61,6 +61,10 @@ _AS_WRITTEN = ("label", "group", "detector", "split", "collection", *_IDS)
 _SPLITS: Mapping[str, Split | None] = {"": None, "calibration": "calibration", "evaluation": "evaluation"}
 
 _NOTHING = pa.scalar("", pa.large_string())
+_WAY = (
+    ". Add it: 1 member, 0 non-member, empty unknown. `corpus-audit score` keeps the column label of the file that it "
+    "scores; tables of earlier versions lack it: score the file again, no text is run twice"
+)
 
 Setting = tuple[str, str]
 """A detector and its parameters."""
@@ -70,8 +74,8 @@ Setting = tuple[str, str]
 class Texts:
     """What the rows say of each text, in the order in which usable rows meet them: [t] each.
 
-    ``texts`` (large_string) and ``locations`` (string) are those of the first usable row of
-    each. A text without a group is one by its id.
+    ``texts`` (large_string), ``digests`` (their sha256, empty where the file has none) and ``locations`` are those of
+    the first usable row of each. A text without a group is one by its id.
     """
 
     ids: Coded
@@ -81,6 +85,7 @@ class Texts:
     splits: Meant[Split | None]
     published: Meant[date | None]
     texts: pa.ChunkedArray
+    digests: pa.ChunkedArray
     locations: pa.ChunkedArray
 
     def __len__(self) -> int:
@@ -119,6 +124,7 @@ class _Read:
     names: frozenset[str]
     cells: Mapping[str, Coded]
     texts: pa.ChunkedArray
+    digests: pa.ChunkedArray
     scores: Scores
     locations: pa.ChunkedArray
     indices: pa.ChunkedArray
@@ -135,8 +141,10 @@ def read_given_rows(file: Path) -> GivenRows:
     for needed in ("score", "label"):
         if needed not in read.names:
             has = ", ".join(sorted(read.names)) or "no row"
-            raise DataError(f"{file}: there is no column '{needed}'; it has: {has}")
-    cells, has_groups = read.cells, "group" in read.names
+            raise DataError(f"{file}: there is no column '{needed}'; it has: {has}{_WAY if needed == 'label' else ''}")
+    cells = read.cells
+    # A table of `corpus-audit score` has the column even where the scored file named no group.
+    has_groups = "group" in read.names and cells["group"].names.to_pylist() != [""]
     ids = _ids(read, file)
     labels, label_check = _meant(cells["label"], label_of)
     splits, split_check = _meant(cells["split"], _split)
@@ -167,24 +175,27 @@ def read_given_rows(file: Path) -> GivenRows:
         splits.take(speaking),
         published.take(speaking),
         read.texts.take(pa.array(speaking)),
+        read.digests.take(pa.array(speaking)),
         read.locations.take(pa.array(speaking)),
     )
     skipped, not_understood = _left_out(read, why, reasons)
     scores = read.scores.take(usable)
-    return GivenRows(read.names, texts, of_text, settings, scores, (*read.skipped, *skipped), not_understood)
+    columns = read.names if has_groups else read.names - {"group"}
+    return GivenRows(columns, texts, of_text, settings, scores, (*read.skipped, *skipped), not_understood)
 
 
 def _read(file: Path) -> _Read:
     names: set[str] = set()
     skipped: list[Skipped] = []
     cells: dict[str, list[pa.DictionaryArray]] = {}
-    texts, scores, locations, indices = [], [], [], []
+    texts, digests, scores, locations, indices = [], [], [], [], []
     for piece in read_pieces(file):
         names.update(piece.columns)
         skipped += piece.skipped
         for name, column in _cells_of(piece).items():
             cells.setdefault(name, []).append(column.dictionary_encode())
         texts.append(plain(_cells(piece, "text")))
+        digests.append(plain(_cells(piece, "sha256")))
         scores.append(scores_of(_cells(piece, "score")))
         locations.append(piece.locations)
         indices.append(piece.indices)
@@ -192,6 +203,7 @@ def _read(file: Path) -> _Read:
         frozenset(names),
         {name: coded(pieces) for name, pieces in cells.items()},
         pa.chunked_array(texts),
+        pa.chunked_array(digests),
         Scores(*(np.concatenate(parts) for parts in zip(*((one.values, one.problems) for one in scores), strict=True))),
         pa.chunked_array(locations, pa.string()),
         pa.chunked_array(indices, pa.int64()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +19,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, SCORES, Pair, Split, digest_of_items
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, digest_of_items
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import checked
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.group_rows import ALPHAS
+from audit_pipeline.evidence.thresholds import marginal_needs
 from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.metrics.claims import FEW_TEXTS
 from audit_pipeline.scoring.given_cells import PROBLEMS, Meant
 from audit_pipeline.scoring.given_rows import GivenRows, Setting, Texts, read_given_rows
+from audit_pipeline.separability.blind_control import is_unspaced
+from audit_pipeline.separability.both_sides import MOST_COMPARED, on_both_sides
 
 _TEXTS_AT_ONCE = 4096
+_NAMED = 3
+_BOTH_SIDES = "the text stands on both sides"
+NEAR_DUPLICATE = 0.5
+"""As benchmarks have it where their entry says nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +65,11 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     calibrates; all of them do where none is a member. Which ones depends on the texts' ids and groups and on ``seed``,
     and on no name. An infinite score is placed beyond the largest or smallest of its detector's finite ones. Rows that
     cannot be used are returned in ``skipped``. Raises DataError for a file without the columns score and label, without
-    a usable row, with a text that is scored twice by a detector, or whose rows contradict each other.
+    a usable row, with a text that is scored twice by a detector, or whose rows contradict each other. Texts that stand
+    on both sides are left out and told of in ``notes``; where none is left that is a DataError, too.
     """
     rows = read_given_rows(file)
+    contradicting = _on_both_sides(rows.texts, language)
     reasons, unscored = Counter(one.reason for one in rows.skipped), _problems_met(rows)
     notes = [rows.not_understood] if rows.not_understood is not None else []
     if np.all(rows.scores.problems):
@@ -71,15 +82,42 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     has_text = pc.any(pc.not_equal(rows.texts.texts, "")).as_py()
     if not has_text:
         notes.append("there is no column 'text': the blind control, which needs the texts, was not computed")
-    splits = _splits(rows.texts, calibration, seed)
+    if contradicting:
+        notes.append(_contradiction(rows.texts, contradicting))
+        reasons[_BOTH_SIDES] += int(np.isin(rows.of_text, contradicting).sum())
+    if has_text and len(rows.texts) > MOST_COMPARED:
+        notes.append(f"near-duplicates across the sides were not looked for: more than {MOST_COMPARED:,} texts")
+    kept = np.setdiff1d(np.arange(len(rows.texts)), contradicting)
+    if not len(kept):
+        raise DataError(f"{file}: nothing is left to evaluate: {_contradiction(rows.texts, contradicting)}")
+    splits, set_apart = _splits(rows.texts, calibration, seed, set(contradicting))
+    notes += [set_apart] if set_apart else []
+    examples = _examples_table(rows.texts, splits, pair.benchmark, language, run_id).take(pa.array(kept))
+    table = _scores_table(rows, scores, pair, run_id)
     return GivenScores(
-        scores=_scores_table(rows, scores, pair, run_id),
-        examples=_examples_table(rows.texts, splits, pair.benchmark, language, run_id),
+        scores=table.filter(pc.is_in(table["example_id"], value_set=examples["example_id"].combine_chunks())),
+        examples=examples,
         skipped=rows.skipped,
         left_out=dict(sorted((reasons + unscored).items())),
         notes=tuple(notes),
         has_text=has_text,
         names_splits=_names_splits(rows.texts),
+    )
+
+
+def _on_both_sides(texts: Texts, language: str) -> list[int]:
+    """The places of the texts that stand on the other side, too."""
+    split = list if is_unspaced(language) else str.split
+    return on_both_sides(texts.texts.to_pylist(), texts.digests.to_pylist(), texts.labels.each(), NEAR_DUPLICATE, split)
+
+
+def _contradiction(texts: Texts, places: Sequence[int]) -> str:
+    """How many texts stand on both sides, and the first of them by where they are; a text is never quoted."""
+    where = ", ".join(texts.locations[place].as_py() for place in places[:_NAMED])
+    more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
+    return (
+        f"{len(places):,} texts stand on both sides, as member and as non-member (equal, or near-duplicates), so they "
+        f"are left out: {where}{more}"
     )
 
 
@@ -120,25 +158,53 @@ def _names_splits(texts: Texts) -> bool:
     return any(texts.splits.values[code] is not None for code in np.unique(texts.splits.codes).tolist())
 
 
-def _splits(texts: Texts, calibration: float, seed: int) -> list[Split]:
-    """The split of every text. Texts of unknown label are audited, so their groups are never for calibration.
+def _splits(
+    texts: Texts, calibration: float, seed: int, left_out: Collection[int] = ()
+) -> tuple[list[Split], str | None]:
+    """The split of every text, and in words what was set apart. Texts of unknown label are audited, so their groups
+    are never for calibration.
 
-    It is drawn by what the texts are, not by what anything is called: the same rows have the same split.
+    It is drawn by what the texts are, not by what anything is called: the same rows have the same split. Where no text
+    is audited, texts are set apart only where enough are left for both: thresholds need some groups of non-members, and
+    an AUROC some groups of either side. ``left_out``: places that do not count.
     """
     groups, labels = texts.groups.codes, texts.labels.each()
     if _names_splits(texts):
         fixed = _fixed_splits(texts)
-        return [fixed.get(group, "evaluation") for group in groups.tolist()]
+        return [fixed.get(group, "evaluation") for group in groups.tolist()], None
     audited = {group for group, label in zip(groups.tolist(), labels, strict=True) if label is None}
     known = [group not in audited for group in groups.tolist()]
     if audited and not any(label == MEMBER and one for label, one in zip(labels, known, strict=True)):
-        return ["calibration" if one else "evaluation" for one in known]
+        return ["calibration" if one else "evaluation" for one in known], None
+    if not audited and calibration and (lacking := _too_few_to_divide(texts, calibration, left_out)):
+        return ["evaluation"] * len(labels), lacking
     names = texts.groups.strings().to_pylist()
     content = digest_of_items(sorted(zip(texts.ids.strings().to_pylist(), names, strict=True)))
     described = zip(names, texts.collections.each(), labels, known, strict=True)
     placed = (Placed(group, collection, label) for group, collection, label, one in described if one)
     splits = split_groups(placed, fraction=calibration, seed=seed, family=content)
-    return [splits.get(group, "evaluation") for group in names]
+    found: list[Split] = [splits.get(group, "evaluation") for group in names]
+    apart = found.count("calibration")
+    words = f"{apart:,} of {len(found):,} texts are set apart for calibration, so metrics are of the others"
+    return found, words if apart else None
+
+
+def _too_few_to_divide(texts: Texts, calibration: float, left_out: Collection[int]) -> str | None:
+    """Why nothing is set apart for calibration; None where enough groups of each side are left for both."""
+    sides: dict[int | None, set[int]] = {MEMBER: set(), NON_MEMBER: set()}
+    for place, (group, label) in enumerate(zip(texts.groups.codes.tolist(), texts.labels.each(), strict=True)):
+        if place not in left_out:
+            sides[label].add(group)
+    members, nonmembers = len(sides[MEMBER]), len(sides[NON_MEMBER])
+    thresholds = marginal_needs(max(ALPHAS))
+    left = min(members, nonmembers) * (1 - calibration)
+    if nonmembers * calibration >= thresholds and left >= FEW_TEXTS:
+        return None
+    return (
+        f"nothing is set apart for calibration, so no threshold is chosen: of {members:,} groups of members and "
+        f"{nonmembers:,} of non-members, thresholds need {thresholds} of non-members, and an AUROC {FEW_TEXTS} of "
+        "either side"
+    )
 
 
 def _fixed_splits(texts: Texts) -> dict[int, Split]:

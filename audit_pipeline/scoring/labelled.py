@@ -26,10 +26,19 @@ FEW_ENOUGH_TO_RESAMPLE = 20_000
 
 Setting = tuple[str, str]
 
+GROUP = "group"
+"""The column of the book, patent or article that a text is of."""
+
+
+def group_of(row: TextRow) -> str | None:
+    """The group that a row names."""
+    given = row.values.get(GROUP)
+    return None if given is None or given == "" else str(given)
+
 
 @dataclass(frozen=True)
 class Separation:
-    """How well one detector setting separates a file's labelled texts, each text a group of its own."""
+    """How well one detector setting separates a file's labelled texts; its interval is resampled by group."""
 
     detector: str
     parameters: str
@@ -41,7 +50,7 @@ class Separation:
 
 @dataclass
 class LabelledScores:
-    """Of every text whose label is known its place in the file, its label, and the score of each detector's default.
+    """Of every text whose label is known its group, its label, and the score of each detector's default.
 
     ``settings`` are detector and parameters of the table's rows of one text, in order; ``overrides`` the parameters
     that the user has set, which are the default then.
@@ -56,20 +65,23 @@ class LabelledScores:
     def __post_init__(self) -> None:
         defaults = [place for place, one in enumerate(self.settings) if is_default(*one, self.overrides)]
         self._scores = {place: array("d") for place in defaults}
-        self._labels, self._indices = array("b"), array("q")
+        self._labels, self._groups = array("b"), list[str]()
 
-    def add(self, texts: Sequence[TextRow], scores: Floats) -> None:
-        """Texts with their scores [texts, settings]; NaN where there is none."""
+    def add(self, texts: Sequence[TextRow], scores: Floats) -> list[int | None]:
+        """Take texts with their scores [texts, settings], NaN where there is none; returns their labels."""
+        labels: list[int | None] = []
         for text, row in zip(texts, scores, strict=True):
+            labels.append(None)
             if self.label_column not in text.values:
                 continue
             self.has_column = True
-            label = self.labels.read(text.values[self.label_column])
+            label = labels[-1] = self.labels.read(text.values[self.label_column])
             if label is not None:
                 self._labels.append(label)
-                self._indices.append(text.index)
+                self._groups.append(group_of(text) or f"text {text.index:09d}")
                 for place, column in self._scores.items():
                     column.append(row[place])
+        return labels
 
     @property
     def problem(self) -> str | None:
@@ -86,9 +98,10 @@ class LabelledScores:
         return [one for one in found if one is not None]
 
     def _separation(self, place: int) -> Separation | None:
-        scores, labels, indices = map(np.asarray, (self._scores[place], self._labels, self._indices))
+        scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)
         scored = ~np.isnan(scores)
-        scores, labels, indices = scores[scored], labels[scored], indices[scored]
+        groups = [self._groups[index] for index in np.flatnonzero(scored)]
+        scores, labels = scores[scored], labels[scored]
         if undefined(labels) is not None:
             return None
         members = int(labels.sum())
@@ -96,5 +109,5 @@ class LabelledScores:
             auroc, interval = auroc_with_interval(scores, labels)
         else:
             auroc = metrics(scores, labels)["auroc"]
-            interval = metric_intervals(scores, labels, [str(index) for index in indices])["auroc"]
+            interval = metric_intervals(scores, labels, groups)["auroc"]
         return Separation(*self.settings[place], auroc, interval, members, len(labels) - members)

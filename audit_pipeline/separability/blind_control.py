@@ -10,6 +10,9 @@ intercept then does not follow the share of members in the training folds, which
 are of unequal size. So the log odds of all folds, from equally large training sets, share one zero and one scale and
 are pooled.
 
+A classifier that learned nothing (no features, or the same prediction for every text) is no control: it was not
+computed, and its AUROC of exactly 0.5 is none.
+
 Measured on labels drawn at random (400 made-up texts, 100 draws): the pooled AUROC is 0.50 on average, with a standard
 deviation of 0.039 where a bootstrap of the scores says 0.028, so 84 of 100 intervals hold 0.5 rather than 95. The
 bootstrap takes the scores as given, but each text is scored by the others and helps to score them, which doubles the
@@ -150,8 +153,10 @@ def cross_fitted(folds: Folds, features: FoldFeatures, what: str) -> BlindContro
         classifier.fit(found[0], folds.labels[training])
         if len(held_out):
             scores[held_out] = classifier.decision_function(found[1])
+    if reason is None and all(np.ptp(scores[held_out]) == 0 for _, held_out in folds.parts if len(held_out)):
+        reason = "it learned nothing: all texts of a fold get the same prediction"
     if reason is not None:
-        return BlindControl(None, f"the blind control was not read: {reason}", method)
+        return BlindControl(None, f"the blind control was not computed: {reason}", method)
     return BlindControl(scores, None, method)
 
 

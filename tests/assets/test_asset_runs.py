@@ -175,7 +175,7 @@ def test_a_build_is_assessed_too(workspace: Workspace, run: Runner) -> None:
     assert (entry["partition"], entry["data_version"]) == ("made_8", metadata["data version tag"])
     check = run.checks(run_id)["split_quality", "sides_alike"]
     assert (check.passed, check.blocking) == (True, False)
-    assert check.description == "the blind control was not read: 8 labelled examples, it needs 200"
+    assert check.description == "the blind control was not computed: 8 labelled examples, it needs 200"
 
 
 def test_sides_that_words_alone_tell_apart_are_warned_of(workspace: Workspace, run: Runner) -> None:
@@ -205,7 +205,7 @@ def test_what_nobody_has_labelled_is_assessed_without_two_sides(workspace: Works
     assert "| texts | all | unlabelled | 12 |" in metadata["sides"]
     check = run.checks(run_id)["split_quality", "sides_alike"]
     assert check.passed
-    assert "the blind control was not read" in str(check.description)
+    assert "the blind control was not computed" in str(check.description)
 
 
 def test_a_blocking_check_that_fails_stops_what_comes_after(workspace: Workspace, run: Runner) -> None:

@@ -92,13 +92,13 @@ def test_it_is_not_read_on_too_little(how, reason):
 def test_it_is_not_read_with_one_class():
     ids, texts, _, groups = made()
     control = blind_control(ids, texts, np.zeros(240, dtype=int), groups, language="en")
-    assert control.reason == "the blind control was not read: the members are of 0 groups, it needs 5"
+    assert control.reason == "the blind control was not computed: the members are of 0 groups, it needs 5"
 
 
 def test_it_is_not_read_without_words():
     ids, _, labels, groups = made()
     control = blind_control(ids, ["🙂 🙂"] * 240, labels, groups, language="en")
-    assert control.reason == "the blind control was not read: the texts hold no words"
+    assert control.reason == "the blind control was not computed: the texts hold no words"
 
 
 def test_unequal_lengths_are_refused():

@@ -129,7 +129,7 @@ def test_the_current_view_is_the_latest_run_and_history_stays(audited: Folder) -
     for table in ("scores", "evaluations"):
         assert values(audited.paths, f"SELECT DISTINCT run_id FROM current_{table} {where}") == [("again-notes",)]
         assert len(values(audited.paths, f"SELECT DISTINCT run_id FROM {table} {where}")) == 2
-    assert values(audited.paths, "SELECT count(*) FROM current_runs") == [(2 * len(MODELS) * len(BENCHMARKS),)]
+    assert values(audited.paths, "SELECT count(*) FROM current_runs") == [(3 * len(MODELS) * len(BENCHMARKS),)]
 
 
 def test_without_lineage_the_current_run_is_still_one_and_the_same(folder: Folder) -> None:

@@ -112,7 +112,7 @@ def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
     examples = store.read(paths, EXAMPLES, pair.benchmark, what=f"the examples of {pair.benchmark}")
     named = _named_headline(paths, pair)
     asked = asked_pair(pair, manifest, examples, scores, config=config, named=named)
-    # A run of its own: when the findings were ready stays what it was.
+    # A run of its own, in which no model was seen: what is known of the findings' run stays what it was.
     run_id = f"answer-{run.run_id}"
     store.write(
         paths,
@@ -121,8 +121,6 @@ def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
         pair,
         answer_pair(pair, tables, asked, run_id).table(),
         upstream=versions,
-        model_fingerprint=run.model_fingerprint,
-        tokenizer_fingerprint=run.tokenizer_fingerprint,
         benchmark_digest=run.benchmark_digest,
     )
 
