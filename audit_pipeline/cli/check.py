@@ -214,7 +214,7 @@ def _prepared(tokenized: TokenizedModel, families: list[str], device: str | None
 
     request = AuditRequest(entry.name, specs)
     prepare(request, defs(), paths, tell_step)
-    plans = [plan for plan, _ in dry_run(request, tokenized, paths).values()]
+    plans = [plan for plan, _ in dry_run(request, entry, tokenized, paths).plans.values()]
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans)
     searched = [spec for spec in specs if spec.settings.extraction]
     windows, in_windows = 0, 0

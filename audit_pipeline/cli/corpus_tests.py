@@ -191,7 +191,8 @@ def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
         include_text=texts_are_quoted(),
     )
     if result.reason is not None:
-        say(f"{result.test} of {result.model} on {result.benchmark}: no p-value: {result.reason}")
+        say(f"{result.reason[0].upper()}{result.reason[1:]}.")
+        say(f"{result.test} of {result.model} on {result.benchmark}: refused, so there is no p-value")
     else:
         say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
     say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")

@@ -924,9 +924,15 @@ def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) 
     assert not audited.parts("topk")
 
 
-def test_a_dry_run_of_what_is_not_built_names_the_command_that_builds_it(workspace: Workspace) -> None:
-    error = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run"))
-    assert error.endswith("build it first: corpus-audit benchmarks --build made_8")
+def test_a_dry_run_of_what_is_not_built_says_what_is_fetched_and_built_first(workspace: Workspace) -> None:
+    command = ("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run")
+    first = answered(workspace.run(*command, "--json"))
+    assert (first["not_built"], first["plans"]) == (["made_8"], [])
+    assert [(step["step"], step["what"]) for step in first["first"]] == [("fetch", "release_notes"), ("build", "made_8")]
+    assert first["first"][0]["because"] == "its documents are not there"
+    shown = told(workspace.run(*command))
+    assert "corpus-audit benchmarks --build made_8" in shown
+    assert shown.splitlines()[-1] == "Nothing was fetched, built or run."
     assert not workspace.runs()
     shown = told(workspace.run("benchmarks", "--build", "made_8"))
     assert next(line for line in shown.splitlines() if line.startswith("made_8")).split()[3] == "yes"
@@ -1409,7 +1415,9 @@ def test_all_leaves_out_what_is_on_request_and_a_dry_run_trains_nothing(with_con
     assert "known_12" not in shown
     assert "made_8" not in shown
     error = error_of(with_control.run("audit", "--model", "tiny", "--benchmark", "known", "--dry-run"))
-    assert "corpus-audit benchmarks --build known_12" in error
+    assert "do not belong together" in error
+    first = answered(with_control.run("audit", "--model", "exposed", "--benchmark", "known", "--dry-run", "--json"))
+    assert ("train", "check") in [(step["step"], step["what"]) for step in first["first"]]
     assert not with_control.paths.control_pointer("check").exists()
     lines = told(with_control.run("models")).splitlines()
     assert any(line.split()[:4] == ["exposed", "control", "check:", "exposed"] for line in lines)
