@@ -69,8 +69,8 @@ def _of_passages(search: PassageSearch) -> Iterator[str]:
         )
     if search.too_short:
         yield (
-            f"{search.too_short:,} of {search.documents:,} documents are too short for extraction (fewer than "
-            f"{search.tokens} tokens): nothing can be concluded about passages of these."
+            f"{search.too_short:,} of {search.documents:,} documents {'is' if search.too_short == 1 else 'are'} too short "
+            f"for extraction (fewer than {search.tokens} tokens): nothing can be concluded about passages there."
         )
 
 

@@ -49,7 +49,7 @@ def test_the_same_request_changes_nothing_and_keeps_edits(tmp_path: Path) -> Non
     folder, files = tmp_path / "made", looked(tmp_path, "books")
     bring_up(folder, files, TINY)
     benchmarks = folder / "config/benchmarks.yaml"
-    benchmarks.write_text(benchmarks.read_text().replace("- 64", "- 128"))
+    benchmarks.write_text(benchmarks.read_text().replace("- 64", "- 128", 1))
     made = bring_up(folder, files, TINY)
     assert (made.is_new, made.written) == (False, ())
     assert list(load_benchmarks(folder / "config")) == ["own_files_128", "instrument_check_64"]
