@@ -68,9 +68,10 @@ def _of_passages(search: PassageSearch) -> Iterator[str]:
             "documents."
         )
     if search.too_short:
+        verb = "is" if search.too_short == 1 else "are"
         yield (
-            f"{search.too_short:,} of {search.documents:,} documents {'is' if search.too_short == 1 else 'are'} too short "
-            f"for extraction (fewer than {search.tokens} tokens): nothing can be concluded about passages there."
+            f"{search.too_short:,} of {search.documents:,} documents {verb} too short for extraction (fewer than "
+            f"{search.tokens} tokens): nothing can be concluded about passages there."
         )
 
 
