@@ -15,11 +15,13 @@ from click.testing import CliRunner, Result
 from made_workspace import made_text, quick_folder
 from tiny_models import SENTENCES, save_model
 
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import check as command
 from audit_pipeline.cli import main
 from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.definitions import defs
+from audit_pipeline.operate import situation
 from audit_pipeline.operate.dagster import schedules
 from audit_pipeline.operate.dagster.in_process import open_instance
 from audit_pipeline.warehouse.query import query
@@ -133,6 +135,19 @@ def test_a_dry_run_makes_no_workspace_and_offers_the_instrument_check(
     assert "  0 (0.txt)" in result.stdout
     assert "To run: " in result.stdout
     assert "time about" in result.stdout
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_the_instrument_check_is_offered_until_it_was_run(
+    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    asked: list[Pair] = []
+    monkeypatch.setattr(situation, "is_evaluated", lambda pair, paths: asked.append(pair) or is_done)
+    shelf(folder, "books", 1)
+    given = said(check("books", "--model", "tiny", "--dry-run", "--json"))
+    assert asked[0] == Pair("instrument_check_64", "instrument_check_exposed")
+    assert given["instrument_check"]["is_done"] == is_done
+    assert any("corpus-audit control instrument_check" in one for one in given["stronger"]) != is_done
 
 
 def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> None:

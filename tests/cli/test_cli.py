@@ -43,6 +43,7 @@ from tiny_models import save_model
 
 from assets import scores
 from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.cli import main
@@ -183,6 +184,11 @@ def test_what_there_is(audited: Workspace) -> None:
     members = sum(label == 1 for label in read_built(audited.paths, "made_8").examples.column("label").to_pylist())
     assert built.split()[:6] == ["made_8", "8", "temporal", "yes", str(members), str(members)]
     assert next(line for line in lines if line.startswith("other_10")).split()[3:6] == ["no", "-", "-"]
+
+
+def test_which_pairs_have_findings(audited: Workspace) -> None:
+    assert situation.is_evaluated(Pair("made_8", "tiny"), audited.paths)
+    assert not situation.is_evaluated(Pair("other_10", "tiny"), audited.paths)
 
 
 @pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
