@@ -66,6 +66,16 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
     return replace(rows, provenance={**rows.provenance, "licence": settings.licence or "not stated"})
 
 
+def origin_in_words(settings: RowsSettings) -> str:
+    """Where the rows will be read from, before they are."""
+    place, _ = local_place(settings)
+    if place is not None:
+        return str(place)
+    if settings.package is not None:
+        return f"{settings.package.file} in the package {settings.package.distribution}"
+    return f"the hub's data set {settings.hub}"
+
+
 def local_place(settings: RowsSettings) -> tuple[Path | None, str]:
     """The local folder or file of the rows, None where they come from elsewhere; and what names it."""
     variable = settings.path_variable

@@ -111,14 +111,16 @@ def workspace_file() -> Path:
 
 
 @contextmanager
-def within(folder: Path) -> Iterator[None]:
+def within(folder: Path, *, own_data: bool = False) -> Iterator[None]:
     """Within the block the configuration and data of the workspace in ``folder`` are used, wherever the process runs.
 
-    A data folder that the environment names is used all the same. In the end the environment is as it was.
+    A data folder that the environment names is used all the same, but with ``own_data``. In the end the environment is
+    as it was.
     """
     before = dict(os.environ)
     os.environ["CORPUS_AUDIT_CONFIG"] = str(folder / "config")
-    os.environ.setdefault("CORPUS_AUDIT_DATA", str(DataPaths.of_workspace(folder).root))
+    if own_data or "CORPUS_AUDIT_DATA" not in os.environ:
+        os.environ["CORPUS_AUDIT_DATA"] = str(DataPaths.of_workspace(folder).root)
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.cli.audited import audit_pairs, show_audited
 from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
 from audit_pipeline.cli.shared import (
@@ -27,11 +28,12 @@ from audit_pipeline.cli.shared import (
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.asked import AuditOptions, named_pairs
-from audit_pipeline.operate.console import Row, say, show_table, tell
+from audit_pipeline.operate.console import Row, answers_in_json, say, show_table, tell
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.operate.facts import PlannedStep
 
 
 @click.command()
@@ -39,7 +41,12 @@ if TYPE_CHECKING:
 @click.option(
     "--benchmark", required=True, help="A benchmark (release_notes_64), a family of them (release_notes), or all."
 )
-@click.option("--dry-run", is_flag=True, help="Show texts, tokens, passes, bytes and estimated time, and run nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what would be fetched and built, the texts, tokens, passes and bytes, and about how long it takes. "
+    "Nothing is fetched or run.",
+)
 @click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
 @click.option("--again", is_flag=True, help="Audit again what is done; texts come from the cache all the same.")
 @DEVICE
@@ -107,17 +114,23 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) ->
     entry, specs = named.model, named.benchmarks
     tell_problems(named.problems)
 
+    from audit_pipeline.controls.current import trained_version
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
 
     paths = DataPaths.from_environment()
-    tokenized = load_tokenizer(entry, paths)
+    is_untrained = entry.control is not None and trained_version(entry.control.name, paths) is None
+    tokenized = None if is_untrained else load_tokenizer(entry, paths)
     limits = asked.limits.for_model(entry)
     request = AuditRequest(entry.name, specs, again=asked.again, kinds=asked.kinds, leave_out=named.leave_out)
-    plans = dry_run(request, tokenized, paths)
-    for spec in specs:
-        if spec.name not in plans:
-            tell(f"{spec.name} is not built or not up to date: corpus-audit benchmarks --build {spec.name}")
+    dry = dry_run(request, entry, tokenized, paths)
+    for name, problem in dry.cannot.items():
+        tell(f"{name} is left out: {problem}")
+    _show_first(dry.first, dry.not_built, paths)
+    if tokenized is None or not dry.plans:
+        say("\nNothing was fetched, built or run.", plans=[])
+        return
+    plans = dry.plans
     rows = [
         {
             "benchmark": name,
@@ -157,11 +170,67 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) ->
     own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
     say_sending([(tokenized, own), *_of_reference(tokenized, list(plans), paths)], limits)
     for spec in specs:
-        if spec.settings.extraction:
+        if spec.settings.extraction and spec.name in plans:
             say(
                 f"The documents of {spec.name} are searched besides: corpus-audit extract --model {entry.name} "
                 f"--benchmark {spec.name} --dry-run says what that takes."
             )
+
+
+def _show_first(steps: Sequence[PlannedStep], not_built: Sequence[str], paths: DataPaths) -> None:
+    """What is fetched, trained, built and counted before the model is run, each with its reason."""
+    if steps or answers_in_json():
+        rows = [_first_row(step, paths) for step in steps]
+        show_table("first", rows, (("first", "step"), ("what", _what_in_words), ("why", "because")))
+    if not_built:
+        say(
+            f"How many texts and tokens there are is known once these are built: {', '.join(not_built)}. "
+            f"corpus-audit benchmarks --build {not_built[0]} builds one, without running a model; corpus-audit audit "
+            "does all of it.",
+            not_built=list(not_built),
+        )
+
+
+def _first_row(step: PlannedStep, paths: DataPaths) -> Row:
+    """A step, with what is known beforehand of what it fetches or builds."""
+    from audit_pipeline.benchmarks.config import load_benchmarks
+    from audit_pipeline.benchmarks.row_settings import RowsSettings
+    from audit_pipeline.benchmarks.rows_origin import origin_in_words
+    from audit_pipeline.sources.registry import all_sources
+
+    row = {"step": step.kind, "what": step.what, "because": step.because}
+    if step.kind == "build":
+        spec = load_benchmarks()[step.what]
+        rows = origin_in_words(spec.settings) if isinstance(spec.settings, RowsSettings) else None
+        sources = {name: _documents_there(name, paths) for name in spec.sources}
+        return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
+    if step.kind != "fetch":
+        return row
+    source, documents = all_sources()[step.what], _documents_there(step.what, paths)
+    return {**row, "description": source.description, "licence": source.licence, "documents_there": documents}
+
+
+def _documents_there(source: str, paths: DataPaths) -> int | None:
+    """How many documents of a source are there; None where none were fetched."""
+    manifest = paths.source_manifest(source)
+    documents: int | None = read_json(manifest)["documents"] if manifest.exists() else None
+    return documents
+
+
+def _what_in_words(row: Row) -> str:
+    if row["step"] == "count":
+        corpus, _, model = row["what"].partition("|")
+        return f"tokens of {corpus}, as {model} cuts them"
+    if row["step"] == "train":
+        return f"both models of the control {row['what']}"
+    if row["step"] == "build":
+        sources = ", ".join(f"{name}{_counted(there)}" for name, there in row["sources"].items())
+        return f"{row['what']}, of {row['rows_of'] or sources or 'the control ' + row['control']}"
+    return f"{row['what']}: {row['description']}{_counted(row['documents_there'])}"
+
+
+def _counted(documents: int | None) -> str:
+    return "" if documents is None else f" ({documents:,} documents are there)"
 
 
 def _of_reference(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,8 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths, within
 from audit_pipeline.cli.audited import audit_pairs, publish_audited, show_audited
-from audit_pipeline.cli.check_shown import Work, say_reach, say_work, show_looked
+from audit_pipeline.cli.check_shown import InstrumentCheck, Work, say_reach, say_work, show_looked
+from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.published import open_in_browser
 from audit_pipeline.cli.sending import say_sending, seconds_of
 from audit_pipeline.cli.shared import (
@@ -32,12 +34,15 @@ from audit_pipeline.cli.shared import (
     tell_problems,
     whole_configuration,
 )
+from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.operate.asked import AuditOptions
-from audit_pipeline.operate.console import answers_in_json, say, tell, tell_step, telling_what_takes_long
+from audit_pipeline.operate.console import answers_in_json, say, tell_step, telling_what_takes_long
 
 if TYPE_CHECKING:
-    from audit_pipeline.models.config import ModelEntry
+    from audit_pipeline.evidence.within_reach import PassageSearch
+    from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.operate.own_files import Looked
     from audit_pipeline.operate.own_workspace import OwnWorkspace
 
 _FILES = click.Path(exists=True, path_type=Path)
@@ -101,7 +106,7 @@ class _SeveralFiles(click.Command):
     help="The folder for configuration, data and report. The same folder again goes on from what is there.",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Look at the files, make the workspace, estimate the time. No model is run."
+    "--dry-run", is_flag=True, help="Look at the files and estimate the time. No workspace is made, no model is run."
 )
 @click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
 @DEVICE
@@ -133,8 +138,9 @@ def check(
     """
     if exchangeable and not held_out:
         raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
+    from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.operate.own_files import OwnFiles, look
-    from audit_pipeline.operate.own_workspace import bring_up, model_for
+    from audit_pipeline.operate.own_workspace import bring_up, model_for, tried_out
 
     folder = workspace.resolve()
     entry, needed = model_for(model, folder)
@@ -143,28 +149,61 @@ def check(
         tell_reading("the files")
         looked = look(own)
     show_looked(looked)
-    say_reach(looked, entry)
-    made = bring_up(folder, looked, needed)
-    with within(made.folder):
-        _say_workspace(made)
-        say_work(_prepared(entry, list(looked.benchmarks), device, limits))
-        if not dry_run:
-            asked = AuditOptions(device=device, limits=limits, publish=False)
-            _audit(entry, list(looked.benchmarks), asked, details=details)
-    say(f"\nTo audit these files every week:\n  {_weekly(made.folder)}", weekly=_weekly(made.folder))
+    # A workspace's own configuration is in the environment later.
+    weekly, control = _line_in(folder, "dev --weekly"), _line_in(folder, f"control {INSTRUMENT_CHECK}")
+    with tried_out(folder, looked, needed) if dry_run else nullcontext(bring_up(folder, looked, needed)) as made:
+        is_kept = made.folder == folder
+        with within(made.folder, own_data=not is_kept):
+            tokenized = load_tokenizer(entry, data_to_write())
+            say_reach(looked, entry, _passage_search(tokenized, looked), _instrument_check(control))
+            _say_workspace(made, folder)
+            say_work(_prepared(tokenized, list(looked.benchmarks), device, limits))
+            if not dry_run:
+                asked = AuditOptions(device=device, limits=limits, publish=False)
+                _audit(entry.name, list(looked.benchmarks), asked, details=details)
+    if is_kept:
+        say(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
     if not (dry_run or no_open or answers_in_json()) and has_display():
-        with within(made.folder):
+        with within(folder):
             open_in_browser(DataPaths.from_environment())
 
 
-def _say_workspace(made: OwnWorkspace) -> None:
+def _say_workspace(made: OwnWorkspace, folder: Path) -> None:
+    if made.folder != folder:
+        say(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
+        return
     what = "made" if made.is_new else f"changed {', '.join(made.written)}" if made.written else "as it was"
-    say(f"\nWorkspace: {made.folder} ({what})", workspace=made.folder, written=list(made.written))
+    say(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(made.written))
 
 
-def _prepared(entry: ModelEntry, families: list[str], device: str | None, limits: Limits) -> Work:
+def _passage_search(model: TokenizedModel, looked: Looked) -> PassageSearch:
+    """Which of the audited documents are long enough to be searched, by the model's own tokens."""
+    from audit_pipeline.evidence.within_reach import PassageSearch
+    from audit_pipeline.extraction.windows import no_room, windows_at
+    from audit_pipeline.operate.own_files import AUDITED
+    from audit_pipeline.operate.stages.extraction import STANDING
+
+    lengths, documents = STANDING.lengths, looked.of_side(AUDITED)
+    if (problem := no_room(model, lengths)) is not None:
+        return PassageSearch(len(documents), 0, lengths.window, problem)
+    too_short = sum(not windows_at(model, one.text, [0], lengths) for one in documents)
+    return PassageSearch(len(documents), too_short, lengths.window)
+
+
+def _instrument_check(command: str) -> InstrumentCheck | None:
+    """Whether the instrument check was run with the data in use; None where the configuration has none."""
+    from audit_pipeline.operate.situation import is_evaluated
+
+    pairs = pairs_of_control(whole_configuration(), INSTRUMENT_CHECK)
+    if not pairs:
+        return None
+    paths = DataPaths.from_environment()
+    return InstrumentCheck(all(is_evaluated(pair, paths) for pair in pairs), command)
+
+
+def _prepared(tokenized: TokenizedModel, families: list[str], device: str | None, limits: Limits) -> Work:
     """What the audit of these families takes, once their texts are there."""
-    paths = data_to_write()
+    entry, paths = tokenized.entry, data_to_write()
     config = whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
     tell_problems(config.problems)
@@ -173,44 +212,41 @@ def _prepared(entry: ModelEntry, families: list[str], device: str | None, limits
     from audit_pipeline.definitions import defs
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.extraction.windows import no_room
-    from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run, prepare
     from audit_pipeline.operate.stages.extraction import STANDING, documents_of
     from audit_pipeline.token_statistics.kept import Caches
 
-    tokenized = load_tokenizer(entry, paths)
     request = AuditRequest(entry.name, specs)
     prepare(request, defs(), paths, tell_step)
-    plans = [plan for plan, _ in dry_run(request, tokenized, paths).values()]
+    plans = [plan for plan, _ in dry_run(request, entry, tokenized, paths).plans.values()]
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans)
     searched = [spec for spec in specs if spec.settings.extraction]
-    in_windows = 0
-    if (no_search := no_room(tokenized, STANDING.lengths)) is None:
+    windows, in_windows = 0, 0
+    if no_room(tokenized, STANDING.lengths) is None:
         caches = Caches(paths)
-        searches = (Search(tokenized, documents_of(spec.name, entry, paths), STANDING, caches) for spec in searched)
-        in_windows = sum(search.tokens()[1] for search in searches)
-    else:
-        tell(f"the documents are not searched for passages: {no_search}")
+        for spec in searched:
+            found, run = Search(tokenized, documents_of(spec.name, entry, paths), STANDING, caches).tokens()
+            windows, in_windows = windows + found, in_windows + run
     if entry.endpoint is None:
         say_fit(tokenized, device)
     say_sending([(tokenized, tokens + in_windows)], limits.for_model(entry))
-    return Work(tokens, in_windows, seconds_of(tokenized, tokens + in_windows, device, chosen_engine()))
+    return Work(tokens, in_windows, windows, seconds_of(tokenized, tokens + in_windows, device, chosen_engine()))
 
 
-def _audit(entry: ModelEntry, families: list[str], asked: AuditOptions, *, details: bool) -> None:
-    audited = [audit_pairs(entry.name, family, asked) for family in families]
+def _audit(model: str, families: list[str], asked: AuditOptions, *, details: bool) -> None:
+    audited = [audit_pairs(model, family, asked) for family in families]
     publish_audited(audited)
     for one in audited:
         show_audited(one, details=details)
 
 
-def _weekly(folder: Path) -> str:
-    """One line that starts UI and daemon there, the weekly audit switched on."""
+def _line_in(folder: Path, command: str) -> str:
+    """One line that runs a command in the workspace in ``folder``."""
     # A configuration that the environment names goes before a workspace's own.
     config = (
         "" if "CORPUS_AUDIT_CONFIG" not in os.environ else f"CORPUS_AUDIT_CONFIG={shlex.quote(str(folder / 'config'))} "
     )
-    return f"cd {shlex.quote(str(folder))} && {config}corpus-audit dev --weekly"
+    return f"cd {shlex.quote(str(folder))} && {config}corpus-audit {command}"
 
 
 def has_display() -> bool:

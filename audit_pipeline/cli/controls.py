@@ -8,10 +8,11 @@ them, so that `--help` answers at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import audit_pairs, interval_of, publish_audited, setting_of, show_audited
 from audit_pipeline.cli.shared import (
@@ -23,11 +24,14 @@ from audit_pipeline.cli.shared import (
     tell_problems,
     whole_configuration,
 )
+from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.asked import Audited, AuditOptions
 from audit_pipeline.operate.console import say, show_table, tell_step
 
-INSTRUMENT_CHECK = "instrument_check"
+if TYPE_CHECKING:
+    from audit_pipeline.config.whole import Configuration
+
 MEMORISATION_CHECK = "memorisation_check"
 _BY_OCCURRENCES = """
 SELECT model, name::INTEGER AS times, reached FROM current_extraction_rates
@@ -60,15 +64,21 @@ def audit_control(name: str, device: str | None) -> list[Audited]:
     """Both models of a control on its texts; warehouse and report do not follow yet."""
     config = whole_configuration()
     config.controls.named(name)
-    models = [one.name for one in config.models.values() if one.control and one.control.name == name]
-    benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
-    if not models or not benchmarks:
+    pairs = pairs_of_control(config, name)
+    if not pairs:
         raise ConfigError(
             f"the control {name} has no model or no benchmark: name it in config/models.yaml "
             f"(control: {{name: {name}, role: exposed}}) and in config/benchmarks.yaml (builder: controlled)"
         )
     asked = AuditOptions(device=device, publish=False)
-    return [audit_pairs(model, benchmark, asked) for model in models for benchmark in benchmarks]
+    return [audit_pairs(pair.model, pair.benchmark, asked) for pair in pairs]
+
+
+def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
+    """Each model of a control on each benchmark of it, as the configuration has them."""
+    models = [one.name for one in config.models.values() if one.control and one.control.name == name]
+    benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
+    return [Pair(benchmark, model) for model in models for benchmark in benchmarks]
 
 
 @click.command()

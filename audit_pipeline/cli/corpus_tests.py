@@ -26,6 +26,7 @@ from audit_pipeline.cli.shared import (
     model_named,
     ready_to_run,
 )
+from audit_pipeline.evidence.shards import PERMUTATIONS, items_needed
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 
 if TYPE_CHECKING:
@@ -103,14 +104,26 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
 @DEVICE
 @limits_options
 @click.option(
-    "--items", "file", required=True, type=PATH, help="The test set in its published order, one item per row."
+    "--items",
+    "file",
+    required=True,
+    type=PATH,
+    help=f"The test set in its published order, one item per row: at least {items_needed()} items, and more where they "
+    "are so long that the model's context calls for more shards.",
 )
 @TEXT_COLUMN
 @click.option(
-    "--shards", type=click.IntRange(min=2), help="Number of shards. Default: as many as fit the model's context."
+    "--shards",
+    type=click.IntRange(min=2),
+    help="Number of shards. Default: a tenth of the items, from 10 to 50, and more where these do not fit the model's "
+    "context.",
 )
 @click.option(
-    "--permutations", default=25, show_default=True, type=click.IntRange(1, 10_000), help="Random orders per shard."
+    "--permutations",
+    default=PERMUTATIONS,
+    show_default=True,
+    type=click.IntRange(1, 10_000),
+    help="Random orders per shard, or all that it has.",
 )
 @click.option(
     "--rule",
@@ -178,7 +191,8 @@ def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
         include_text=texts_are_quoted(),
     )
     if result.reason is not None:
-        say(f"{result.test} of {result.model} on {result.benchmark}: no p-value: {result.reason}")
+        say(f"{result.reason[0].upper()}{result.reason[1:]}.")
+        say(f"{result.test} of {result.model} on {result.benchmark}: refused, so there is no p-value")
     else:
         say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
     say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")

@@ -10,7 +10,6 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import audit_pairs, publish_audited, show_audited
 from audit_pipeline.cli.controls import (
-    INSTRUMENT_CHECK,
     MEMORISATION_CHECK,
     audit_control,
     show_checks,
@@ -18,6 +17,7 @@ from audit_pipeline.cli.controls import (
 )
 from audit_pipeline.cli.shared import json_option, whole_configuration
 from audit_pipeline.cli.start import say_commands
+from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.operate.asked import Audited, AuditOptions
 from audit_pipeline.operate.console import say, tell
 

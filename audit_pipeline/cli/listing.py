@@ -6,8 +6,9 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
+import textwrap
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,20 +24,40 @@ from audit_pipeline.cli.shared import (
     whole_configuration,
 )
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step
+from audit_pipeline.operate.console import Columns, Row, say, show_table, shown, tell, tell_step
 
 if TYPE_CHECKING:
     from audit_pipeline.detectors.detector import Detector
 
+_WIDTH, _LEAST = 100, 30
+"""Columns that a list takes at most, and those of its last column at least."""
+LONG = click.option("--long", "is_long", is_flag=True, help="List all that is known of each, in wide columns.")
+
+
+def _show_list(name: str, rows: Sequence[Row], short: Columns, long: Columns, *, is_long: bool) -> None:
+    """``rows`` in the columns ``long``, or in the columns ``short``, the last of them cut so that each row is one
+    line."""
+    *first, (head, last) = short
+    if not is_long:
+        cells = [[head, *(shown(_cell(row, cell)) for row in rows)] for head, cell in first]
+        room = max(_LEAST, _WIDTH - sum(2 + max(map(len, column)) for column in cells))
+        long = (*first, (head, lambda row: textwrap.shorten(shown(_cell(row, last)), room, placeholder=" …")))
+    show_table(name, rows, long)
+
+
+def _cell(row: Row, cell: str | Callable[[Row], object]) -> object:
+    return row[cell] if isinstance(cell, str) else cell(row)
+
 
 @click.command()
 @click.argument("name", required=False)
+@LONG
 @json_option
-def detectors(name: str | None) -> None:
+def detectors(name: str | None, is_long: bool) -> None:
     """List the detectors, or say all about one of them.
 
-    The list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same pages, and
-    those that are not shipped.
+    With --long, the list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same
+    pages, and those that are not shipped.
     """
     from audit_pipeline.detectors.page import plain
     from audit_pipeline.detectors.registry import REGISTRY, get
@@ -45,9 +66,10 @@ def detectors(name: str | None) -> None:
         chosen = get(name)
         say(plain(chosen), detector=_row_of(chosen))
         return
-    show_table(
+    _show_list(
         "detectors",
-        map(_row_of, REGISTRY.values()),
+        list(map(_row_of, REGISTRY.values())),
+        (("detector", "detector"), ("score", lambda row: ("on request: " if row["on_request"] else "") + row["score"])),
         (
             ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
             ("paper", lambda row: row["paper"] + (f" ({row['package']})" if row["package"] else "")),
@@ -57,6 +79,7 @@ def detectors(name: str | None) -> None:
             ("parameters", _parameters),
             ("score", "score"),
         ),
+        is_long=is_long,
     )
 
 
@@ -85,8 +108,9 @@ def _parameters(row: Row) -> str:
 
 
 @click.command()
+@LONG
 @json_option
-def models() -> None:
+def models(is_long: bool) -> None:
     """List the configured models, and any problems.
 
     They stand in config/models.yaml.
@@ -109,9 +133,10 @@ def models() -> None:
         }
         for entry in config.models.values()
     ]
-    show_table(
+    _show_list(
         "models",
         rows,
+        (("model", "model"), ("from", "from")),
         (
             ("model", "model"),
             ("from", "from"),
@@ -121,6 +146,7 @@ def models() -> None:
             ("training cutoff", lambda row: row["training_cutoff"] or "unknown"),
             ("licence", lambda row: row["licence"] or "unknown"),
         ),
+        is_long=is_long,
     )
 
 
@@ -143,9 +169,10 @@ def models() -> None:
     is_flag=True,
     help="Say that you may hand on the texts although their licence is unknown or not plainly free.",
 )
+@LONG
 @json_option
 def benchmarks(
-    build_name: str | None, export_name: str | None, out: Path | None, push: str | None, with_text: bool
+    build_name: str | None, export_name: str | None, out: Path | None, push: str | None, with_text: bool, is_long: bool
 ) -> None:
     """List the configured benchmarks, and any problems.
 
@@ -190,6 +217,7 @@ def benchmarks(
         rows.append(
             {
                 "benchmark": spec.name,
+                "title": spec.title,
                 "words": spec.words,
                 "design": spec.design,
                 "built": built,
@@ -199,18 +227,21 @@ def benchmarks(
                 "description": spec.settings.description,
             }
         )
-    show_table(
+    built_or_not = ("built", lambda row: "yes" if row["built"] else "no")
+    _show_list(
         "benchmarks",
         rows,
+        (("benchmark", "benchmark"), built_or_not, ("what it is", lambda row: row["title"] or row["description"])),
         (
             ("benchmark", "benchmark"),
             ("words", lambda row: row["words"] or "any"),
             ("design", "design"),
-            ("built", lambda row: "yes" if row["built"] else "no"),
+            built_or_not,
             ("members", lambda row: "-" if row["members"] is None else row["members"]),
             ("non-members", lambda row: "-" if row["nonmembers"] is None else row["nonmembers"]),
             ("description", "description"),
         ),
+        is_long=is_long,
     )
 
 

@@ -1,4 +1,4 @@
-"""The two models of a control.
+"""The two models of a control, and the control that checks the instrument.
 
 What belongs here: their names. What does not: anything that imports a model library; configuration reads this module.
 """
@@ -10,3 +10,5 @@ from typing import Literal
 Role = Literal["exposed", "twin"]
 EXPOSED: Role = "exposed"
 TWIN: Role = "twin"
+INSTRUMENT_CHECK = "instrument_check"
+"""The control of the default configuration that shows whether detectors find what is there."""

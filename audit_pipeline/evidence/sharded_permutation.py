@@ -1,7 +1,7 @@
 """The sharded permutation test of an ordered test set: does the model prefer the published order of the items?
 
-What belongs here: dealing items into shards, drawing orders, and the two p-values from log-likelihoods. What does not:
-running a model over the shards (scoring/corpus_tests.py).
+What belongs here: drawing orders, and the two p-values from log-likelihoods. What does not: dealing items into shards
+(shards.py), running a model over the shards (scoring/corpus_tests.py).
 
 Source: Oren et al. 2023, arXiv 2310.17623. An order that carries no meaning is as likely as any other one before
 training. A model that was trained on the file as it is published finds that order likelier than others.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from itertools import permutations as permutations_of
 from typing import Literal
 
@@ -21,6 +20,7 @@ from scipy import stats
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.canary_rank import rank_of, rank_sum_p
+from audit_pipeline.evidence.shards import shortage
 
 Rule = Literal["exact", "t_test"]
 
@@ -28,10 +28,6 @@ ASSUMPTION = (
     "Before training, every order of the items was as likely as the published one: "
     "they are not sorted by topic, date, length, difficulty or source."
 )
-MIN_SHARDS = 10
-MIN_ORDERS = 100
-MIN_ITEMS_A_SHARD = 2
-
 _LISTED_UP_TO = 7
 
 
@@ -114,32 +110,9 @@ def _t_test(differences: npt.NDArray[np.float64]) -> tuple[float, float]:
     return float(tested.statistic), float(tested.pvalue)
 
 
-def shortage(shards: int, orders: int) -> str | None:
-    """Why so many shards, and random orders of all of them together, are too few; None where they are enough."""
-    if shards < MIN_SHARDS:
-        return f"{shards} shards, the test needs {MIN_SHARDS}"
-    if orders < MIN_ORDERS:
-        return f"{orders} random orders in all shards together, the test needs {MIN_ORDERS}"
-    return None
-
-
 def refused(reason: str, shards: int, orders: int, method: str) -> OrderTest:
     """The result of a test whose conditions are not met."""
     return OrderTest("refused", reason, None, None, None, None, None, None, shards, orders, method)
-
-
-def deal(n_items: int, shards: int) -> list[range]:
-    """The places 0 … n_items - 1 in ``shards`` contiguous stretches whose lengths differ by at most one.
-
-    Raises DataError where a shard would have fewer than two items: it has one order only.
-    """
-    if shards < 1 or n_items < MIN_ITEMS_A_SHARD * shards:
-        raise DataError(
-            f"{n_items} items do not make {shards} shards of at least {MIN_ITEMS_A_SHARD}: "
-            f"ask for 1 to {n_items // MIN_ITEMS_A_SHARD}"
-        )
-    ends = [n_items * part // shards for part in range(shards + 1)]
-    return [range(begin, end) for begin, end in pairwise(ends)]
 
 
 def draw_orders(shard: Sequence[int], permutations: int, *, seed: int, number: int) -> list[list[int]]:

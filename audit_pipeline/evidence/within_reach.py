@@ -34,6 +34,17 @@ class KnownBeforehand:
 
 
 @dataclass(frozen=True)
+class PassageSearch:
+    """How many documents are to be searched for passages that the model gives word for word, and how many of them are
+    ``too_short``: of fewer than ``tokens`` tokens. ``problem``: why none can be searched, whatever its length."""
+
+    documents: int
+    too_short: int
+    tokens: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
 class WithinReach:
     """Sentences: what can be concluded, and what would make it stronger."""
 
@@ -41,15 +52,40 @@ class WithinReach:
     stronger: tuple[str, ...]
 
 
-def within_reach(known: KnownBeforehand) -> WithinReach:
-    """What ``known`` allows, from what needs least to what needs most."""
-    return WithinReach(tuple(_conclusions(known)), tuple(_stronger(known)))
+def within_reach(known: KnownBeforehand, search: PassageSearch) -> WithinReach:
+    """What ``known`` and ``search`` allow, from what needs least to what needs most."""
+    return WithinReach((*_of_passages(search), *_conclusions(known)), (*_longer_documents(search), *_stronger(known)))
+
+
+def _of_passages(search: PassageSearch) -> Iterator[str]:
+    if search.problem is not None:
+        yield f"Nothing about passages that the model gives word for word: {search.problem}."
+        return
+    if search.too_short < search.documents:
+        of_these = f", of {search.documents - search.too_short:,} of the documents" if search.too_short else ""
+        yield (
+            f"Which passages the model gives word for word{of_these}. This is seen directly, and needs no other "
+            "documents."
+        )
+    if search.too_short:
+        verb = "is" if search.too_short == 1 else "are"
+        yield (
+            f"{search.too_short:,} of {search.documents:,} documents {verb} too short for extraction (fewer than "
+            f"{search.tokens} tokens): nothing can be concluded about passages there."
+        )
+
+
+def _longer_documents(search: PassageSearch) -> Iterator[str]:
+    if search.problem is None and search.too_short:
+        yield (
+            f"Give longer documents: from {search.tokens} tokens on (about {search.tokens * 3 // 4} English words) "
+            "they can be searched for passages. Rows that are parts of one text can stand in one file."
+        )
 
 
 def _conclusions(known: KnownBeforehand) -> Iterator[str]:
-    yield "Which passages the model gives word for word. This is seen directly, and needs no other documents."
     if not known.held_out:
-        yield "Nothing about documents without such a passage: their scores have nothing to be compared with."
+        yield "Nothing else about a document: without held-out documents its scores have nothing to be compared with."
         return
     smallest = 1 / (known.held_out + 1)
     yield (

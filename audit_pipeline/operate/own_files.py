@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from audit_pipeline.benchmarks.words import UnitName, word_unit
 from audit_pipeline.catalogue.contracts import text_sha256
@@ -20,6 +22,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.within_reach import KnownBeforehand
 from audit_pipeline.sources.base import Document, Harvest
 from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_path
+from audit_pipeline.whole_files.read import is_whole_file
 
 AUDITED, HELD_OUT, MEMBERS = "audited", "held_out", "members"
 FAMILY, FAMILY_OF_KNOWN = "own_files", "own_files_known"
@@ -108,6 +111,10 @@ class Looked:
             self.design,
         )
 
+    def of_side(self, side: str) -> list[Document]:
+        """The documents of one side."""
+        return [one for one in self.documents if one.collection == side]
+
     @property
     def design(self) -> str:
         """How the held-out documents came to be that."""
@@ -117,9 +124,7 @@ class Looked:
 
     def dated_from(self, day: date) -> int:
         """How many of the audited documents are dated on that day or later."""
-        return sum(
-            one.collection == AUDITED and one.published is not None and one.published >= day for one in self.documents
-        )
+        return sum(one.published is not None and one.published >= day for one in self.of_side(AUDITED))
 
     @property
     def title(self) -> str:
@@ -196,9 +201,20 @@ def _unused(harvest: Harvest) -> tuple[tuple[str, str], ...]:
     return (*missing, *((one.part, one.reason) for one in harvest.left_out))
 
 
-def in_words(part: str, reason: str) -> str:
-    """Why a part makes no document, with its name once: reasons of damaged files hold their path."""
-    return reason if part in reason else f"{part}: {reason}"
+def in_words(unused: Sequence[tuple[str, str]]) -> list[str]:
+    """Why parts make no document: a sentence for each reason, with the first parts that it holds for."""
+    parts_of: dict[str, list[str]] = {}
+    for part, reason in unused:
+        parts_of.setdefault(reason, []).append(part)
+    return [_why_unused(parts, reason) for reason, parts in parts_of.items()]
+
+
+def _why_unused(parts: Sequence[str], reason: str) -> str:
+    # Reasons of damaged files hold their path.
+    if len(parts) == 1 and parts[0] in reason:
+        return reason
+    more = f" and {len(parts) - _NAMED:,} more" if len(parts) > _NAMED else ""
+    return f"{', '.join(parts[:_NAMED])}{more}: {reason}"
 
 
 def _each_once(documents: Sequence[Document]) -> list[Document]:
@@ -223,7 +239,7 @@ def _facts(side: str, documents: Sequence[tuple[Document, int]], words: int) -> 
 
 def _nothing(own: OwnFiles, side: str, harvest: Harvest) -> str:
     given = ", ".join(map(str, own.sides[side][:_NAMED]))
-    reasons = [in_words(*one) for one in _unused(harvest)]
+    reasons = in_words(_unused(harvest))
     more = f" (and {len(reasons) - _NAMED} more)" if len(reasons) > _NAMED else ""
     why = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ": there is no file in it that can be read"
     return f"no document can be read of the {side.replace('_', '-')} files ({given}){why}"
@@ -233,6 +249,7 @@ def _require_apart(documents: Sequence[Document]) -> None:
     """Raise DataError where a text, or a group, stands on two sides: nobody could say which it is."""
     of_text: dict[str, Document] = {}
     of_group: dict[str, Document] = {}
+    found: dict[str, list[str]] = {}
     for one in documents:
         for met, key, what in (
             (of_text, text_sha256(one.text), "the same text"),
@@ -243,4 +260,13 @@ def _require_apart(documents: Sequence[Document]) -> None:
             other = met.setdefault(key, one)
             if other.collection != one.collection:
                 sides = " and ".join(side.replace("_", "-") for side in (other.collection, one.collection))
-                raise DataError(f"{what} is {sides} at once ({other.name}, {one.name}): name it on one side only")
+                found.setdefault(f"{what} is {sides} at once", []).append(f"{_place_of(other)} = {_place_of(one)}")
+    for what, places in found.items():
+        more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
+        raise DataError(f"{what} ({', '.join(places[:_NAMED])}{more}): name it on one side only")
+
+
+def _place_of(document: Document) -> str:
+    """The file of a document by its whole path, and of a row its number: both sides may use one name."""
+    path = Path(url2pathname(urlsplit(document.url).path))
+    return str(path) if is_whole_file(path) else f"{path}#{document.name.rpartition('#')[2]}"

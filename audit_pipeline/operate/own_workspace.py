@@ -3,25 +3,30 @@
 What belongs here: which entries its files hold, writing them, and what becomes of a workspace that is there already.
 What does not: what the files are (own_files.py), laying out any workspace (config/workspace.py), running an audit.
 
-It is a workspace as any other: its benchmark is not on request, so that the weekly audit takes it. A second check may
-name other held-out documents or another model; what a user has edited is never overwritten.
+It is a workspace as any other: its benchmark is not on request, so that the weekly audit takes it. The default
+instrument check stands beside it, which runs on request only. A second check may name other held-out documents or
+another model; what a user has edited is never overwritten.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
 
 from audit_pipeline.benchmarks import config as benchmarks
-from audit_pipeline.catalogue.paths import WORKSPACE_FILE, is_workspace
+from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.catalogue.paths import DEFAULTS, WORKSPACE_FILE, is_workspace
 from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace import default_head, lay_out
+from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
@@ -80,8 +85,10 @@ def bring_up(folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any
     """
     config = folder / "config"
     files = list(map(str, looked.own.sides[AUDITED]))
-    if not (config.exists() or (folder / WORKSPACE_FILE).exists()):
-        wanted = _wanted(looked, needed)
+    if _is_free(folder):
+        of_control = _entries_of_control(load_models(DEFAULTS / "config"))
+        entries = {**needed, **{name: entry for name, entry in of_control.items() if name not in needed}}
+        wanted = _wanted(looked, entries, has_control=True)
         lay_out(folder, wanted)
         _record(config, files, {name: _digest(text) for name, text in wanted.items()})
         return OwnWorkspace(folder, is_new=True, written=tuple(wanted))
@@ -93,7 +100,10 @@ def bring_up(folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any
         )
     there = load_models(config)
     kept = {name: _plain(there[name], there) for name in there}
-    wanted = _wanted(looked, {**kept, **{name: entry for name, entry in needed.items() if name not in kept}})
+    # A workspace of an earlier version has no instrument check, and gets none: its files stay what they are.
+    has_control = any(spec.control == INSTRUMENT_CHECK for spec in load_benchmarks(config).values())
+    entries = {**kept, **{name: entry for name, entry in needed.items() if name not in kept}}
+    wanted = _wanted(looked, entries, has_control=has_control)
     digests: dict[str, str] = known["written"]
     if set(needed) <= set(kept):
         del wanted[models.FILE_NAME]
@@ -110,12 +120,46 @@ def bring_up(folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any
     return OwnWorkspace(folder, is_new=False, written=tuple(changed))
 
 
-def _wanted(looked: Looked, needed: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+@contextmanager
+def tried_out(folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any]]) -> Iterator[OwnWorkspace]:
+    """The workspace of these files for a dry run: the one in ``folder``, or one that is gone when the block ends.
+
+    Raises ConfigError as :func:`bring_up` does. ``folder`` stays free where it is free.
+    """
+    if not _is_free(folder):
+        yield bring_up(folder, looked, needed)
+        return
+    with TemporaryDirectory(prefix="corpus-audit-") as made:
+        yield bring_up(Path(made), looked, needed)
+
+
+def _is_free(folder: Path) -> bool:
+    """Whether ``folder`` can be made a workspace."""
+    return not ((folder / "config").exists() or (folder / WORKSPACE_FILE).exists())
+
+
+def _wanted(looked: Looked, needed: Mapping[str, Mapping[str, Any]], *, has_control: bool) -> dict[str, str]:
+    control = _entries_of_control(load_benchmarks(DEFAULTS / "config").families) if has_control else {}
     return {
         sources.FILE.name: _SOURCES_HEAD + _yaml({NAME: looked.own.source}),
-        benchmarks.FILE_NAME: _with_head(benchmarks.FILE_NAME, "benchmarks", looked.benchmarks),
+        benchmarks.FILE_NAME: _with_head(benchmarks.FILE_NAME, "benchmarks", {**looked.benchmarks, **control}),
         models.FILE_NAME: _with_head(models.FILE_NAME, "models", needed),
     }
+
+
+def _entries_of_control(entries: Entries[Any]) -> dict[str, Mapping[str, Any]]:
+    """The entries of the default configuration that the instrument check needs, as they are written."""
+    return {
+        name: given
+        for name, given in entries.given.items()
+        if isinstance(given, Mapping) and _control_of(given) == INSTRUMENT_CHECK
+    }
+
+
+def _control_of(given: Mapping[str, Any]) -> object:
+    """The control that an entry names: a benchmark by its name, a model with its role."""
+    control = given.get("control")
+    return control.get("name") if isinstance(control, Mapping) else control
 
 
 def _with_head(name: str, key: str, entries: Mapping[str, Any]) -> str:

@@ -298,6 +298,11 @@ def parted(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, fac
     )
 
 
+def is_evaluated(pair: Pair, paths: DataPaths) -> bool:
+    """Whether there are findings of a pair, up to date or not."""
+    return _written("evaluations", pair, paths) is not None
+
+
 def _written(table: str, pair: Pair, paths: DataPaths) -> facts.WrittenRows | None:
     try:
         return written(latest_run(paths, table, pair.partition), pair)

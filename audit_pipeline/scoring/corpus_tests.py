@@ -21,16 +21,15 @@ from audit_pipeline.detectors.registry import ONE_PASS, select
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.canaries import BY_CHANCE, CanarySet, read_canaries, read_seal
 from audit_pipeline.evidence.canary_rank import ALPHA, canary_rank
-from audit_pipeline.evidence.sharded_permutation import (
+from audit_pipeline.evidence.sharded_permutation import OrderTest, Rule, draw_orders, refused, sharded_permutation
+from audit_pipeline.evidence.shards import (
     MIN_ITEMS_A_SHARD,
-    MIN_SHARDS,
-    OrderTest,
-    Rule,
+    MIN_ORDERS,
+    PERMUTATIONS,
     deal,
-    draw_orders,
-    refused,
-    sharded_permutation,
+    items_needed,
     shortage,
+    usual_shards,
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.models.load import TokenizedModel
@@ -41,11 +40,7 @@ from audit_pipeline.token_statistics.encode import EncodedText, encode, window_a
 
 CANARY_RANK = "canary_rank"
 SHARDED_PERMUTATION = "sharded_permutation"
-PERMUTATIONS = 25
 SEPARATOR = "\n"
-
-_USUAL_SHARDS = 50
-_USUAL_ITEMS_A_SHARD = 10
 
 
 @dataclass(frozen=True)
@@ -186,16 +181,12 @@ def _plan(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
     """The texts to run, a row per shard: the published order, then the random ones; or the refusal."""
-    wanted = shards if shards is not None else _usual_shards(len(items))
+    wanted = shards if shards is not None else usual_shards(len(items))
 
-    def refuse(reason: str) -> OrderTest:
-        return refused(reason, wanted, 0, f"{wanted} shards, {permutations} random orders each")
+    def refuse(reason: str, number: int = wanted) -> OrderTest:
+        return refused(reason, number, 0, f"{number} shards, up to {permutations} random orders of each")
 
-    # A shard of few items has fewer orders than are asked for; how many there are in all is judged with the texts.
-    short = shortage(wanted, wanted * permutations)
-    if short is None and len(items) < MIN_ITEMS_A_SHARD * wanted:
-        short = f"{len(items)} items, {wanted} shards need {MIN_ITEMS_A_SHARD * wanted}"
-    if short is not None:
+    if (short := _too_few(len(items), permutations, shards)) is not None:
         return refuse(short)
     window, _ = window_and_stride(model)
     fitting = _fitting_shards(model, items, separator, wanted, window)
@@ -210,7 +201,7 @@ def _plan(
         longest = max(map(_tokens, encode(model, list(chain.from_iterable(texts)))))
         if longest <= window:
             short = shortage(number, sum(map(len, texts)) - number)
-            return texts if short is None else refuse(short)
+            return texts if short is None else refuse(f"{short}; items as long as these call for more of them", number)
     if shards is None or fitting is None:
         return refuse(f"even {MIN_ITEMS_A_SHARD} items a shard do not fit into the {window} tokens of a pass")
     return refuse(
@@ -219,8 +210,18 @@ def _plan(
     )
 
 
-def _usual_shards(n_items: int) -> int:
-    return min(_USUAL_SHARDS, max(MIN_SHARDS, n_items // _USUAL_ITEMS_A_SHARD))
+def _too_few(n_items: int, permutations: int, shards: int | None) -> str | None:
+    """Why the test cannot be made of so many items, whatever they are; None where it can."""
+    needed = items_needed(permutations, shards)
+    if needed is None:
+        most = shards or usual_shards(n_items)
+        return shortage(most, most * permutations)
+    if n_items >= needed:
+        return None
+    return (
+        f"the test needs at least {needed} items, and there are {n_items}. Fewer do not have {MIN_ORDERS} random "
+        f"orders in all in {shards or usual_shards(needed)} shards"
+    )
 
 
 def _fitting_shards(model: TokenizedModel, items: Sequence[str], separator: str, least: int, window: int) -> int | None:

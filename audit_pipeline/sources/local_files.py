@@ -40,6 +40,7 @@ from audit_pipeline.whole_files.read import WHOLE_FILES, is_whole_file, read_who
 
 NAME = "local_files"
 DETECT = "detect"
+_KINDLE = (".mobi", ".azw", ".azw3")
 
 
 class LocalFilesSettings(SourceSection):
@@ -186,6 +187,8 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
 
 
 def _kind_problem(path: Path) -> str | None:
+    if path.suffix.lower() in _KINDLE:
+        return "a book for a Kindle, which cannot be read: convert it to EPUB"
     known = is_whole_file(path) or suffix_of(path) in ROW_SUFFIXES or path.is_dir()
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
@@ -315,6 +318,6 @@ SOURCE = Source(
     f"as set in config/{FILE_NAME}",
     LocalFilesSettings,
     fetch,
-    version=2,
+    version=3,
     on_request=True,
 )

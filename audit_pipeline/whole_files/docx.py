@@ -1,8 +1,8 @@
 """Word files (.docx).
 
-What belongs here: the limits that keep a hostile file from harming, and the file as running text. What does not: the
-format itself, which mammoth knows: content controls, text boxes and accepted insertions are read, deletions and
-comments are not.
+What belongs here: the limits that keep a hostile file from harming, the file as running text, and its title. What does
+not: the format itself, which mammoth knows: content controls, text boxes and accepted insertions are read, deletions
+and comments are not.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from xml.etree.ElementTree import ParseError
 from xml.parsers.expat import ExpatError
 
 import mammoth
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.whole_files.document import MEBIBYTE, NoTextError, WholeDocument
@@ -24,6 +27,8 @@ from audit_pipeline.whole_files.prose import prose
 _LOCKED = bytes.fromhex("D0CF11E0A1B11AE1")
 _MOST_UNPACKED = 512 * MEBIBYTE
 _MOST_XML = 64 * MEBIBYTE
+_PROPERTIES = "docProps/core.xml"
+_TITLE = "{http://purl.org/dc/elements/1.1/}title"
 
 
 def read_docx(path: Path) -> WholeDocument:
@@ -44,7 +49,18 @@ def read_docx(path: Path) -> WholeDocument:
     except (AttributeError, IndexError, TypeError) as error:
         # mammoth meets a file without the parts that each Word file has in this way.
         raise DataError(f"{path}: not a Word file as Word writes them ({one_line(error)})") from error
-    return WholeDocument(prose(converted.value).text)
+    return WholeDocument(prose(converted.value).text, _title(content))
+
+
+def _title(content: bytes) -> str | None:
+    """The title among the file's properties; None where there is none, or the properties are damaged."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        if _PROPERTIES not in archive.namelist():
+            return None
+        try:
+            return fromstring(archive.read(_PROPERTIES), forbid_dtd=True).findtext(_TITLE)
+        except (ParseError, DefusedXmlException, ValueError, LookupError):
+            return None
 
 
 def _require_harmless(path: Path, content: bytes) -> None:

@@ -43,41 +43,53 @@ def read_pdf(path: Path) -> WholeDocument:
     Raises NoTextError where a password locks it or its pages are pictures (a scan), and DataError where it is damaged
     or has more pages, or more text, than any book.
     """
-    with _ONE_AT_A_TIME:
-        pages = [_lines(text) for text in _pages(path)]
+    with _ONE_AT_A_TIME, _opened(path) as document:
+        title = _title(document)
+        pages = [_lines(text) for text in _pages(path, document)]
     blank = sum(not page for page in pages)
     if blank == len(pages):
         raise NoTextError(
             f"{path}: its {len(pages):,} page(s) hold no text, only pictures (a scan?): run text recognition first"
         )
     problems = ((f"{blank:,} of {len(pages):,} pages", "no text on them, only pictures or nothing"),) if blank else ()
-    return WholeDocument(joined(without_running_heads(pages)), problems=problems)
+    return WholeDocument(joined(without_running_heads(pages)), title, problems)
 
 
-def _pages(path: Path) -> Iterator[str]:
+def _opened(path: Path) -> pdfium.PdfDocument:
     try:
-        document = pdfium.PdfDocument(path)
+        return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
         if error.err_code == pdfium_c.FPDF_ERR_PASSWORD:
             raise NoTextError(f"{path}: locked with a password; use a copy that is not") from error
         if error.err_code == pdfium_c.FPDF_ERR_SECURITY:
             raise NoTextError(f"{path}: copy-protected; use a copy that is not") from error
         raise DataError(f"{path}: damaged, or not a PDF ({error})") from error
-    with document:
-        if not 0 < len(document) <= _MOST_PAGES:
-            raise DataError(f"{path}: {len(document):,} pages; from 1 to {_MOST_PAGES:,} are read")
-        size = 0
-        for number in range(len(document)):
-            try:
-                page = document[number]
-                text = page.get_textpage().get_text_bounded()
-            except pdfium.PdfiumError as error:
-                raise DataError(f"{path}: page {number + 1} is damaged ({error})") from error
-            page.close()
-            size += len(text)
-            if size > MOST_TEXT_BYTES:
-                raise DataError(f"{path}: more than {MOST_TEXT_BYTES:,} characters of text")
-            yield text
+
+
+def _title(document: pdfium.PdfDocument) -> str | None:
+    """The title among the file's properties; None where it is no text."""
+    try:
+        title: str = document.get_metadata_value("Title")
+    except UnicodeDecodeError:
+        return None
+    return title
+
+
+def _pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:
+    if not 0 < len(document) <= _MOST_PAGES:
+        raise DataError(f"{path}: {len(document):,} pages; from 1 to {_MOST_PAGES:,} are read")
+    size = 0
+    for number in range(len(document)):
+        try:
+            page = document[number]
+            text = page.get_textpage().get_text_bounded()
+        except pdfium.PdfiumError as error:
+            raise DataError(f"{path}: page {number + 1} is damaged ({error})") from error
+        page.close()
+        size += len(text)
+        if size > MOST_TEXT_BYTES:
+            raise DataError(f"{path}: more than {MOST_TEXT_BYTES:,} characters of text")
+        yield text
 
 
 def _lines(text: str) -> list[str]:

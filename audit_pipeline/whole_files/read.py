@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.whole_files.document import MOST_FILE_BYTES, WholeDocument
+from audit_pipeline.whole_files.document import MOST_FILE_BYTES, WholeDocument, usable_title
 
 _READERS = {
     ".txt": "plain.read_plain",
@@ -41,6 +42,7 @@ def read_whole(path: Path) -> WholeDocument:
     try:
         if path.stat().st_size > MOST_FILE_BYTES:
             raise DataError(f"{path}: more than {MOST_FILE_BYTES:,} bytes")
-        return reader(path)
+        whole = reader(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return replace(whole, title=usable_title(whole.title))

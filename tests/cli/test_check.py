@@ -15,11 +15,13 @@ from click.testing import CliRunner, Result
 from made_workspace import made_text, quick_folder
 from tiny_models import SENTENCES, save_model
 
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import check as command
 from audit_pipeline.cli import main
 from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.definitions import defs
+from audit_pipeline.operate import situation
 from audit_pipeline.operate.dagster import schedules
 from audit_pipeline.operate.dagster.in_process import open_instance
 from audit_pipeline.warehouse.query import query
@@ -120,15 +122,42 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert any("another.txt" in row["document_id"] for row in found)
 
 
-def test_a_dry_run_makes_the_workspace_and_runs_no_model(folder: Path, check: Check) -> None:
+def test_a_dry_run_makes_no_workspace_and_offers_the_instrument_check(
+    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shelf(folder, "books", 2)
+    monkeypatch.setenv("CORPUS_AUDIT_DATA", str(folder / "elsewhere"))
     result = check("books/0.txt", "books/1.txt", "--model", "tiny", "--dry-run", "--workspace", "my check")
     assert result.exit_code == 0, result.stderr
-    assert (folder / "my check/config/benchmarks.yaml").exists()
-    assert not DataPaths(folder / "my check/data").report.exists()
-    assert result.stdout.splitlines()[-1].strip() == f"cd '{folder}/my check' && corpus-audit dev --weekly"
+    assert not (folder / "my check").exists()
+    assert not (folder / "elsewhere").exists(), "nor is anything written to the data folder"
+    assert f"cd '{folder}/my check' && corpus-audit control instrument_check" in result.stdout
+    assert "  0 (0.txt)" in result.stdout
     assert "To run: " in result.stdout
     assert "time about" in result.stdout
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_the_instrument_check_is_offered_until_it_was_run(
+    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    asked: list[Pair] = []
+    monkeypatch.setattr(situation, "is_evaluated", lambda pair, paths: asked.append(pair) or is_done)
+    shelf(folder, "books", 1)
+    given = said(check("books", "--model", "tiny", "--dry-run", "--json"))
+    assert asked[0] == Pair("instrument_check_64", "instrument_check_exposed")
+    assert given["instrument_check"]["is_done"] == is_done
+    assert any("corpus-audit control instrument_check" in one for one in given["stronger"]) != is_done
+
+
+def test_short_rows_are_not_said_to_be_searched(folder: Path, check: Check) -> None:
+    (folder / "rows.csv").write_text("text\n" + "".join(f"{made_text(str(number), 12)}\n" for number in range(12)))
+    given = said(check("rows.csv", "--model", "tiny", "--dry-run", "--json"))
+    assert given["conclusions"][0].startswith("12 of 12 documents are too short for extraction")
+    assert given["search"]["too_short"] == 12
+    assert given["work"]["windows_of_search"] == 0
+    assert len(given["documents"]) == 12
+    assert "none to search for passages" in check("rows.csv", "--model", "tiny", "--dry-run").stdout
 
 
 def test_a_side_takes_every_file_up_to_the_next_option(folder: Path, check: Check) -> None:

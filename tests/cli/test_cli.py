@@ -43,6 +43,7 @@ from tiny_models import save_model
 
 from assets import scores
 from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.cli import main
@@ -165,7 +166,7 @@ def test_what_should_answer_at_once_needs_no_heavy_package(audited: Workspace, a
 
 
 def test_what_there_is(audited: Workspace) -> None:
-    shown = told(audited.run("detectors"))
+    shown = told(audited.run("detectors", "--long"))
     for name, detector in REGISTRY.items():
         assert name in shown
         assert detector.passes in shown
@@ -175,14 +176,28 @@ def test_what_there_is(audited: Workspace) -> None:
     assert "k (0.2)" in shown
     assert told(audited.run("detectors", "combined")).splitlines() == plain(REGISTRY["combined"]).splitlines()
     assert "did you mean min_k?" in error_of(audited.run("detectors", "mink"))
-    shown = told(audited.run("models"))
+    shown = told(audited.run("models", "--long"))
     assert "tiny" in shown
     assert "float32" in shown
-    lines = told(audited.run("benchmarks")).splitlines()
+    lines = told(audited.run("benchmarks", "--long")).splitlines()
     built = next(line for line in lines if line.startswith("made_8"))
     members = sum(label == 1 for label in read_built(audited.paths, "made_8").examples.column("label").to_pylist())
     assert built.split()[:6] == ["made_8", "8", "temporal", "yes", str(members), str(members)]
     assert next(line for line in lines if line.startswith("other_10")).split()[3:6] == ["no", "-", "-"]
+
+
+def test_which_pairs_have_findings(audited: Workspace) -> None:
+    assert situation.is_evaluated(Pair("made_8", "tiny"), audited.paths)
+    assert not situation.is_evaluated(Pair("other_10", "tiny"), audited.paths)
+
+
+@pytest.mark.parametrize("command", ["detectors", "models", "benchmarks"])
+def test_what_there_is_in_lines_of_100_columns(command: str) -> None:
+    """Of the configuration that is shipped."""
+    lines = told(CliRunner().invoke(main, [command], catch_exceptions=False)).splitlines()
+    [rows] = answered(CliRunner().invoke(main, [command, "--json"], catch_exceptions=False)).values()
+    assert max(map(len, lines)) <= 100
+    assert [line.split()[0] for line in lines[1:]] == [row[command.removesuffix("s")] for row in rows]
 
 
 # Bad input.
@@ -924,13 +939,20 @@ def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) 
     assert not audited.parts("topk")
 
 
-def test_a_dry_run_of_what_is_not_built_names_the_command_that_builds_it(workspace: Workspace) -> None:
-    error = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run"))
-    assert error.endswith("build it first: corpus-audit benchmarks --build made_8")
+def test_a_dry_run_of_what_is_not_built_says_what_is_fetched_and_built_first(workspace: Workspace) -> None:
+    command = ("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run")
+    first = answered(workspace.run(*command, "--json"))
+    assert (first["not_built"], first["plans"]) == (["made_8"], [])
+    steps = [(step["step"], step["what"]) for step in first["first"]]
+    assert steps == [("fetch", "release_notes"), ("build", "made_8")]
+    assert first["first"][0]["because"] == "its documents are not there"
+    shown = told(workspace.run(*command))
+    assert "corpus-audit benchmarks --build made_8" in shown
+    assert shown.splitlines()[-1] == "Nothing was fetched, built or run."
     assert not workspace.runs()
     shown = told(workspace.run("benchmarks", "--build", "made_8"))
-    assert next(line for line in shown.splitlines() if line.startswith("made_8")).split()[3] == "yes"
-    assert next(line for line in shown.splitlines() if line.startswith("made_12")).split()[3] == "no"
+    assert next(line for line in shown.splitlines() if line.startswith("made_8")).split()[1] == "yes"
+    assert next(line for line in shown.splitlines() if line.startswith("made_12")).split()[1] == "no"
     loads = count_loads(workspace.monkeypatch)
     shown = told(workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run"))
     row = next(line.split() for line in shown.splitlines() if line.startswith("made_8"))
@@ -1409,7 +1431,9 @@ def test_all_leaves_out_what_is_on_request_and_a_dry_run_trains_nothing(with_con
     assert "known_12" not in shown
     assert "made_8" not in shown
     error = error_of(with_control.run("audit", "--model", "tiny", "--benchmark", "known", "--dry-run"))
-    assert "corpus-audit benchmarks --build known_12" in error
+    assert "do not belong together" in error
+    first = answered(with_control.run("audit", "--model", "exposed", "--benchmark", "known", "--dry-run", "--json"))
+    assert ("train", "check") in [(step["step"], step["what"]) for step in first["first"]]
     assert not with_control.paths.control_pointer("check").exists()
     lines = told(with_control.run("models")).splitlines()
     assert any(line.split()[:4] == ["exposed", "control", "check:", "exposed"] for line in lines)

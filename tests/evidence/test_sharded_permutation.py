@@ -14,7 +14,8 @@ from scipy import stats
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.canary_rank import rank_sum_p
-from audit_pipeline.evidence.sharded_permutation import deal, draw_orders, sharded_permutation
+from audit_pipeline.evidence.sharded_permutation import draw_orders, sharded_permutation
+from audit_pipeline.evidence.shards import MIN_ORDERS, deal, items_needed, orders_in_all, usual_shards
 
 
 def test_the_numbers_by_hand() -> None:
@@ -92,6 +93,31 @@ def test_too_little_is_refused() -> None:
     assert sharded_permutation([1.0] * 11, [[0.0] * 20] * 10 + [[]]).reason == "a shard has no other order"
     with pytest.raises(DataError, match="one row"):
         sharded_permutation([1.0] * 10, [[0.0] * 20] * 11)
+
+
+def test_how_many_items_are_needed() -> None:
+    # Ten shards, seven of three items (five other orders each) and three of four (23): 35 + 69 orders.
+    assert items_needed() == 33
+    assert items_needed(10) == 40, "ten orders of each of ten shards, so all of them have four items"
+    assert items_needed(9) == 120, "twelve shards"
+    assert items_needed(25, 30) == 78
+    assert items_needed(25, 9) is None
+    assert items_needed(9, 10) is None
+    assert items_needed(1) is None, "there are at most fifty shards"
+
+
+@given(st.integers(1, 40), st.integers(10, 60) | st.none(), st.integers(0, 200))
+def test_so_many_items_suffice_and_fewer_do_not(permutations: int, shards: int | None, more: int) -> None:
+    needed = items_needed(permutations, shards)
+    if needed is None:
+        return
+
+    def orders(n_items: int) -> int:
+        return orders_in_all(deal(n_items, shards or usual_shards(n_items)), permutations)
+
+    assert orders(needed + more) >= MIN_ORDERS
+    if needed > 2 * (shards or 10):
+        assert orders(needed - 1) < MIN_ORDERS
 
 
 @given(st.integers(2, 400), st.data())

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from audit_pipeline.evidence.conformal import conformal_p_values, held_out_needs, q_values
 from audit_pipeline.evidence.thresholds import certified_rank
-from audit_pipeline.evidence.within_reach import KnownBeforehand, within_reach
+from audit_pipeline.evidence.within_reach import KnownBeforehand, PassageSearch, within_reach
 
+ALL_SEARCHED = PassageSearch(documents=20, too_short=0, tokens=100)
 NOTHING_KNOWN = KnownBeforehand(audited=20, held_out=0, members=0, windows=400, design="unlabelled")
 
 
-def said(known: KnownBeforehand) -> tuple[str, str]:
-    reach = within_reach(known)
+def said(known: KnownBeforehand, search: PassageSearch = ALL_SEARCHED) -> tuple[str, str]:
+    reach = within_reach(known, search)
     return " ".join(reach.conclusions), " ".join(reach.stronger)
 
 
@@ -28,6 +29,31 @@ def test_without_held_out_documents_only_passages_are_found() -> None:
     assert "p-value for" not in conclusions
     assert "from 19 of them on" in stronger
     assert "from 59 on" in stronger
+
+
+@pytest.mark.parametrize(
+    ("too_short", "searched", "unsearched"),
+    [
+        (0, "Which passages the model gives word for word. This", None),
+        (5, "Which passages the model gives word for word, of 15 of the documents.", "5 of 20 documents are"),
+        (20, None, "20 of 20 documents are"),
+    ],
+)
+def test_of_documents_too_short_for_extraction_nothing_is_concluded(
+    too_short: int, searched: str | None, unsearched: str | None
+) -> None:
+    conclusions, stronger = said(NOTHING_KNOWN, replace(ALL_SEARCHED, too_short=too_short))
+    assert ("Which passages" in conclusions) == (searched is not None)
+    assert (searched or "") in conclusions
+    too_short_words = " too short for extraction (fewer than 100 tokens): nothing can be concluded"
+    assert (too_short_words in conclusions) == (unsearched is not None) == ("Give longer documents" in stronger)
+    assert (unsearched or "") in conclusions
+
+
+def test_where_no_window_fits_the_model_nothing_is_searched() -> None:
+    conclusions, stronger = said(NOTHING_KNOWN, replace(ALL_SEARCHED, problem="a window does not fit"))
+    assert "Nothing about passages that the model gives word for word: a window does not fit." in conclusions
+    assert "Give longer documents" not in stronger
 
 
 @pytest.mark.parametrize(

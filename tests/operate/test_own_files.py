@@ -10,7 +10,7 @@ import pytest
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.own_files import Looked, OwnFiles, look
+from audit_pipeline.operate.own_files import Looked, OwnFiles, in_words, look
 from audit_pipeline.operate.own_workspace import bring_up
 
 GERMAN = "Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam, und niemand sagte ein Wort. "
@@ -94,6 +94,29 @@ def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
     assert "\n" not in str(raised.value)
 
 
+def test_equal_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    books, new = shelf(tmp_path / "books", a=ENGLISH, b=GERMAN), shelf(tmp_path / "new", a=ENGLISH, b=GERMAN)
+    with pytest.raises(DataError) as raised:
+        look(OwnFiles((books,), (new,)))
+    assert f"({books}/a.txt = {new}/a.txt, {books}/b.txt = {new}/b.txt)" in str(raised.value)
+    (tmp_path / "rows.jsonl").write_text(f"{json.dumps({'text': 'other'})}\n{json.dumps({'text': GERMAN})}\n")
+    with pytest.raises(DataError, match=r"rows\.jsonl#1 = .*new/b\.txt"):
+        look(OwnFiles((tmp_path / "rows.jsonl",), (new,)))
+
+
+def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
+    books = shelf(tmp_path / "books", a=ENGLISH)
+    for name in ("b.mobi", "c.azw", "d.azw3", "e.MOBI", "f.xls"):
+        (books / name).write_bytes(b"BOOKMOBI")
+    convert, unknown = in_words(look(OwnFiles((books,))).unused)
+    assert convert == "b.mobi, c.azw, d.azw3 and 1 more: a book for a Kindle, which cannot be read: convert it to EPUB"
+    assert unknown.startswith("f.xls: not one of .txt")
+    (books / "a.txt").unlink()
+    with pytest.raises(DataError) as raised:
+        look(OwnFiles((books,)))
+    assert str(raised.value).count("convert it to EPUB") == 1
+
+
 def both_sides(folder: Path, *, exchangeable: bool = False) -> Looked:
     sides = {
         side: (shelf(folder / side, a=f"{text} {side}"),) for side, text in zip("abc", (ENGLISH,) * 3, strict=True)
@@ -107,7 +130,8 @@ def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
     looked = both_sides(tmp_path, exchangeable=True)
     bring_up(tmp_path / "made", looked, {"tiny": {"hub": "a/tiny"}})
     built = load_benchmarks(tmp_path / "made" / "config")
-    assert list(built) == ["own_files_32", "own_files_known_32"]
+    assert list(built) == ["own_files_32", "own_files_known_32", "instrument_check_64"]
+    built = {name: spec for name, spec in built.items() if spec.control is None}
     assert list(looked.benchmarks) == ["own_files", "own_files_known"]
     assert [built[name].design for name in built] == ["exchangeable", "temporal"], "members may differ by their date"
     assert not any(spec.settings.on_request for spec in built.values()), "the weekly audit takes them"

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.benchmarks.config import load_benchmarks, standing
 from audit_pipeline.config.whole import load_configuration
 from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
+from audit_pipeline.operate import own_workspace
 from audit_pipeline.operate.own_files import Looked, OwnFiles, look
-from audit_pipeline.operate.own_workspace import bring_up, model_for
+from audit_pipeline.operate.own_workspace import bring_up, model_for, tried_out
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 
@@ -34,8 +35,9 @@ def test_it_is_a_workspace_whose_whole_configuration_is_sound(tmp_path: Path) ->
     assert made.is_new
     config = load_configuration(tmp_path / "made" / "config")
     assert config.problems == ()
-    assert list(config.models) == ["tiny"]
-    assert list(config.benchmarks) == ["own_files_64"]
+    assert list(config.models) == ["tiny", "instrument_check_exposed", "instrument_check_twin"]
+    assert list(config.benchmarks) == ["own_files_64", "instrument_check_64"]
+    assert list(standing(config.benchmarks)) == ["own_files_64"], "the weekly audit leaves the instrument check alone"
     section = config.sources.for_source("local_files")
     assert isinstance(section, LocalFilesSettings)
     assert section.sets == {"audited": (tmp_path / "books",), "held_out": (tmp_path / "new",)}
@@ -47,10 +49,10 @@ def test_the_same_request_changes_nothing_and_keeps_edits(tmp_path: Path) -> Non
     folder, files = tmp_path / "made", looked(tmp_path, "books")
     bring_up(folder, files, TINY)
     benchmarks = folder / "config/benchmarks.yaml"
-    benchmarks.write_text(benchmarks.read_text().replace("- 64", "- 128"))
+    benchmarks.write_text(benchmarks.read_text().replace("- 64", "- 128", 1))
     made = bring_up(folder, files, TINY)
     assert (made.is_new, made.written) == (False, ())
-    assert list(load_benchmarks(folder / "config")) == ["own_files_128"]
+    assert list(load_benchmarks(folder / "config")) == ["own_files_128", "instrument_check_64"]
 
 
 def test_held_out_documents_and_models_are_added(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_held_out_documents_and_models_are_added(tmp_path: Path) -> None:
     bring_up(folder, looked(tmp_path, "books"), TINY)
     made = bring_up(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
     assert set(made.written) == {"benchmarks.yaml", "sources.yaml", "models.yaml"}
-    assert list(load_models(folder / "config")) == ["tiny", "other"]
+    assert list(load_models(folder / "config"))[::3] == ["tiny", "other"]
     assert load_benchmarks(folder / "config")["own_files_64"].design == "temporal"
     assert bring_up(folder, looked(tmp_path, "books", held_out="new"), TINY).written == ()
 
@@ -81,6 +83,36 @@ def test_other_files_need_another_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"workspace of other files \(.*books\).*--workspace"):
         bring_up(tmp_path / "made", looked(tmp_path, "books", "more"), TINY)
     assert load_source_settings(tmp_path / "made/config").problems == ()
+
+
+def test_a_dry_run_claims_no_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    with tried_out(folder, looked(tmp_path, "books"), TINY) as tried:
+        assert load_configuration(tried.folder / "config").problems == ()
+        assert not folder.exists()
+    assert not tried.folder.exists()
+    assert bring_up(folder, looked(tmp_path, "more"), TINY).is_new
+    with tried_out(folder, looked(tmp_path, "more"), TINY) as tried:
+        assert tried.folder == folder, "what is there of these files is used"
+    assert folder.exists()
+    with (
+        pytest.raises(ConfigError, match="workspace of other files"),
+        tried_out(folder, looked(tmp_path, "books"), TINY),
+    ):
+        pass
+
+
+def test_a_workspace_of_an_earlier_version_gets_no_instrument_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, files = tmp_path / "made", looked(tmp_path, "books")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(own_workspace, "_entries_of_control", lambda entries: {})
+        bring_up(folder, files, TINY)
+    edited = folder / "config/benchmarks.yaml"
+    edited.write_text(edited.read_text() + "# mine\n")
+    assert bring_up(folder, files, TINY).written == ()
+    assert list(load_benchmarks(folder / "config")) == ["own_files_64"]
 
 
 def test_a_workspace_that_check_did_not_make_is_left_alone(tmp_path: Path) -> None:

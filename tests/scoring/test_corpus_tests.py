@@ -17,7 +17,8 @@ from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.canaries import Canaries, CanarySet, make_canaries, seal_path, write_canaries
 from audit_pipeline.evidence.canary_rank import rank_sum_p
-from audit_pipeline.evidence.sharded_permutation import deal, draw_orders
+from audit_pipeline.evidence.sharded_permutation import draw_orders
+from audit_pipeline.evidence.shards import deal
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.corpus_tests import CorpusTest, canary_test, ordered_test
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -184,16 +185,16 @@ def test_a_test_set_that_cannot_be_tested_is_a_refused_row(ordered: Callable[...
         ordered(ITEMS, shards=9).reason,
         ordered(ITEMS, shards=10, permutations=9).reason,
         ordered(ITEMS, shards=30).reason,
-        ordered(["word " * 200] * 30).reason,
-        ordered([f"a {place}" for place in range(20)]).reason,
+        ordered(["word " * 200] * 40).reason,
+        ordered([f"{'the harbour was quiet ' * 2}{place}" for place in range(60)]).reason,
     ]
     assert reasons == [
-        "19 items, 10 shards need 20",
+        "the test needs at least 40 items, and there are 19. Fewer do not have 100 random orders in all in 10 shards",
         "9 shards, the test needs 10",
         "90 random orders in all shards together, the test needs 100",
-        "44 items, 30 shards need 60",
+        "the test needs at least 78 items, and there are 44. Fewer do not have 100 random orders in all in 30 shards",
         "even 2 items a shard do not fit into the 64 tokens of a pass",
-        "10 random orders in all shards together, the test needs 100",
+        "30 random orders in all shards together, the test needs 100; items as long as these call for more of them",
     ]
 
 

@@ -13,9 +13,10 @@ _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006"
 
 
-def pdf(pages: Sequence[Sequence[str]], *, owner: str | None = None, user: str | None = None) -> bytes:
+def pdf(pages: Sequence[Sequence[str]], *, owner: str | None = None, user: str | None = None, title: str = "") -> bytes:
     """A PDF of pages of lines; with a password if there is a ``user``."""
     file = FPDF()
+    file.set_title(title)
     file.set_font("Times", size=12)
     if owner is not None:
         file.set_encryption(owner, user)

@@ -11,7 +11,7 @@ from made_epubs import epub, packed, page
 from made_whole_files import docx, paragraph, pdf, scan
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.whole_files.document import NoTextError, WholeDocument
+from audit_pipeline.whole_files.document import NoTextError, WholeDocument, usable_title
 from audit_pipeline.whole_files.pdf import joined, without_running_heads
 from audit_pipeline.whole_files.read import WHOLE_FILES, is_whole_file, read_whole
 
@@ -47,6 +47,40 @@ def test_a_page_is_read_without_what_stands_around_it(tmp_path: Path) -> None:
 def test_a_page_without_a_main_element_is_its_body_in_the_encoding_that_it_declares(tmp_path: Path) -> None:
     page = '<meta charset="windows-1252"><body><p>Caf\u00e9 \u201cLampe\u201d</p><p>Zwei</p></body>'
     assert read(tmp_path, "a.htm", page.encode("windows-1252")).text == "Café “Lampe”\n\nZwei"
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ("The Lamp", "The Lamp"),
+        (" The\n Lamp ", "The Lamp"),
+        ("Document of a Life", "Document of a Life"),
+        ("1984", "1984"),
+        ("", None),
+        ("Untitled-1", None),
+        ("Document1", None),
+        ("Microsoft Word - draft 3.doc", None),
+        ("lamp_final.indd", None),
+        ("a\x07b", None),
+        ("word " * 100, None),
+    ],
+)
+def test_a_title_that_a_program_wrote_is_none(given: str, title: str | None) -> None:
+    assert usable_title(given) == title
+
+
+def test_word_files_and_pdfs_say_their_titles(tmp_path: Path) -> None:
+    properties = '<p xmlns:d="http://purl.org/dc/elements/1.1/"><d:title>{}</d:title></p>'
+
+    def titled(core: str) -> str | None:
+        return read(tmp_path, "a.docx", docx(paragraph(FULL), **{"docProps/core.xml": core})).title
+
+    assert titled(properties.format("The Lamp &amp; the Hill")) == "The Lamp & the Hill"
+    assert titled(properties.format("Untitled")) is None
+    assert titled("<cut") is None
+    assert read(tmp_path, "a.docx", docx(paragraph(FULL))).title is None
+    assert read(tmp_path, "a.pdf", pdf([[FULL]], title="Die Lampe – ü")).title == "Die Lampe – ü"
+    assert read(tmp_path, "a.pdf", pdf([[FULL]])).title is None
 
 
 def test_a_book_is_read_without_its_front_matter(tmp_path: Path) -> None:

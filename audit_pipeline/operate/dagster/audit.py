@@ -79,6 +79,18 @@ class AuditRequest:
 
 
 @dataclass(frozen=True)
+class DryRun:
+    """What an audit would run. ``plans``: by benchmark, what the model would be run on, and why; the reason is empty
+    for what is done. ``first``: what is fetched, trained, built and counted before that. ``not_built``: the benchmarks
+    whose texts are known only then. ``cannot``: those that cannot be built, and why."""
+
+    plans: Mapping[str, tuple[Plan, str]]
+    first: Sequence[PlannedStep]
+    not_built: Sequence[str]
+    cannot: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class PassCounts:
     """How many texts of a pair were in the cache, and how many the model was run on."""
 
@@ -161,14 +173,14 @@ def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: Au
         outcome.runs["publish"] = _publish(runner, include_text=texts_are_quoted())
 
 
-def _look(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Situation:
-    entries, models = [model.entry], {request.model: model}
-    return look(request.asked, paths, specs=request.benchmarks, entries=entries, models=models)
+def _look(request: AuditRequest, entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> Situation:
+    models = {} if model is None else {request.model: model}
+    return look(request.asked, paths, specs=request.benchmarks, entries=[entry], models=models)
 
 
 def _steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
     """What is to be done now."""
-    return plan(_look(request, model, paths), request.asked)
+    return plan(_look(request, model.entry, model, paths), request.asked)
 
 
 def _refuse_strangers(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
@@ -379,32 +391,29 @@ def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutco
         outcome.not_applicable[partition] = said.get("reason", "no reason was given")
 
 
-def dry_run(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> dict[str, tuple[Plan, str]]:
-    """What an audit would run, by benchmark, and why, without running it; the reason is empty for what is done.
+def dry_run(request: AuditRequest, entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
+    """What an audit would do, without doing any of it; ``model`` is None where it has not been trained yet.
 
-    Raises DataError where a benchmark has not been built, because its texts are not known then; a request that leaves
-    out has no plan for it.
+    Raises DataError where model and benchmark do not belong together, and where a benchmark cannot be built, but for a
+    request that leaves such out.
     """
-    require_kinds(model, request.kinds)
-    plans = {}
-    there = _look(request, model, paths)
-    steps, cannot = plan(there, request.asked), problems(there, there.benchmarks)
-    to_build = {step.what: step.because for step in steps if step.kind == "build"}
+    _refuse_strangers(entry, request.benchmarks)
+    if model is not None:
+        require_kinds(model, request.kinds)
+    there = _look(request, entry, model, paths)
+    cannot = problems(there, there.benchmarks)
+    if cannot and not request.leave_out:
+        raise DataError(next(iter(cannot.values())))
+    steps = plan(there, request.asked)
+    to_build = {step.what for step in steps if step.kind == "build"}
     reasons = {step.pair.benchmark: step.because for step in steps if step.kind in OF_PAIRS}
+    plans = {}
     for spec in request.benchmarks:
-        if spec.name in cannot or spec.name in to_build:
-            if request.leave_out:
-                continue
-            if spec.name in cannot:
-                raise DataError(cannot[spec.name])
-            raise DataError(
-                f"the benchmark {spec.name} is not built or not up to date, so its texts are not known "
-                f"({to_build[spec.name]}); build it first: corpus-audit benchmarks --build {spec.name}"
-            )
-        built = read_built(paths, spec.name)
-        built.require_fit()
-        plans[spec.name] = (
-            audit_session(built, model, paths).plan(built.texts, request.kinds),
-            reasons.get(spec.name, ""),
-        )
-    return plans
+        if model is not None and spec.name not in cannot and spec.name not in to_build:
+            built = read_built(paths, spec.name)
+            built.require_fit()
+            session = audit_session(built, model, paths)
+            plans[spec.name] = (session.plan(built.texts, request.kinds), reasons.get(spec.name, ""))
+    first = [step for step in steps if step.kind in ("fetch", "train", "build", "count")]
+    not_built = [spec.name for spec in request.benchmarks if spec.name not in plans and spec.name not in cannot]
+    return DryRun(plans, first, not_built, cannot)
