@@ -361,13 +361,15 @@ def _words_of(body: bytes) -> str:
     text = body[: 1 << 16].decode("utf-8", errors="replace")
     try:
         said = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return one_line(text)[:_FEW_WORDS]
     if isinstance(said, dict):
         error = said.get("error", said)
         said = error if not isinstance(error, dict) else error.get("message") or error.get("detail") or error
     if isinstance(said, list) and all(isinstance(one, dict) and "msg" in one for one in said):
-        return "; ".join(f"{'.'.join(map(str, one.get('loc', ())))}: {one['msg']}" for one in said)
+        where = [one.get("loc") for one in said]
+        places = [".".join(map(str, loc)) if isinstance(loc, list) else "" for loc in where]
+        return "; ".join(f"{place}: {one['msg']}" for place, one in zip(places, said, strict=True))
     return said if isinstance(said, str) else json.dumps(said)[:_FEW_WORDS]
 
 

@@ -10,14 +10,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import Field
 
 from audit_pipeline.endpoints.asking import answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
-from audit_pipeline.endpoints.dialects.dialect import WHOLE, Answer, BadAnswerError, Wanted, parsed
+from audit_pipeline.endpoints.dialects.dialect import WHOLE, Answer, AnswerPart, BadAnswerError, Wanted, parsed
 from audit_pipeline.endpoints.prompt import Prompt, prompt_of
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
@@ -37,6 +38,8 @@ TEXTS = (
 COUNTING = " ".join(map(str, range(1, 41)))
 """Once it has begun, any model knows how it goes on: the token itself is the best one at nearly all places."""
 _ENOUGH_AGREE = 0.5
+# So far apart, at least, are the least and the most likely token of texts of different kinds.
+_LEAST_SPREAD = 1e-3
 # Where no best token is given: more likely than all others together.
 _CERTAIN = float(np.log(0.5))
 # The server and this process add up a vocabulary in different orders.
@@ -81,6 +84,7 @@ def probe(model: TokenizedModel, client: Client) -> Probed:
         _require_same_special_tokens(model, client)
     prompts = _prompts(model, TEXTS, spelled=not takes_ids)
     first, second = (_answers(client, prompts, Wanted(0)) for _ in range(2))
+    _require_spread(client, first)
     noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
     _require_little_noise(client, noise)
     _require_moments(model, client, prompts)
@@ -111,6 +115,16 @@ def _values(found: Sequence[Answer]) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(answer.values["logprob"].tolist()) for answer in found)
 
 
+def _require_spread(client: Client, found: Sequence[Answer]) -> None:
+    """Refuse a server that finds every token of different texts as likely as every other: certain, as a rule."""
+    values = np.concatenate([answer.values["logprob"] for answer in found])
+    if values.max() - values.min() < _LEAST_SPREAD:
+        raise ModelError(
+            f"{client.who}: it gives each of the {len(values)} tokens of {len(found)} different texts a probability of "
+            f"{np.exp(values.max()):.3g}, which no model does: it makes its answers up, or something in between does"
+        )
+
+
 def _require_little_noise(client: Client, noise: float) -> None:
     if noise > LARGEST_NOISE:
         raise ModelError(
@@ -139,12 +153,12 @@ def _answers(
     return [by_number[number] for number in range(len(prompts))]
 
 
-class _Listed(BaseModel):
+class _Listed(AnswerPart):
     id: str | None = None
-    max_model_len: int | None = None
+    max_model_len: Annotated[int, Field(ge=2)] | None = None
 
 
-class _Models(BaseModel):
+class _Models(AnswerPart):
     data: list[_Listed]
 
 
@@ -206,7 +220,9 @@ def _largest(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
     """The most best tokens that the server gives, by its words or by trying; None where it gives not even one."""
     named = _LARGEST_NAMED.search(error.words)
     if named is not None and str(client.endpoint.top_logprobs) in error.words:
-        return int(named.group(1) or named.group(2))
+        largest = int(named.group(1) or named.group(2))
+        if largest < client.endpoint.top_logprobs:
+            return largest
     for fewer in _FEWER:
         if fewer < client.endpoint.top_logprobs:
             try:

@@ -145,7 +145,7 @@ def seconds_asked_for(retry_after: str | None) -> float | None:
         return float(retry_after.strip())
     try:
         moment = parsedate_to_datetime(retry_after)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())

@@ -96,7 +96,8 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
 
     The first time transformers reads them, which takes seconds for a .gguf; what it made of them is kept under the data
     folder, keyed by the files' digests and the versions of what reads them; where nothing can be written it is read
-    anew the next time. Raises ModelError where any of it is lacking.
+    anew the next time. Raises ModelError where any of it is lacking, and where the model cannot be divided as its entry
+    says.
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
@@ -123,7 +124,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
             "once: give window in its entry in config/models.yaml"
         )
     is_converted = located.gguf is not None and entry.endpoint is None
-    return TokenizedModel(
+    model = TokenizedModel(
         located=located,
         identity=identity,
         tokenizer=kept.tokenizer,
@@ -134,6 +135,12 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         config_folder=located.folder if located.gguf is None else folder,
         weights_folder=converted_weights(identity, entry.dtype, paths) if is_converted else located.folder,
     )
+    if entry.tensor_parallel is not None:
+        # Long before anything is run. Transformers reads the configuration, and takes seconds to import.
+        from audit_pipeline.models.weights import require_divisible  # noqa: PLC0415
+
+        require_divisible(model, entry.tensor_parallel)
+    return model
 
 
 def weights_on_disk(tokenized: TokenizedModel) -> int:

@@ -6,8 +6,9 @@ model without them (load.py), running it (token_statistics/).
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -131,14 +132,24 @@ def require_divisible(tokenized: TokenizedModel, ranks: int) -> None:
             f"{entry.name} cannot be divided: transformers has no tensor-parallel plan for {config.model_type}; "
             "set devices: auto in its entry instead of tensor_parallel"
         )
-    heads = text.num_attention_heads
-    key_values = getattr(text, "num_key_value_heads", None) or heads
-    if heads % ranks or key_values % ranks:
-        possible = [number for number in range(2, key_values + 1) if not (heads % number or key_values % number)]
+    # Some architectures have other numbers in some layers.
+    heads = {layer.num_attention_heads for layer in text.per_layer_config}
+    key_values = {
+        getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads for layer in text.per_layer_config
+    }
+    # A number divides all of several numbers where it divides their greatest common divisor.
+    common = math.gcd(*heads, *key_values)
+    if common % ranks:
+        possible = [str(number) for number in range(2, common + 1) if not common % number]
+        fitting = f"set tensor_parallel: {' or '.join(possible)}" if possible else "no number does"
         raise ModelError(
-            f"{entry.name} cannot be divided by tensor_parallel: {ranks}: it has {heads} attention heads and "
-            f"{key_values} key-value heads, which go by {', '.join(map(str, possible)) or 'no number'}"
+            f"{entry.name} cannot be divided by tensor_parallel: {ranks}, which has to divide its {_or(heads)} "
+            f"attention heads and its {_or(key_values)} key-value heads: {fitting}, or devices: auto in its entry instead"
         )
+
+
+def _or(numbers: Collection[int]) -> str:
+    return " or ".join(map(str, sorted(numbers)))
 
 
 def _from_gguf(tokenized: TokenizedModel) -> Any:

@@ -77,7 +77,7 @@ _TEST = "STRUCT(test VARCHAR, design VARCHAR, outcome VARCHAR, claim_level VARCH
 _STUDY_ROW = "STRUCT(setting VARCHAR, value VARCHAR, detector VARCHAR, auroc DOUBLE, ci_low DOUBLE, ci_high DOUBLE)"
 _COMPARED = (
     "STRUCT(metric VARCHAR, role VARCHAR, side VARCHAR, value DOUBLE, ci_low DOUBLE, ci_high DOUBLE, n BIGINT,"
-    " method VARCHAR, reason VARCHAR)"
+    " method VARCHAR, reason VARCHAR, documents VARCHAR[])"
 )
 _PANEL = (
     "STRUCT(setting VARCHAR, places VARCHAR[],"

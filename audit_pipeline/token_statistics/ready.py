@@ -17,12 +17,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.quantised import require_package
 from audit_pipeline.models.room import parameters, require_device, require_room
-from audit_pipeline.models.weights import (
-    default_device,
-    in_safetensors,
-    load_weights,
-    require_divisible,
-)
+from audit_pipeline.models.weights import default_device, in_safetensors, load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
 from audit_pipeline.token_statistics.ranks import LocalPass, RankedPass
 from audit_pipeline.token_statistics.threads import use_threads
@@ -77,7 +72,6 @@ def _divided(
     if device == "cpu" and torch.cuda.is_available():
         raise ModelError(f"{model.entry.name} is divided over {ranks} GPUs (tensor_parallel): leave --device out")
     require_package(model.entry.name, model.quantisation)
-    require_divisible(model, ranks)
     require_room(model, device)
     tell(f"{model.entry.name}: starting {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
     ready = RankedPass(in_safetensors(model, tell), device, known)

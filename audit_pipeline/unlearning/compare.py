@@ -34,11 +34,12 @@ from audit_pipeline.unlearning.compared import (
     TextValues,
     compare_documents,
     compare_texts,
+    find_still_reproduced,
 )
-from audit_pipeline.unlearning.documents import read_documents
+from audit_pipeline.unlearning.documents import read_documents, read_reproduced
 from audit_pipeline.unlearning.texts import read_sides, read_threshold, read_values
 
-CODE_VERSION = "1"
+CODE_VERSION = "2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +100,12 @@ def compare(asked: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
         threshold.on(known),
         no_first_choices,
     )
-    documents = read_documents(asked.models, asked.benchmarks, paths)
-    return UnlearningComparison(asked, [*compare_texts(texts), *compare_documents(documents)], int((~kept).sum()))
+    findings = [
+        *compare_texts(texts),
+        *compare_documents(read_documents(asked.models, asked.benchmarks, paths)),
+        find_still_reproduced(read_reproduced(asked.models, asked.benchmarks, paths)),
+    ]
+    return UnlearningComparison(asked, findings, int((~kept).sum()))
 
 
 def keep(comparison: UnlearningComparison, paths: DataPaths, *, run_id: str) -> None:

@@ -7,7 +7,7 @@ statistics (statistics.py), reading what they are made of (texts.py, documents.p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,8 @@ MIN_40, MIN_K = "min_40", "min_k"
 REPRODUCED = "verbatim_reproduced"
 OF_DOCUMENTS = ("verbatim_coverage", "verbatim_log_p", REPRODUCED)
 """The values of a document whose means are compared, side by side."""
+STILL_REPRODUCED = "verbatim_still_reproduced"
+"""The share of the documents to be forgotten of which the model after still gives a passage, and their names."""
 OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage", REPRODUCED)
 """How much of a text the model says. A fall of one of them that held-out texts do not share is a change that a user
 sees; where the texts to be forgotten stand clearly above held-out ones, something is left of them."""
@@ -59,6 +61,7 @@ METRIC_IN_WORDS: Mapping[str, str] = {
     "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
     "verbatim_log_p": "verbatim: log-probability of a document's strongest window",
     "verbatim_reproduced": "verbatim: share of documents with a passage that is reproduced",
+    "verbatim_still_reproduced": "verbatim: the same after, without documents that the retrained model reproduces, too",
 }
 """Every metric of a comparison for people, in the order in which they are shown."""
 
@@ -81,6 +84,7 @@ class Finding:
     n: int
     method: str
     reason: str | None
+    documents: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +125,20 @@ class DocumentValues:
     reason: str | None
 
 
+@dataclass(frozen=True, eq=False)
+class ReproducedDocuments:
+    """The n documents to be forgotten that the model after was searched for.
+
+    ``reproduced`` [n]: it gives a passage of them, and the retrained model, where there is one, was not seen to.
+    ``names`` are for people. Where ``reason`` says why nothing is known, n is 0.
+    """
+
+    names: Sequence[str]
+    groups: Sequence[str]
+    reproduced: Bools
+    reason: str | None
+
+
 def metric_place(metric: str) -> int:
     """The place of a metric among those that are shown; those of another version come last."""
     known = list(METRIC_IN_WORDS)
@@ -148,6 +166,17 @@ def compare_documents(documents: DocumentValues) -> list[Finding]:
         # One row a metric says so: who asks for a metric finds the reason.
         return [_missing(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
     return [row for metric in OF_DOCUMENTS for row in _means(metric, documents, "documents")]
+
+
+def find_still_reproduced(documents: ReproducedDocuments) -> Finding:
+    """The documents to be forgotten that are still reproduced: a direct observation, which no average outweighs."""
+    if documents.reason is not None:
+        return _missing(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
+    meaning = "share of documents with a passage that is reproduced, and was not seen to be by the retrained model"
+    share = _share(
+        STILL_REPRODUCED, "after", "forget", documents.reproduced, documents.groups, meaning, things="documents"
+    )
+    return replace(share, documents=_of(documents.names, documents.reproduced))
 
 
 def _sides(forget: Bools) -> tuple[Side, Side]:
@@ -286,5 +315,5 @@ def _missing(metric: str, role: ComparedModel, side: ComparedSide, n: int, reaso
     return Finding(metric, role, side, None, None, None, n, "", reason)
 
 
-def _of(groups: Sequence[str], chosen: Bools) -> list[str]:
-    return [group for group, one in zip(groups, chosen, strict=True) if one]
+def _of(names: Sequence[str], chosen: Bools) -> list[str]:
+    return [name for name, one in zip(names, chosen, strict=True) if one]

@@ -2,9 +2,10 @@
 
 What belongs here: the rules from numbers to a conclusion, and its sentences. What does not: the numbers (compared.py).
 
-PrivLeak carries the conclusion: whether the texts to be forgotten can still be told from held-out ones by the model's
-own probabilities. That the model no longer says them (memorisation, extraction) is the second question, and never
-enough.
+A passage that the model after gives of a document to be forgotten, and the retrained model does not, is a direct
+observation: that document was not forgotten, whatever averages say. Else PrivLeak carries the conclusion: whether the
+texts to be forgotten can still be told from held-out ones by the model's own probabilities. That the model no longer
+says them (memorisation, extraction) is the second question, and never enough.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from audit_pipeline.unlearning.compared import OUTPUTS, REPRODUCED
+from audit_pipeline.unlearning.compared import OUTPUTS, REPRODUCED, STILL_REPRODUCED
 from audit_pipeline.unlearning.statistics import ALL_EQUAL
 
 Outcome = Literal[
     "forgotten",
+    "still reproduced",
     "partly forgotten",
     "only looks forgotten",
     "over-forgotten",
@@ -39,6 +41,7 @@ _HEADLINES: Mapping[Outcome, str] = {
         "Forgotten, as far as these numbers can tell: {before} told the texts to be forgotten from the held-out ones, "
         "and {after} was not seen to do so more than {reference}."
     ),
+    "still reproduced": "Not forgotten:",
     "partly forgotten": (
         "Forgotten in part only: by its probabilities {after} was not seen to tell the texts from the held-out ones "
         "more than {reference}, but it still says more of them than of held-out ones."
@@ -62,6 +65,9 @@ _HEADLINES: Mapping[Outcome, str] = {
     "undetermined": "These numbers do not settle whether {after} has forgotten the texts.",
 }
 
+_OUTWEIGHED: tuple[Outcome, ...] = ("forgotten", "never known", "undetermined")
+"""What is not said where a document to be forgotten is still reproduced."""
+_NAMED = 3
 _REFERENCE_RETRAINED = "the model that was trained without them"
 _REFERENCE_STATED = "a model that cannot tell the two sides apart"
 
@@ -90,7 +96,7 @@ class Conclusion:
 
 def conclude(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
     """The conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n,
-    method, reason.
+    method, reason, documents.
 
     ``before`` and ``after`` are the models' names.
     """
@@ -98,7 +104,32 @@ def conclude(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
     retrained = _value(found, "auroc_min_40", "retrained", "both") is not None
     outcome, why = _judged(found)
     names = {"before": before, "after": after, "reference": _REFERENCE_RETRAINED if retrained else _REFERENCE_STATED}
-    return Conclusion(outcome, _HEADLINES[outcome].format(**names), tuple(_explained(found, why, retrained)))
+    headline = _HEADLINES[outcome].format(**names)
+    reproduced = _reproduced_in_words(found, after, retrained)
+    if reproduced is not None:
+        if outcome in _OUTWEIGHED:
+            outcome, headline = "still reproduced", _HEADLINES["still reproduced"]
+        headline = f"{headline} {reproduced}"
+    return Conclusion(outcome, headline, tuple(_explained(found, why, retrained)))
+
+
+def _reproduced_in_words(found: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
+    """Which documents to be forgotten the model after still reproduces; None where none is known to be.
+
+    Rows of earlier versions have their share alone; the retrained model's share may then be of other documents.
+    """
+    row = found.get((STILL_REPRODUCED, "after", "forget")) or found.get((REPRODUCED, "after", "forget"))
+    if row is None or row["value"] is None:
+        return None
+    by_retrained = 0 if row["metric"] == STILL_REPRODUCED else _value(found, REPRODUCED, "retrained", "forget") or 0
+    count = round((row["value"] - by_retrained) * row["n"])
+    if count < 1:
+        return None
+    names = list(row.get("documents") or ())
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    named = f" ({', '.join(names[:_NAMED])}{more})" if names else ""
+    other = f", and {_REFERENCE_RETRAINED} was not seen to" if retrained else ""
+    return f"{after} reproduces passages of {count} of {row['n']} documents that it was to forget{named}{other}."
 
 
 def _judged(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
@@ -147,7 +178,8 @@ def _doubt_that_never_known(found: Mapping[Key, Row], before: Row, after: Row) -
             "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
             "two were named in the wrong order."
         )
-    if _says_more(found, "before"):
+    reproduced = [_value(found, REPRODUCED, role, "forget") or 0 for role in ("before", "retrained")]
+    if _says_more(found, "before") or reproduced[0] > reproduced[1]:
         return (
             "By its probabilities the model before was not seen to tell the texts from the held-out ones, but it says "
             "more of them: it may have known them."

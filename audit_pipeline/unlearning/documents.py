@@ -19,11 +19,12 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.extraction.conclude import LIKELIEST
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.unlearning.compared import OF_DOCUMENTS, DocumentValues, Values
+from audit_pipeline.unlearning.compared import OF_DOCUMENTS, DocumentValues, ReproducedDocuments, Values
 
 Row = Mapping[str, Any]
 Found = Mapping[ComparedModel, list[Row]]
 
+NO_WINDOW = "no document is as long as a window"
 _HOW = ("prefix_tokens", "suffix_tokens", "stride")
 
 
@@ -42,19 +43,13 @@ def read_documents(
     for benchmark in benchmarks:
         found: dict[ComparedModel, list[Row]] = {}
         for role, model in models.items():
-            pair = Pair(benchmark.name, model.entry.name)
-            if not any(entries_of(paths, DOCUMENT_MEMORISATION.name, pair.partition)):
-                again = f"corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
-                return _nothing(f"extraction was not run: {again}")
-            written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
-            otherwise = _run_otherwise(written, model, benchmark, models.values())
-            if otherwise is not None:
-                return _nothing(f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}")
+            written = _latest(model, benchmark, models.values(), paths)
+            if isinstance(written, str):
+                return _nothing(written)
             references.add(_reference(written.upstream))
             if len(references) > 1:
                 return _nothing("extraction was not run with the same reference model, or none, each time")
-            what = f"what was extracted of {pair.benchmark} with {pair.model}"
-            found[role] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=written.run_id, what=what).to_pylist()
+            found[role] = _rows(model, benchmark, written, paths)
         together = _of_all_models(found)
         if together is None:
             return _nothing(f"extraction of {benchmark.name} was run with other windows on one model than on another")
@@ -62,10 +57,57 @@ def read_documents(
         alone = len(benchmarks) == 1
         rows += [(one["after"]["side"] == "audited" if alone else is_first, one) for one in together]
     if not rows:
-        return _nothing("no document is as long as a window")
+        return _nothing(NO_WINDOW)
     sides = np.array([is_forget for is_forget, _ in rows])
     groups = [one["after"]["group"] for _, one in rows]
     return DocumentValues(sides, groups, {role: _values([one[role] for _, one in rows]) for role in models}, None)
+
+
+def read_reproduced(
+    models: Mapping[ComparedModel, TokenizedModel],
+    benchmarks: Sequence[BuiltBenchmark],
+    paths: DataPaths,
+) -> ReproducedDocuments:
+    """The documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
+
+    It needs the extraction of the model after alone: what is reproduced is reproduced, whatever was run before.
+    """
+    forget, alone = benchmarks[0], len(benchmarks) == 1
+    found: dict[ComparedModel, list[Row]] = {}
+    for role in ("after", "retrained"):
+        if role in models:
+            written = _latest(models[role], forget, (), paths)
+            if isinstance(written, LatestRun):
+                found[role] = _rows(models[role], forget, written, paths)
+            elif role == "after":
+                return ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), written)
+    rows = [row for row in found["after"] if row["windows"] and (row["side"] == "audited" or not alone)]
+    by_retrained = {row["document_id"] for row in found.get("retrained", ()) if row["claim"] == "reproduced"}
+    return ReproducedDocuments(
+        [row["title"] or row["document_id"] for row in rows],
+        [row["group"] for row in rows],
+        np.array([row["claim"] == "reproduced" and row["document_id"] not in by_retrained for row in rows], dtype=bool),
+        None if rows else NO_WINDOW,
+    )
+
+
+def _latest(
+    model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel], paths: DataPaths
+) -> LatestRun | str:
+    """The latest extraction of a benchmark with a model, or why it cannot be compared with that of ``models``."""
+    pair = Pair(benchmark.name, model.entry.name)
+    if not any(entries_of(paths, DOCUMENT_MEMORISATION.name, pair.partition)):
+        return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
+    written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
+    otherwise = _run_otherwise(written, model, benchmark, models)
+    return written if otherwise is None else f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}"
+
+
+def _rows(model: TokenizedModel, benchmark: BuiltBenchmark, written: LatestRun, paths: DataPaths) -> list[Row]:
+    pair = Pair(benchmark.name, model.entry.name)
+    what = f"what was extracted of {pair.benchmark} with {pair.model}"
+    rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=written.run_id, what=what).to_pylist()
+    return rows
 
 
 def _run_otherwise(

@@ -12,7 +12,10 @@ import yaml
 from made_workspace import Workspace, count_loads, made_text, make_workspace, quick_folder
 from tiny_models import save_model
 
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, MEMBER, NON_MEMBER, Pair
+from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -122,6 +125,35 @@ def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> Non
         assert done.exit_code == 2
         assert told in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+def test_documents_that_are_still_reproduced_stand_in_the_headline(audited: Workspace) -> None:
+    """As extraction leaves it: the model after gives a passage of one of two documents."""
+    null = {name: None for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null}
+    rows = [
+        {
+            **null,
+            **{"model": "edited", "benchmark": "shelf_12", "document_id": title, "title": title, "group": title},
+            **{"collection": "c", "side": "audited", "characters": 900, "prefix_tokens": 50, "suffix_tokens": 50},
+            **{"stride": "tiled", "windows": 3, "reproduced": count, "set_apart": 0, "predictable": 0},
+            **{"longest_run": 0, "claim": "reproduced" if count else "not reproduced", "run_id": "extracted"},
+        }
+        for title, count in (("The Kettle", 1), ("Wool", 0))
+    ]
+    store.write(
+        audited.paths,
+        LineageStep.now("extracted", "extraction", "1"),
+        DOCUMENT_MEMORISATION,
+        Pair("shelf_12", "edited"),
+        table_from_rows(rows, DOCUMENT_MEMORISATION),
+        upstream={},
+    )
+    found = asked(audited)
+    assert found["outcome"] == "still reproduced"
+    assert "edited reproduces passages of 1 of 2 documents that it was to forget (The Kettle)" in found["headline"]
+    page = next(audited.paths.reports.glob("*edited*.html")).read_text(encoding="utf-8")
+    assert f"<b>{found['headline']}</b>" in page
+    assert "There are too few texts to tell whether the model before knew them" in page
 
 
 WARNING = "compare again.</p>"

@@ -89,6 +89,8 @@ TEXT = 'A private "text", of\na few words that nobody else may read.'
         (f"500 at {TEXT!r}", "500 at …"),
         (json.dumps({"input": TEXT}), '{"input": …'),
         (json.dumps({"error": "ids [5, 19, 22, 7, 8, 100] are bad"}), "ids […] are bad"),
+        (json.dumps({"detail": [{"loc": 5, "msg": "nowhere"}]}), ": nowhere"),
+        ("[" * 60_000, "[" * 80),
         ("<html>" + "busy " * 100, ("<html>" + "busy " * 100)[:80]),
     ],
 )

@@ -90,6 +90,56 @@ def shortened(answer: Json, body: Json) -> Json:
     return {**answer, "usage": {**answer["usage"], "prompt_tokens": answer["usage"]["prompt_tokens"] - 3}}
 
 
+def certain(answer: Json, body: Json) -> Json:
+    """Every token of every prompt, and with it whatever else, has a probability of 1."""
+    if "meta_info" in answer:
+        meta = answer["meta_info"]
+        own = [[None if value is None else 0.0, *rest] for value, *rest in meta["input_token_logprobs"]]
+        return {"meta_info": {**meta, "input_token_logprobs": own, **sure_of(own, meta)}}
+    choice = answer["choices"][0]
+    for place in filter(None, choice.get("prompt_logprobs") or ()):
+        own, *others = place.values()
+        own.update(logprob=0.0, rank=1)
+        for other in others:
+            other.update(logprob=-99.0)
+    if choice["logprobs"] is not None:
+        given = choice["logprobs"]["token_logprobs"]
+        choice["logprobs"]["token_logprobs"] = [None if value is None else 0.0 for value in given]
+        for best in filter(None, choice["logprobs"]["top_logprobs"]):
+            best.update(dict.fromkeys(best, -99.0))
+    return answer
+
+
+def sure_of(own: list[Any], meta: Json) -> Json:
+    """The best tokens that go with tokens that are certain."""
+    if "input_top_logprobs" not in meta:
+        return {}
+    best = [
+        None if places is None else [token, *([-99.0, number, None] for _, number, _ in places[1:])]
+        for token, places in zip(own, meta["input_top_logprobs"], strict=True)
+    ]
+    return {"input_top_logprobs": best}
+
+
+def numbers_of(value: object) -> Callable[[Json, Json], Json]:
+    """A server that writes ``value`` for ranks, ids and counts."""
+
+    def bend(answer: Json, body: Json) -> Json:
+        if "meta_info" in answer:
+            for triple in answer["meta_info"]["input_token_logprobs"]:
+                triple[1] = value
+            return answer
+        choice = answer["choices"][0]
+        for place in filter(None, choice.get("prompt_logprobs") or ()):
+            for entry in place.values():
+                entry["rank"] = value
+        if choice["logprobs"] is not None:
+            answer["usage"] = {"prompt_tokens": value, "completion_tokens": value}
+        return answer
+
+    return bend
+
+
 def fewer(answer: Json, body: Json) -> Json:
     """Three of the best tokens at most, whatever is asked for."""
     for place in answer["choices"][0]["prompt_logprobs"][1:]:
@@ -107,6 +157,18 @@ def fewer(answer: Json, body: Json) -> Json:
         ("completions", no_logprobs, "no log-probabilities at all"),
         ("vllm", shortened, "cuts the text otherwise, or shortens it"),
         ("completions", shortened, "cuts the text otherwise, or shortens it"),
+        ("vllm", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which no model does"),
+        ("sglang", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which no model does"),
+        ("completions", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which"),
+        ("llama_cpp", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which no model does"),
+        ("vllm", numbers_of(2**31), r"prompt_logprobs\.1\..*: Input should be less than or equal to 2147483647"),
+        ("sglang", numbers_of(2**31), r"input_token_logprobs\.0\.1: Input should be less than or equal to 2147483647"),
+        ("completions", numbers_of(2**31), "has 2147483648 entries for 51 tokens"),
+        ("llama_cpp", numbers_of(2**31), "has 2147483647 entries for 8 tokens"),
+        ("llama_cpp", numbers_of(-1), "usage.prompt_tokens: Input should be greater than or equal to 0"),
+        ("vllm", numbers_of(True), "rank: Input should be a valid integer"),
+        ("sglang", numbers_of(1.5), r"input_token_logprobs\.0\.1: Input should be a valid integer"),
+        ("llama_cpp", numbers_of("8"), "usage.prompt_tokens: Input should be a valid integer"),
         ("vllm", fewer, "gives 3 best tokens a place at most, and the entry asks for 20: set top_logprobs: 3"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -217,6 +218,10 @@ def own(entries: list[Any], body: Json, place: int = 2) -> dict[str, Any]:
     return found
 
 
+def likely(entry: dict[str, Any]) -> float:
+    return float(entry["logprob"])
+
+
 @pytest.mark.parametrize(
     ("change", "line"),
     [
@@ -224,7 +229,23 @@ def own(entries: list[Any], body: Json, place: int = 2) -> dict[str, Any]:
         (lambda choice, entries, body: own(entries, body).update(logprob="-1.5 or so"), "expected form"),
         (lambda choice, entries, body: own(entries, body).update(logprob=-1e-9), "more likely than the best"),
         (lambda choice, entries, body: [one.update(logprob=0.5) for one in entries[2].values()], "that are none"),
-        (lambda choice, entries, body: own(entries, body).update(rank=0), "rank below 1"),
+        (lambda choice, entries, body: max(entries[2].values(), key=likely).update(logprob=3e38), "that are none"),
+        (
+            lambda choice, entries, body: own(entries, body).update(rank=0),
+            r"expected form .*\.rank: .* greater than or equal to 1",
+        ),
+        (lambda choice, entries, body: own(entries, body).update(rank=2**31), "expected form .*less than or equal to"),
+        (
+            lambda choice, entries, body: own(entries, body).update(rank=10**400),
+            "expected form .*less than or equal to",
+        ),
+        (lambda choice, entries, body: own(entries, body).update(rank=1.5), "expected form .*rank: .*valid integer"),
+        (lambda choice, entries, body: own(entries, body).update(rank=True), "expected form .*rank: .*valid integer"),
+        (lambda choice, entries, body: own(entries, body).update(logprob=False), "expected form .*valid number"),
+        (lambda choice, entries, body: own(entries, body).update(logprob=-1e300), "expected form .*greater than"),
+        (lambda choice, entries, body: own(entries, body).update(logprob=-math.inf), "expected form"),
+        (lambda choice, entries, body: entries[2].update({str(2**31): {"logprob": -0.1, "rank": 1}}), "expected form"),
+        (lambda choice, entries, body: entries[2].update({"-3": {"logprob": -0.1, "rank": 1}}), "expected form"),
         (lambda choice, entries, body: own(entries, body).update(rank=None), "lacks a token's own"),
         (lambda choice, entries, body: entries[2].pop(str(body["prompt"][0][2])), "lacks a token's own"),
         (lambda choice, entries, body: entries.__setitem__(2, None), "lacks a token's own"),

@@ -90,6 +90,7 @@ def test_the_last_error_is_raised_and_a_lasting_one_at_once() -> None:
 def test_what_a_server_asks_for_in_either_form() -> None:
     assert seconds_asked_for(" 12 ") == 12
     assert seconds_asked_for(None) is seconds_asked_for("soon") is None
+    assert seconds_asked_for(f"Wed, 21 Oct {10**30} 07:28:00 GMT") is None
     in_a_minute = datetime.now(UTC) + timedelta(seconds=60)
     for given in (format_datetime(in_a_minute, usegmt=True), format_datetime(in_a_minute.replace(tzinfo=None))):
         assert 55 < (seconds_asked_for(given) or 0) <= 60

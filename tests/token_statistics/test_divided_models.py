@@ -228,24 +228,6 @@ def test_the_embedded_model_divided_by_three(
     divided.close()
 
 
-@pytest.mark.parametrize(
-    ("family", "ranks", "words"),
-    [
-        ("llama", 3, "has 4 attention heads and 2 key-value heads, which go by 2"),
-        ("gpt2", 2, "no tensor-parallel plan for gpt2; set devices: auto"),
-    ],
-)
-def test_what_cannot_be_divided_is_told_before_anything_is_started(
-    tmp_path: Path, family: str, ranks: int, words: str
-) -> None:
-    model = tokenized(save_model(tmp_path / "model", family), tmp_path / "data", tensor_parallel=ranks)
-    # Those of the module's own models go on.
-    before = ranks_of_this_process()
-    with pytest.raises(ModelError, match=words):
-        forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
-    assert ranks_of_this_process() == before
-
-
 def die_in_step(forward: ForwardPass, rank: int) -> None:
     """One rank ends, the others wait for it in a sum over all of them."""
     if torch.distributed.get_rank() == rank:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
 import pytest
 from made_values import SIDE, model, texts
 
-from audit_pipeline.unlearning.compared import DocumentValues, compare_documents, compare_texts
+from audit_pipeline.unlearning.compared import (
+    DocumentValues,
+    ReproducedDocuments,
+    compare_documents,
+    compare_texts,
+    find_still_reproduced,
+)
 from audit_pipeline.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude
 
 Model = Mapping[str, np.ndarray]
@@ -31,11 +37,17 @@ def concluded(
     threshold: float | None = -3.2,
     documents: DocumentValues | None = None,
     privleak: Mapping[str, tuple[float, float, float]] | None = None,
+    reproduced: Sequence[str] = (),
 ) -> Conclusion:
-    """``privleak``: a value and its interval in the place of what the model's scores give, by role."""
+    """``reproduced``: the documents that are still reproduced, of 140.
+
+    ``privleak``: a value and its interval in the place of what the model's scores give, by role."""
     also = {} if retrained is None else {"retrained": retrained}
     found = [*compare_texts(texts(threshold, before=before, after=after, **also))]
     found += [] if documents is None else compare_documents(documents)
+    if reproduced:
+        names = [*reproduced, *(f"document {number}" for number in range(len(reproduced), 140))]
+        found.append(find_still_reproduced(ReproducedDocuments(names, names, np.arange(140) < len(reproduced), None)))
     rows = [asdict(row) for row in found]
     for role, numbers in (privleak or {}).items():
         (row,) = (row for row in rows if (row["metric"], row["role"]) == ("privleak", role))
@@ -123,6 +135,50 @@ def test_one_share_that_all_documents_have_is_above_another_one() -> None:
     assert concluded(KNOWN, NEVER, documents=same).outcome == "partly forgotten"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "privleak"),
+    [
+        (KNOWN, NEVER, {}),
+        (NEVER, model(6, known=0.0), {}),
+        (KNOWN, NEVER, {"before": (-80, -95, -60), "after": (-5, -41, 31)}),
+    ],
+    ids=["would be forgotten", "would be never known", "would be undetermined"],
+)
+@pytest.mark.parametrize("retrained", [None, RETRAINED], ids=["stated", "retrained"])
+def test_a_model_that_still_reproduces_a_document_has_not_forgotten_it(
+    before: Model, after: Model, privleak: Mapping[str, tuple[float, float, float]], retrained: Model | None
+) -> None:
+    """Two of 140: by their share alone, no interval is apart from that of held-out documents."""
+    found = concluded(before, after, retrained, privleak=privleak, reproduced=["The Kettle", "Wool"])
+    assert found.outcome == "still reproduced"
+    other = "" if retrained is None else ", and the model that was trained without them was not seen to"
+    assert found.headline == (
+        "Not forgotten: edited reproduces passages of 2 of 140 documents that it was to forget (The Kettle, Wool)"
+        f"{other}."
+    )
+
+
+def test_documents_that_are_still_reproduced_are_named_beside_every_other_outcome() -> None:
+    found = concluded(KNOWN, KNOWN, reproduced=["one", "two", "three", "four", "five"])
+    assert found.outcome == "still known"
+    assert found.headline.endswith(
+        "edited reproduces passages of 5 of 140 documents that it was to forget (one, two, three and 2 more)."
+    )
+
+
+def test_a_comparison_of_an_earlier_version_has_their_number_alone() -> None:
+    """Its rows have shares: one of twelve documents after."""
+    documents = extracted((0.9, 1.0), (0.0, 1.0))
+    one = {**documents.values["after"], "verbatim_reproduced": np.arange(2 * DOCUMENTS) == 0}
+    after = DocumentValues(documents.forget, documents.groups, {**documents.values, "after": one}, None)
+    found = concluded(KNOWN, NEVER, documents=after)
+    assert found.outcome == "still reproduced"
+    assert found.headline == "Not forgotten: edited reproduces passages of 1 of 12 documents that it was to forget."
+    by_both = {**after.values, "retrained": one}
+    same = DocumentValues(after.forget, after.groups, by_both, None)
+    assert concluded(KNOWN, NEVER, RETRAINED, documents=same).outcome == "forgotten", "the retrained model does, too"
+
+
 def why_undetermined(found: Conclusion) -> str:
     assert found.outcome == "undetermined"
     assert found.headline == "These numbers do not settle whether edited has forgotten the texts."
@@ -139,6 +195,9 @@ def test_what_the_model_before_says_more_of_it_may_have_known() -> None:
     assert "it may have known them" in why_undetermined(
         concluded(NEVER, NEVER, documents=extracted((0.4, 0.0), (0.0, 0.0)))
     )
+    a_document = extracted((0.0, 0.0), (0.0, 0.0))
+    a_document.values["before"]["verbatim_reproduced"][0] = 1
+    assert "it may have known them" in why_undetermined(concluded(NEVER, NEVER, documents=a_document))
     assert "it may have read them" in why_undetermined(concluded(PUSHED, NEVER))
 
 

@@ -17,19 +17,19 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.unlearning.compared import DocumentValues
-from audit_pipeline.unlearning.documents import read_documents
+from audit_pipeline.unlearning.documents import read_documents, read_reproduced
 from audit_pipeline.unlearning.texts import Calibrated, read_sides
 
 Text = tuple[str, int | None, str]
 """A text's words, label and split."""
-MODELS: Any = {
-    name: SimpleNamespace(
-        entry=SimpleNamespace(name=name),
-        identity=SimpleNamespace(model_fingerprint=f"of {name}"),
-        gives=lambda _: True,
-    )
-    for name in ("before", "after")
-}
+
+
+def named(model: str) -> Any:
+    identity = SimpleNamespace(model_fingerprint=f"of {model}")
+    return SimpleNamespace(entry=SimpleNamespace(name=model), identity=identity, gives=lambda _: True)
+
+
+MODELS: Any = {name: named(name) for name in ("before", "after")}
 
 
 def built(folder: Path, name: str, texts: Sequence[Text]) -> BuiltBenchmark:
@@ -157,6 +157,26 @@ def test_documents_that_every_model_was_asked_about_are_compared(tmp_path: Path)
     assert found.values["before"]["verbatim_coverage"].tolist() == [0.0, 0.5, 0.0]
     assert found.values["after"]["verbatim_coverage"].tolist() == [0.0, 0.2, 0.1]
     assert found.values["after"]["verbatim_reproduced"].tolist() == [0, 1, 1]
+
+
+def test_documents_that_are_still_reproduced_need_no_extraction_before(tmp_path: Path) -> None:
+    paths = DataPaths(tmp_path)
+    alone = [BuiltBenchmark("b", {"digest": "d"}, paths)]
+    assert read_reproduced(MODELS, alone, paths).reason == (
+        "extraction was not run: corpus-audit extract --model after --benchmark b"
+    )
+    extract(tmp_path, "after", {"two": 0.1, "one": 0.2, "none": 0.0, "short": None, "held": 0.3})
+    found = read_reproduced(MODELS, alone, paths)
+    assert (found.reason, list(found.names), found.reproduced.tolist()) == (
+        *(None, ["two", "one", "none"]),
+        [True, True, False],
+    )
+    other = BuiltBenchmark("other", {"digest": "o"}, paths)
+    assert "held" in read_reproduced(MODELS, [*alone, other], paths).names, "all of a benchmark are to be forgotten"
+    with_retrained = {**MODELS, "retrained": named("retrained")}
+    assert read_reproduced(with_retrained, alone, paths).reproduced.tolist() == [True, True, False]
+    extract(tmp_path, "retrained", {"two": 0.1, "one": 0.0, "none": 0.9})
+    assert read_reproduced(with_retrained, alone, paths).reproduced.tolist() == [False, True, False]
 
 
 def test_why_documents_cannot_be_compared_is_said(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts.columns import BENCHMARK, MODEL, RUN_ID
-from audit_pipeline.catalogue.table import Column, Table
+from audit_pipeline.catalogue.table import Column, Table, list_of
 
 ComparedModel = Literal["before", "after", "retrained", "change"]
 ComparedSide = Literal["forget", "holdout", "both"]
@@ -45,6 +45,12 @@ UNLEARNING = Table(
         Column("n", pa.int64(), "texts, groups or documents that it is of"),
         Column("method", pa.string(), "how value and interval were computed; empty where there is no value"),
         Column("reason", pa.string(), "why there is no value; null where there is one", null=True),
+        Column(
+            "documents",
+            list_of(pa.string()),
+            "of verbatim_still_reproduced: the documents, by title or document_id; else null",
+            later=True,
+        ),
         RUN_ID,
     ),
 )

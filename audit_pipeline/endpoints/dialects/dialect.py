@@ -7,23 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.prompt import Prompt
-from audit_pipeline.errors import ModelError
+from audit_pipeline.errors import ModelError, one_line
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.token_statistics.encode import TOPK
 
 WHOLE = -1
 """As many best tokens as there are, where a server gives that; mean and deviation are then computed of them here."""
 _MASS = 40
+_WORDS = 80
 # Half precision rounds a certain token's log-probability to a little more than 0.
 _ROUNDING = 0.01
+# The same of many tokens' probabilities together.
+_ROUNDING_OF_MASS = 0.1
+
+LARGEST_ID = int(np.iinfo(np.int32).max)
+_LARGEST = float(np.finfo(np.float32).max)
+Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+"""A number of an answer that its column can hold, as the next two are."""
+TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]
+Rank = Annotated[int, Field(ge=1, le=LARGEST_ID)]
+
+
+class AnswerPart(BaseModel):
+    """A part of an answer: a number is no string, a truth value no number, and a whole number no fraction."""
+
+    model_config = ConfigDict(strict=True)
+
 
 Shape = TypeVar("Shape", bound=BaseModel)
 
@@ -93,7 +110,7 @@ def parsed(shape: type[Shape], body: bytes) -> Shape:
         return shape.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        where = one_line(".".join(map(str, first["loc"])))[:_WORDS]
         raise BadAnswerError(f"its answer has not the expected form ({where or 'JSON'}: {first['msg']})") from error
 
 
@@ -113,22 +130,28 @@ def values_of(places: Sequence[Place], wanted: Wanted) -> dict[str, npt.NDArray[
     values: dict[str, npt.NDArray[Any]] = {"logprob": own}
     if all(place.rank is not None for place in places):
         values["rank"] = np.array([place.rank for place in places], dtype=np.int32)
-        if (values["rank"] < 0).any():
-            raise BadAnswerError("its answer has a rank below 1")
     if wanted.moments:
         moments = np.array([place.moments or (np.nan, np.nan) for place in places], dtype=np.float32).reshape(-1, 2)
         values |= {"mean": moments[:, 0], "std": moments[:, 1]}
+        if (values["mean"] > _ROUNDING).any() or (values["std"] < 0).any():
+            raise BadAnswerError("its answer has a mean above 0 or a deviation below 0")
     if wanted.best:
         values |= _of_the_best(places)
     if any(np.isnan(array).any() for array in values.values()) or (own > _ROUNDING).any():
-        raise BadAnswerError("its answer has log-probabilities that are none")
+        raise _no_log_probabilities()
     return values
+
+
+def _no_log_probabilities() -> BadAnswerError:
+    return BadAnswerError("its answer has log-probabilities that are none")
 
 
 def _of_the_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
     if not all(place.best for place in places):
         raise BadAnswerError("its answer lacks the best tokens of some place")
     values: dict[str, npt.NDArray[Any]] = {"max_logprob": np.array([one.best[0] for one in places], dtype=np.float32)}
+    if any(place.best[0] > _ROUNDING for place in places):
+        raise _no_log_probabilities()
     if any(place.best[0] < place.own - _ROUNDING for place in places):
         raise BadAnswerError("its answer has a token that is more likely than the best one")
     ids = [place.best_ids for place in places if place.best_ids is not None]
@@ -144,4 +167,6 @@ def _of_the_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
         values["topk_logprob"] = best[:, :TOPK]
     if best.shape[1] >= _MASS:
         values["log_mass_40"] = np.logaddexp.reduce(best[:, :_MASS].astype(np.float64), axis=1).astype(np.float32)
+    if best.size and np.logaddexp.reduce(best.astype(np.float64), axis=1).max() > _ROUNDING_OF_MASS:
+        raise BadAnswerError("its answer has best tokens of a place whose probabilities add up to more than 1")
     return values

@@ -18,12 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import BaseModel, Field, FiniteFloat
+from pydantic import Field, NonNegativeInt
 
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.dialects.dialect import (
     Answer,
+    AnswerPart,
     BadAnswerError,
+    Number,
     OtherTokensError,
     Place,
     Wanted,
@@ -35,22 +37,22 @@ from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.models.config import Endpoint
 
 
-class _Logprobs(BaseModel):
-    token_logprobs: list[FiniteFloat | None]
-    top_logprobs: list[Mapping[str, FiniteFloat] | None] | None = None
+class _Logprobs(AnswerPart):
+    token_logprobs: list[Number | None]
+    top_logprobs: list[Mapping[str, Number] | None] | None = None
     text_offset: list[int] | None = None
 
 
-class _Choice(BaseModel):
+class _Choice(AnswerPart):
     logprobs: _Logprobs | None = None
 
 
-class _Usage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int = 0
+class _Usage(AnswerPart):
+    prompt_tokens: NonNegativeInt
+    completion_tokens: NonNegativeInt = 0
 
 
-class _Completion(BaseModel):
+class _Completion(AnswerPart):
     choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
     usage: _Usage | None = None
     system_fingerprint: str | None = None

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, FiniteFloat
-
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.dialects.dialect import (
     Answer,
+    AnswerPart,
     BadAnswerError,
+    Number,
     Place,
+    TokenId,
     Wanted,
     parsed,
     require_as_many,
@@ -25,16 +26,16 @@ from audit_pipeline.endpoints.dialects.dialect import (
 from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.models.config import Endpoint
 
-_Triple = tuple[FiniteFloat | None, int, Any]
+_Triple = tuple[Number | None, TokenId, Any]
 """A log-probability, the id of its token, and the token's text."""
 
 
-class _Meta(BaseModel):
+class _Meta(AnswerPart):
     input_token_logprobs: list[_Triple] | None = None
     input_top_logprobs: list[list[_Triple] | None] | None = None
 
 
-class _Generated(BaseModel):
+class _Generated(AnswerPart):
     meta_info: _Meta
 
 

@@ -15,14 +15,18 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel, Field, FiniteFloat
+from pydantic import Field
 
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.dialects.dialect import (
+    LARGEST_ID,
     WHOLE,
     Answer,
+    AnswerPart,
     BadAnswerError,
+    Number,
     Place,
+    Rank,
     Wanted,
     parsed,
     require_as_many,
@@ -36,20 +40,21 @@ _MINUS_INFINITY = -9999.0
 # What the plugin answers to; its two entries have ids that no token has.
 WITH_MOMENTS = 22
 _MEAN, _STD = -1, -2
+_Key = Annotated[int, Field(ge=_STD, le=LARGEST_ID)]
 
 
 @dataclass(frozen=True)
 class _Entry:
-    logprob: FiniteFloat
-    rank: int | None = None
+    logprob: Number
+    rank: Rank | None = None
 
 
-class _Choice(BaseModel):
-    prompt_logprobs: list[dict[int, _Entry] | None] | None = None
+class _Choice(AnswerPart):
+    prompt_logprobs: list[dict[_Key, _Entry] | None] | None = None
     prompt_token_ids: list[int] | None = None
 
 
-class _Completion(BaseModel):
+class _Completion(AnswerPart):
     choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
     system_fingerprint: str | None = None
 

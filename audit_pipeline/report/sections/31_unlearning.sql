@@ -21,7 +21,8 @@ WITH mine AS (
     SELECT model, benchmark, before, holdout, retrained, run_id,
         unlearning_words(list({
             'metric': metric, 'role': role, 'side': side, 'value': finite(value), 'ci_low': finite(ci_low),
-            'ci_high': finite(ci_high), 'n': n, 'method': method, 'reason': reason
+            'ci_high': finite(ci_high), 'n': n, 'method': method, 'reason': reason,
+            'documents': documents
         }), before, model) AS words
     FROM mine GROUP BY model, benchmark, before, holdout, retrained, run_id
 ), beside AS (
