@@ -144,7 +144,8 @@ def require_divisible(tokenized: TokenizedModel, ranks: int) -> None:
         fitting = f"set tensor_parallel: {' or '.join(possible)}" if possible else "no number does"
         raise ModelError(
             f"{entry.name} cannot be divided by tensor_parallel: {ranks}, which has to divide its {_or(heads)} "
-            f"attention heads and its {_or(key_values)} key-value heads: {fitting}, or devices: auto in its entry instead"
+            f"attention heads and its {_or(key_values)} key-value heads: {fitting}, or devices: auto in its entry "
+            "instead"
         )
 
 
