@@ -11,10 +11,12 @@ deleted. Where it did not, the run may have died there; whoever knows how the ru
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from audit_pipeline.catalogue.contracts import TABLES
 from audit_pipeline.catalogue.paths import DataPaths
@@ -25,7 +27,7 @@ REWRITTEN = tuple(table.name for table in TABLES.values() if table.kept == "rewr
 
 @dataclass(frozen=True)
 class LineageEntry:
-    """What of a lineage row says which file it explains."""
+    """What of a lineage row says which file it explains, and what that was made of."""
 
     table: str
     partition: str
@@ -33,6 +35,22 @@ class LineageEntry:
     asset_key: str
     finished_at: datetime
     file_sha256: str | None = None
+    code_version: str = ""
+    data_version: str = ""
+    upstream_data_versions: str = "{}"
+    model_fingerprint: str | None = None
+    benchmark_digest: str | None = None
+    settings: str | None = None
+
+    @property
+    def upstream(self) -> dict[str, str]:
+        """The data versions of what it was made of, by table/partition or the input's name."""
+        return dict(json.loads(self.upstream_data_versions))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that the command was given that wrote it; none where none are kept."""
+        return dict(json.loads(self.settings or "{}"))
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.load import is_kept, load_tokenizer
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.operate.doctor_checks import DoctorCheck, Look, named
-from audit_pipeline.operate.doctor_files import HowEnded, examine_files
+from audit_pipeline.operate.doctor_checks import DoctorCheck, HowEnded, Look, named
+from audit_pipeline.operate.doctor_files import examine_files
 from audit_pipeline.operate.removal import unfinished
 from audit_pipeline.operate.removal_cache import DEAD_AFTER_SECONDS
 from audit_pipeline.operate.removal_lots import stat_of

@@ -1,16 +1,22 @@
 """What the doctor says of one thing that it looked at.
 
 What belongs here: the form that every look gives its result in. What does not: looking (operate/doctor.py,
-operate/doctor_files.py, operate/dagster/health.py).
+operate/doctor_files.py, operate/doctor_missing.py,
+operate/dagster/health.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 Look = Callable[[str], None]
 """Told what is looked at now, in words, for whoever waits."""
+
+Ending = Literal["well", "badly", "not yet"]
+HowEnded = Callable[[str], Ending | None]
+"""How a run ended; None where nobody knows it."""
 
 _NAMED = 5
 

@@ -1,15 +1,14 @@
 """The doctor's look at what was kept: lineage beside files, the cache, and, where it is asked for, every byte.
 
-What belongs here: which file is gone, unexplained or damaged, in one line each. What does not: the installation, the
-configuration, models and locks (operate/doctor.py), what a digest is (catalogue/integrity.py), how a run ended
-(operate/dagster/health.py).
+What belongs here: which file is unexplained or damaged, in one line each. What does not: what is gone
+(operate/doctor_missing.py), the installation, the configuration, models and locks (operate/doctor.py), what a digest is
+(catalogue/integrity.py), how a run ended (operate/dagster/health.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 
@@ -17,12 +16,9 @@ from audit_pipeline.catalogue.contracts import OUTCOMES, TABLES
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
 from audit_pipeline.catalogue.lineage_files import (
-    REWRITTEN,
     LineageEntry,
-    MissingFile,
     digests_by_file,
     files_with_entries,
-    missing_files,
     with_files,
 )
 from audit_pipeline.catalogue.paths import DataPaths
@@ -32,15 +28,12 @@ from audit_pipeline.controls.kept import MANIFEST, require_whole
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.fingerprint import changed_unseen
 from audit_pipeline.models.kept import kept_folders, require_kept
-from audit_pipeline.operate.doctor_checks import DoctorCheck, Look, named
+from audit_pipeline.operate.doctor_checks import DoctorCheck, HowEnded, Look, named
+from audit_pipeline.operate.doctor_missing import examine_missing
 from audit_pipeline.token_statistics.cache import damaged_parts, digest_in_name, parts_of, set_aside
 from audit_pipeline.token_statistics.kept import KINDS
 from audit_pipeline.warehouse.build import read_lineage
 from audit_pipeline.warehouse.query import read_every_block
-
-Ending = Literal["well", "badly", "not yet"]
-HowEnded = Callable[[str], Ending | None]
-"""How a run ended; None where nobody knows it."""
 
 Explained = Sequence[tuple[LineageEntry, Path]]
 _AGAIN = "delete them, and run again what made them"
@@ -54,17 +47,16 @@ def examine_files(paths: DataPaths, how_ended: HowEnded, look: Look, *, deep: bo
     look("lineage")
     entries, damaged = read_lineage(paths)
     explained = with_files(entries, paths)
-    yield from _lineage(paths, explained, [one.path for one in damaged], how_ended)
+    yield from _lineage(paths, explained, [one.path for one in damaged])
     yield from _cache(paths, look, deep=deep)
     yield from _kept_of_models(paths)
     yield from _without_digest(paths, explained)
     if deep:
         yield from _every_file(paths, explained, look)
+    yield from examine_missing(paths, entries, how_ended, look, deep=deep)
 
 
-def _lineage(
-    paths: DataPaths, explained: Explained, damaged: Sequence[Path], how_ended: HowEnded
-) -> Iterator[DoctorCheck]:
+def _lineage(paths: DataPaths, explained: Explained, damaged: Sequence[Path]) -> Iterator[DoctorCheck]:
     there = files_with_entries(paths)
     yield DoctorCheck("lineage", ok=True, words=f"{len(explained)} entries of files, {len(there)} files of tables")
     if damaged:
@@ -74,32 +66,6 @@ def _lineage(
     if unexplained:
         words = f"no lineage entry says where {named(unexplained)} came from: delete them, or run again what made them"
         yield DoctorCheck("files without lineage", ok=False, words=words)
-    by_words: dict[tuple[bool, str], list[Path]] = {}
-    for one in missing_files(explained, Path.exists):
-        said = _of_missing(one, how_ended(one.entry.run_id))
-        if said is not None:
-            by_words.setdefault(said, []).append(one.path)
-    for (ok, words), files in by_words.items():
-        yield DoctorCheck("lineage without files", ok, f"{named(files)}: {words}")
-
-
-def _of_missing(missing: MissingFile, ended: Ending | None) -> tuple[bool, str] | None:
-    """Whether it is as it may be that a file is not there, and what became of it; None while it is being written.
-
-    A run writes the entry first. So it may have died between the two: then it left no later entry, and either its
-    temporary file lies there, or Dagster knows that it did not end well. Else somebody deleted the file.
-    """
-    if ended == "not yet":
-        return None
-    if missing.superseded:
-        return True, "deleted: history is lost; what counts now, of a later run, is there"
-    if missing.entry.table in REWRITTEN:
-        return True, "deleted, or never written because the run died; made again when it is needed"
-    if not missing.run_went_on and (ended == "badly" or any(missing.path.parent.glob(f".{missing.path.name}.*.tmp"))):
-        return True, "never written: the run died behind its lineage entry, and the pair is done by the next one"
-    if missing.run_went_on or ended == "well":
-        return False, "deleted since its run wrote it: bring it back from a copy, or audit the pair again"
-    return False, "deleted, or never written because the run died (how it ended was not recorded): audit the pair again"
 
 
 def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[DoctorCheck]:

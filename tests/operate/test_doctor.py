@@ -23,8 +23,7 @@ from audit_pipeline.catalogue.outcomes import record_outcome
 from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.operate import console, doctor
 from audit_pipeline.operate.doctor import examine
-from audit_pipeline.operate.doctor_checks import DoctorCheck
-from audit_pipeline.operate.doctor_files import Ending
+from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK
 from audit_pipeline.token_statistics.run import compute
@@ -341,13 +340,20 @@ def test_a_file_that_is_being_written_is_not_missed_and_a_temporary_one_tells_of
     assert "never written: the run died" in finding.words
 
 
-@pytest.mark.parametrize("table", ["documents", "examples"])
-def test_what_may_be_deleted_is_named_and_no_fault(kept: Workspace, table: str) -> None:
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("documents", "deleted since its run wrote it"),
+        ("examples", "deleted, or never written because the run died (how it ended was not recorded)"),
+    ],
+)
+def test_what_can_be_made_again_is_named_until_it_was(kept: Workspace, table: str, words: str) -> None:
     file = kept.paths.documents(SOURCE) if table == "documents" else kept.paths.examples("made_8")
     file.unlink()
     finding = look(kept)["lineage without files"]
-    assert finding.ok
-    assert finding.words.startswith(f"{file}: deleted, or never written")
+    assert not finding.ok
+    again = "corpus-audit audit --model MODEL --benchmark made_8"
+    assert finding.words == f"{file}: {words}; make it again: {again}"
     kept.fetch(*made_documents(1, 21))
     kept.build("made_8")
     assert "lineage without files" not in look(kept), "the last entry is the one that explains the file"

@@ -19,8 +19,7 @@ import yaml
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.dagster.in_process import HOST_TAG, UNFINISHED, dagster_home, dead_runs, instance_of
-from audit_pipeline.operate.doctor_checks import DoctorCheck
-from audit_pipeline.operate.doctor_files import Ending, HowEnded
+from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, HowEnded
 
 _RUNNING = (dg.DefaultScheduleStatus.RUNNING, dg.DefaultSensorStatus.RUNNING)
 _CANNOT_OPEN = (dg.DagsterError, sqlalchemy.exc.SQLAlchemyError, ImportError, OSError, ValueError)
