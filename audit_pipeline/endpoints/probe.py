@@ -40,7 +40,7 @@ COUNTING = " ".join(map(str, range(1, 41)))
 _ENOUGH_AGREE = 0.5
 # So far apart, at least, are the least and the most likely token of texts of different kinds.
 _LEAST_SPREAD = 1e-3
-# Where no best token is given: more likely than all others together.
+# More likely than all others together.
 _CERTAIN = float(np.log(0.5))
 # The server and this process add up a vocabulary in different orders.
 _MOMENTS_TOLERANCE = 1e-3
@@ -116,12 +116,16 @@ def _values(found: Sequence[Answer]) -> tuple[tuple[float, ...], ...]:
 
 
 def _require_spread(client: Client, found: Sequence[Answer]) -> None:
-    """Refuse a server that finds every token of different texts as likely as every other: certain, as a rule."""
+    """Refuse a server that finds every token of different texts as likely as every other, or none of them unlikely."""
     values = np.concatenate([answer.values["logprob"] for answer in found])
-    if values.max() - values.min() < _LEAST_SPREAD:
+    highest, lowest = values.max(), values.min()
+    # Where all are minus infinity, their difference is no number.
+    is_even = highest == lowest or highest - lowest < _LEAST_SPREAD
+    if is_even or lowest > _CERTAIN:
+        given = f"{np.exp(highest):.3g}" if is_even else "more than one half"
         raise ModelError(
             f"{client.who}: it gives each of the {len(values)} tokens of {len(found)} different texts a probability of "
-            f"{np.exp(values.max()):.3g}, which no model does: it makes its answers up, or something in between does"
+            f"{given}, which no model does: it makes its answers up, or something in between does"
         )
 
 

@@ -110,6 +110,20 @@ def certain(answer: Json, body: Json) -> Json:
     return answer
 
 
+def evenly(value: Callable[[int], float]) -> Callable[[Json, Json], Json]:
+    """A server (vLLM's form) that gives the token at each place of a prompt the log-probability ``value`` of it."""
+
+    def bend(answer: Json, body: Json) -> Json:
+        for number, place in enumerate(answer["choices"][0]["prompt_logprobs"]):
+            own, *others = (place or {0: {}}).values()
+            own.update(logprob=value(number), rank=1)
+            for other in others:
+                other.update(logprob=-9999.0)
+        return answer
+
+    return bend
+
+
 def sure_of(own: list[Any], meta: Json) -> Json:
     """The best tokens that go with tokens that are certain."""
     if "input_top_logprobs" not in meta:
@@ -161,10 +175,20 @@ def fewer(answer: Json, body: Json) -> Json:
         ("sglang", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which no model does"),
         ("completions", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which"),
         ("llama_cpp", certain, r"each of the \d+ tokens of 5 different texts a probability of 1, which no model does"),
+        (
+            "vllm",
+            evenly(lambda number: -9999.0),
+            r"each of the \d+ tokens of 5 different texts a probability of 0,",
+        ),
+        (
+            "vllm",
+            evenly(lambda number: -0.01 * (number % 9)),
+            "a probability of more than one half, which",
+        ),
         ("vllm", numbers_of(2**31), r"prompt_logprobs\.1\..*: Input should be less than or equal to 2147483647"),
         ("sglang", numbers_of(2**31), r"input_token_logprobs\.0\.1: Input should be less than or equal to 2147483647"),
-        ("completions", numbers_of(2**31), "has 2147483648 entries for 51 tokens"),
-        ("llama_cpp", numbers_of(2**31), "has 2147483647 entries for 8 tokens"),
+        ("completions", numbers_of(2**31), "usage.prompt_tokens: Input should be less than or equal"),
+        ("llama_cpp", numbers_of(2**31), "usage.prompt_tokens: Input should be less than or equal"),
         ("llama_cpp", numbers_of(-1), "usage.prompt_tokens: Input should be greater than or equal to 0"),
         ("vllm", numbers_of(True), "rank: Input should be a valid integer"),
         ("sglang", numbers_of(1.5), r"input_token_logprobs\.0\.1: Input should be a valid integer"),

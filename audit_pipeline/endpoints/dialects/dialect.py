@@ -31,7 +31,8 @@ _ROUNDING_OF_MASS = 0.1
 LARGEST_ID = int(np.iinfo(np.int32).max)
 _LARGEST = float(np.finfo(np.float32).max)
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
-"""A number of an answer that its column can hold, as the next two are."""
+"""A number of an answer that its column can hold, as the next three are."""
+Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 Rank = Annotated[int, Field(ge=1, le=LARGEST_ID)]
 

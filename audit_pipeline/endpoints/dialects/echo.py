@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field
 
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.dialects.dialect import (
     Answer,
     AnswerPart,
     BadAnswerError,
+    Count,
     Number,
     OtherTokensError,
     Place,
@@ -48,8 +49,8 @@ class _Choice(AnswerPart):
 
 
 class _Usage(AnswerPart):
-    prompt_tokens: NonNegativeInt
-    completion_tokens: NonNegativeInt = 0
+    prompt_tokens: Count
+    completion_tokens: Count = 0
 
 
 class _Completion(AnswerPart):

@@ -124,7 +124,8 @@ def _given_moments(entry: Mapping[int, _Entry]) -> tuple[float, float]:
 
 def _moments_of(logprobs: Sequence[float]) -> tuple[float, float]:
     own = np.array([one for one in logprobs if one > -math.inf])
-    p = np.exp(own)
+    # What is above 0 is refused where all values of the answer are there.
+    p = np.exp(np.minimum(own, 0.0))
     mean = float((p * own).sum())
     return mean, float(np.sqrt((p * (own - mean) ** 2).sum()))
 
