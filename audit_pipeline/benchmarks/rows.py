@@ -20,10 +20,12 @@ from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, Split, digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped, column_names
+from audit_pipeline.separability.both_sides import on_both_sides
 
 NOT_CHOSEN = "not what `where` asks for"
 
 _GROUP_WORDS = 32
+_BY_CHANCE = ("randomised", "exchangeable")
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,9 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
 
     Without an id column, texts that begin with the same 32 words are of one document, and without a group column a
     document is a group of its own: so rows of different lengths that were cut from one article share it. A text that
-    stands twice (behind the same context) with one label is kept once, one that has different labels not at all. Which
-    of two is kept depends on nothing but what they say, and where they say the same on their order.
+    stands twice (behind the same context) with one label is kept once, one that has different labels not at all: equal
+    after levelling case and white space, and where chance decides the labels nearly equal, too. Which of two is kept
+    depends on nothing but what they say, and where they say the same on their order.
 
     Raises DataError where a column is missing altogether, and where no row can be used.
     """
@@ -136,9 +139,11 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
     ]
     unit = word_unit(settings.unit)
     found = [_labelled_text(row, spec, reading, unit) for row in wanted]
-    texts, twice = _each_once(wanted, found)
+    placed, twice = _each_once(wanted, found)
+    texts, both = _on_one_side(placed, spec, unit)
     skipped = sorted(
-        [*file.skipped, *twice, *(text for text in found if isinstance(text, Skipped))], key=lambda entry: entry.index
+        [*file.skipped, *twice, *both, *(text for text in found if isinstance(text, Skipped))],
+        key=lambda entry: entry.index,
     )
     left_out = {NOT_CHOSEN: len(file.rows) - len(wanted)} if len(wanted) < len(file.rows) else {}
     if not texts:
@@ -167,10 +172,26 @@ def row_settings(spec: BenchmarkSpec) -> RowsSettings:
     return spec.settings_of(RowsSettings)
 
 
+def _on_one_side(
+    placed: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit
+) -> tuple[list[LabelledText], list[Skipped]]:
+    """The texts that stand on one side only, in their order, and the rows that fall away for it.
+
+    Where chance decides the labels, claims rest on nothing else differing: near-duplicates fall away, too.
+    """
+    threshold = spec.settings.near_duplicate_threshold if spec.design in _BY_CHANCE else 1.0
+    texts = [f"{text.context or ''}{text.text}" for _, text in placed]
+    labels = [text.label for _, text in placed]
+    both = {*on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split)}
+    why = "the same text, or nearly, stands elsewhere with another label"
+    skipped = [Skipped(row.location, row.index, why) for place, (row, _) in enumerate(placed) if place in both]
+    return [text for place, (_, text) in enumerate(placed) if place not in both], skipped
+
+
 def _each_once(
     rows: Sequence[Row], found: Sequence[LabelledText | Skipped]
-) -> tuple[list[LabelledText], list[Skipped]]:
-    """The texts in their order, each once, and the rows that fall away for it."""
+) -> tuple[list[tuple[Row, LabelledText]], list[Skipped]]:
+    """The texts in their order, each once with its row, and the rows that fall away for it."""
     labels: dict[tuple[str | None, str], set[int | None]] = defaultdict(set)
     kept: dict[tuple[str | None, str], tuple[str, str, str, int]] = {}
     for row, text in zip(rows, found, strict=True):
@@ -179,7 +200,7 @@ def _each_once(
             labels[read].add(text.label)
             rank = (text.document_id, text.group, str(text.published), row.index)
             kept[read] = min(kept.get(read, rank), rank)
-    texts: list[LabelledText] = []
+    texts: list[tuple[Row, LabelledText]] = []
     twice: list[Skipped] = []
     for row, text in zip(rows, found, strict=True):
         if isinstance(text, Skipped):
@@ -188,7 +209,7 @@ def _each_once(
         if len(labels[text.context, text.text]) > 1:
             twice.append(Skipped(row.location, row.index, "the same text stands elsewhere with another label"))
         elif index == row.index:
-            texts.append(text)
+            texts.append((row, text))
         else:
             which = "an earlier" if index < row.index else "a later"
             twice.append(Skipped(row.location, row.index, f"the same as {which} row"))

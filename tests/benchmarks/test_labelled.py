@@ -59,6 +59,27 @@ def test_every_usable_row_is_an_example_as_it_stands(tmp_path: Path) -> None:
     assert all(check.passed for check in run_checks(drawn.examples, spec))
 
 
+@pytest.mark.parametrize(("design", "kept"), [("randomised", 2), ("exchangeable", 2), ("temporal", 4)])
+def test_a_text_that_stands_on_both_sides_is_left_out(tmp_path: Path, design: str, kept: int) -> None:
+    """Equal after levelling always; nearly equal where chance decides the labels, and claims rest on nothing else."""
+    texts = [words_of(name, 32) for name in "abcd"]
+    near = f"{texts[1].rsplit(' ', 1)[0]} otherwise"
+    rows = [
+        *({"input": text, "label": 1} for text in texts[:3]),
+        {"input": texts[3], "label": 0},
+        {"input": texts[0].upper().replace(" ", "  "), "label": 0},
+        {"input": near, "label": 0},
+    ]
+    path = write_jsonl(tmp_path, rows, 32)
+    spec = labelled_spec(32, path=tmp_path, design=design)
+    drawn = draw_rows(read_labelled(spec), spec, "run")
+    assert drawn.examples.num_rows == kept
+    reason = "the same text, or nearly, stands elsewhere with another label"
+    assert drawn.texts_left_out == {reason: 6 - kept}
+    lines = (1, 5) if kept == 4 else (1, 2, 5, 6)
+    assert [(one.location, one.reason) for one in drawn.skipped] == [(f"{path.name}:{line}", reason) for line in lines]
+
+
 def test_rows_of_one_article_share_their_group_across_lengths(tmp_path: Path) -> None:
     write_jsonl(tmp_path, [{"input": words_of("a", 32), "label": 1}, {"input": words_of("b", 32), "label": 0}], 32)
     write_jsonl(tmp_path, [{"input": words_of("b", 64), "label": 0}, {"input": words_of("a", 64), "label": 1}], 64)

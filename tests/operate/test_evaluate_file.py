@@ -538,3 +538,48 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     assert {one["detector"] for one in standing_out} == {"right"}
     assert all(one["q_ledger"] <= 0.05 for one in standing_out)
     assert "all 2 detectors allowed for" in first_screen(tmp_path / "known_findings")
+
+
+def on_both_sides(tmp_path: Path, n: int, other: int = 0) -> Path:
+    """So many texts, each as member and, in capitals, as non-member, with other scores; and others on one side."""
+    chance = np.random.default_rng(3)
+    texts = [" ".join(chance.choice(WORDS, 30)) for _ in range(n + other)]
+    sides = [(text, label) for text in texts[:n] for label in (1, 0)]
+    sides += [(text, number % 2) for number, text in enumerate(texts[n:])]
+    rows = [
+        {"text": text if label else text.upper(), "label": label, "detector": "mine", "score": chance.normal() + label}
+        for text, label in sides
+    ]
+    return kept(tmp_path / "both.parquet", rows)
+
+
+def test_one_text_on_both_sides_is_no_evidence(tmp_path: Path) -> None:
+    result = evaluate(on_both_sides(tmp_path, 240), "--design", "randomised")
+    assert result.exit_code == 2
+    assert "nothing is left to evaluate: 480 texts stand on both sides, as member and as non-member" in result.stderr
+    assert not (tmp_path / "both_findings").exists()
+
+
+def test_texts_on_both_sides_are_counted_named_and_left_out(tmp_path: Path) -> None:
+    result = evaluate(on_both_sides(tmp_path, 30, 300), "--design", "randomised", "--json")
+    assert result.exit_code == 0, result.output
+    assert "60 texts stand on both sides, as member and as non-member" in result.output
+    assert re.search(r"both\.parquet.{1,9}1, ", result.output)
+    warehouse = DataPaths(tmp_path / "both_findings").warehouse
+    assert query(warehouse, "SELECT count(*) AS n FROM examples").to_pylist() == [{"n": 300}]
+
+
+def test_a_blind_control_that_learned_nothing_is_none(tmp_path: Path) -> None:
+    chance = np.random.default_rng(3)
+    rows = [
+        {"text": f"only{text} here{text}", "label": text % 2, "detector": "mine", "score": chance.normal() + text % 2}
+        for text in range(400)
+    ]
+    result = evaluate(kept(tmp_path / "strange.parquet", rows), "--design", "randomised", "--calibration", "0")
+    assert result.exit_code == 0, result.output
+    assert "blind control, which never sees the model: not computed" in result.output
+    pages = [path.read_text(encoding="utf-8") for path in (tmp_path / "strange_findings" / "reports").glob("*.html")]
+    assert "it learned nothing" in "".join(pages)
+    warehouse = DataPaths(tmp_path / "strange_findings").warehouse
+    found = query(warehouse, "SELECT value FROM evaluations WHERE detector = 'blind_control' AND metric = 'auroc'")
+    assert [row["value"] for row in found.to_pylist()] in ([], [None])
