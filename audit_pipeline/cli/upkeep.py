@@ -144,13 +144,18 @@ def _number(column: str) -> Callable[[Row], str]:
 
 
 @click.command()
-@click.option("--deep", is_flag=True, help="Also compare every stored file with its digest, byte for byte.")
+@click.option(
+    "--deep",
+    is_flag=True,
+    help="Also compare every stored file with its digest, and scores with the cached statistics of their texts.",
+)
 @json_option
 def doctor(deep: bool) -> None:
     """Check installation, models, disk, data folder and runs.
 
-    The exit code is 1 if anything is wrong. As in every audit, damaged part files of the cache are set aside and
-    tokenizers that were read are kept; nothing else is changed.
+    Of what is recorded and not there, the command that makes it again is named. The exit code is 1 if anything is
+    wrong. As in every audit, damaged part files of the cache are set aside and tokenizers that were read are kept;
+    nothing else is changed.
     """
     with telling_what_takes_long("looking at") as look:
         look("the installation")
