@@ -33,7 +33,7 @@ def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
         group_name=SOURCES_ON_REQUEST if source.on_request else SOURCES,
         description=source.description,
         kinds={"python", "parquet"},
-            code_version=code_version,
+        code_version=code_version,
         freshness_policy=None if source.on_request else WEEKLY,
         metadata={**schema_metadata(DOCUMENTS), "licence": source.licence},
         check_specs=[

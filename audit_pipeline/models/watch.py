@@ -94,16 +94,19 @@ def _watched(name: str, value: Any, folder: Path) -> tuple[str, ...]:
         raise InvalidEntryError([Fault((), f"the file holds the keys {' and '.join(_KEYS)}, each with a list")])
     form, otherwise = _KEYS[name]
     names = validated(tuple[str, ...], [] if value == {} else value)
-    faults = [
-        Fault((place,), f"{one!r} is {otherwise}") for place, one in enumerate(names) if not form.fullmatch(one)
-    ]
+    faults = [Fault((place,), f"{one!r} is {otherwise}") for place, one in enumerate(names) if not form.fullmatch(one)]
     if faults:
         raise InvalidEntryError(faults)
     return tuple(dict.fromkeys(names))
 
 
 FILE = EntryFile(
-    FILE_NAME, None, "key", "it says what of the hub is watched, and who watches over the audits", _watched, is_optional=True
+    FILE_NAME,
+    None,
+    "key",
+    "it says what of the hub is watched, and who watches over the audits",
+    _watched,
+    is_optional=True,
 )
 
 
