@@ -1,3 +1,1 @@
 """The software-defined assets of Corpus Audit and their checks: wiring only, one file per group."""
-
-OWNERS = ["team:corpus-audit"]

@@ -8,7 +8,6 @@ What belongs here: wiring, and the builder's checks as asset checks. What does n
 import dagster as dg
 from pydantic import Field
 
-from assets import OWNERS
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
@@ -39,7 +38,6 @@ CODE_VERSION = "1"
     "which it cannot have read. Cut into windows of so many words, as many of each project on both "
     "sides; or a published data set as it is.",
     kinds={"python", "parquet"},
-    owners=OWNERS,
     code_version=CODE_VERSION,
     partitions_def=benchmark_partitions,
     deps=[
@@ -97,7 +95,6 @@ class AssessmentConfig(dg.Config):
     "length, dates, language. Where they can, no audit on it says anything about training. It is made "
     "with every build.",
     kinds={"scikitlearn", "parquet"},
-    owners=OWNERS,
     code_version=SPLIT_VERSION,
     partitions_def=benchmark_partitions,
     deps=["benchmark"],

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from assets import OWNERS
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
@@ -52,7 +51,6 @@ def _documents() -> list[dg.AssetKey]:
     "has not. They show what a detector finds where there is something to be found, and where there "
     "is nothing.",
     kinds={"torch", "transformers", "parquet"},
-    owners=OWNERS,
     code_version=CODE_VERSION,
     partitions_def=dg.StaticPartitionsDefinition(_names("control")),
     deps=_documents(),
@@ -104,7 +102,6 @@ def _logged(context: dg.AssetExecutionContext, control: str) -> "OnControlStep":
     "changed, such as how often it reads a text (config/studies.yaml; Shi et al. 2024, tables 3 and "
     "4, figure 5).",
     kinds={"torch", "transformers", "parquet"},
-    owners=OWNERS,
     code_version=CODE_VERSION,
     partitions_def=dg.StaticPartitionsDefinition(_names("study")),
     deps=_documents(),

@@ -9,7 +9,6 @@ from functools import partial
 import dagster as dg
 from pydantic import Field
 
-from assets import OWNERS
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.extraction.search import COARSE_TO_FINE, asked_for
@@ -46,7 +45,6 @@ class ExtractionConfig(dg.Config):
     "to do so, beside documents that it cannot have read. Every audit looks for them where the "
     "benchmark says extraction: true; else the job extract does.",
     kinds={"torch", "transformers", "parquet"},
-    owners=OWNERS,
     code_version=EXTRACTION_VERSION,
     partitions_def=pair_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),

@@ -9,7 +9,6 @@ from typing import Any
 
 import dagster as dg
 
-from assets import OWNERS
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.errors import AuditError, ConfigError
@@ -48,7 +47,6 @@ corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_corpo
     "dc_pdd compares with it. Models with one tokenizer share one table; a count that is stopped goes "
     "on where it was.",
     kinds={"numpy", "parquet"},
-    owners=OWNERS,
     code_version=CODE_VERSION,
     partitions_def=corpus_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),

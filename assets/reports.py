@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import dagster as dg
 from pydantic import Field
 
-from assets import OWNERS
 from audit_pipeline.catalogue.paths import texts_are_quoted
 from audit_pipeline.operate.dagster.automation import FOLLOWS, REBUILT, WEEKLY
 from audit_pipeline.operate.dagster.groups import REPORTS
@@ -51,7 +50,6 @@ class WarehouseConfig(QuotingConfig):
     description="All results in one DuckDB file, data/audit.duckdb, for queries in SQL. A copy of it is "
     "brought up to date beside the old file and then takes its place, so nobody who reads it is disturbed.",
     kinds={"duckdb", "sql"},
-    owners=OWNERS,
     code_version=CODE_VERSION,
     deps=["benchmark", "split_quality", "control_study", "extraction", "scores", "evaluations"],
     pool="duckdb_writer",
@@ -110,7 +108,6 @@ def _checks(made: RebuiltWarehouse) -> Iterator[dg.AssetCheckResult]:
     "how sure it is and what would change it; the evidence behind it, its limits, and where every "
     "number comes from.",
     kinds={"html"},
-    owners=OWNERS,
     code_version=CODE_VERSION,
     deps=["warehouse"],
     automation_condition=FOLLOWS,

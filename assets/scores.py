@@ -5,7 +5,6 @@ What belongs here: wiring. What does not: the stages, and what is shown of them 
 
 import dagster as dg
 
-from assets import OWNERS
 from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.automation import QUARTERLY
@@ -25,7 +24,6 @@ from audit_pipeline.operate.stages.shown import shown_of_findings, shown_of_scor
     "has read the text. No model is run: scores are computed from the token statistics. Earlier "
     "scores are kept.",
     kinds={"numpy", "parquet"},
-    owners=OWNERS,
     code_version=SCORES_VERSION,
     partitions_def=pair_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),
@@ -72,7 +70,6 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
     "would change it; behind it the numbers with 95% intervals, the control that never sees the "
     "model, thresholds, and p-values of documents. Earlier findings are kept.",
     kinds={"scikitlearn", "parquet"},
-    owners=OWNERS,
     code_version=EVALUATIONS_VERSION,
     partitions_def=pair_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),

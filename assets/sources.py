@@ -8,7 +8,6 @@ from typing import Any
 
 import dagster as dg
 
-from assets import OWNERS
 from audit_pipeline.catalogue.contracts import DOCUMENTS
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.automation import WEEKLY
@@ -34,7 +33,6 @@ def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
         group_name=SOURCES_ON_REQUEST if source.on_request else SOURCES,
         description=source.description,
         kinds={"python", "parquet"},
-        owners=OWNERS,
         code_version=code_version,
         freshness_policy=None if source.on_request else WEEKLY,
         metadata={**schema_metadata(DOCUMENTS), "licence": source.licence},

@@ -9,7 +9,6 @@ from functools import partial
 import dagster as dg
 from pydantic import Field
 
-from assets import OWNERS
 from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.groups import MODEL_RUNS
@@ -51,7 +50,6 @@ class PassConfig(dg.Config):
     "likely it was, and what was likelier. A text that was read for one benchmark is never read "
     "again; a run that is stopped goes on where it was.",
     kinds={"torch", "transformers", "parquet"},
-    owners=OWNERS,
     code_version=CODE_VERSION,
     partitions_def=pair_partitions,
     backfill_policy=dg.BackfillPolicy.single_run(),

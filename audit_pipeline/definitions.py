@@ -1,9 +1,12 @@
 """The composition root: assets and orchestration as one Dagster code location (named in workspace.yaml)."""
 
+import warnings
+
 import dagster as dg
 
 import assets
-from audit_pipeline.catalogue.paths import PROJECT_ROOT
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.models.watch import load_watched
 from audit_pipeline.operate.dagster.alerting import ALERT_SENSORS
 from audit_pipeline.operate.dagster.automation import publish_sensor
 from audit_pipeline.operate.dagster.hub_watch import hub_watcher
@@ -16,17 +19,27 @@ from audit_pipeline.operate.dagster.sensors import SENSORS
 @dg.definitions
 def defs() -> dg.Definitions:
     """Everything that the UI, the daemon and the command line run."""
-    return dg.Definitions.merge(
-        # Left to itself Dagster looks for a pyproject.toml above the package, and an installed one has none.
-        dg.load_defs(assets, project_root=PROJECT_ROOT),
-        dg.Definitions(
-            jobs=JOBS,
-            schedules=[weekly_audit(_job)],
-            sensors=[*SENSORS, publish_sensor, *ALERT_SENSORS, hub_watcher],
-            resources={"data": AuditData(), "models": Models(), "progress": ProgressReporter()},
-            executor=dg.in_process_executor,
-        ),
+    owners = _owners()
+    with warnings.catch_warnings():
+        # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        defined = dg.with_source_code_references(dg.load_assets_from_package_module(assets))
+    return dg.Definitions(
+        assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), defined),
+        jobs=JOBS,
+        schedules=[weekly_audit(_job)],
+        sensors=[*SENSORS, publish_sensor, *ALERT_SENSORS, hub_watcher],
+        resources={"data": AuditData(), "models": Models(), "progress": ProgressReporter()},
+        executor=dg.in_process_executor,
     )
+
+
+def _owners() -> list[str]:
+    """Who watches over the assets; nobody where watch.yaml cannot be read, which the hub watcher and doctor report."""
+    try:
+        return list(load_watched().get("owners", ()))
+    except ConfigError:
+        return []
 
 
 def _job(name: str) -> dg.JobDefinition:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from audit_pipeline.endpoints.limits import Limits, cost_of
-from audit_pipeline.operate.console import say
+from audit_pipeline.operate.console import duration, say
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
@@ -42,7 +42,7 @@ def say_workers(engine: Engine) -> None:
 
 def about(seconds: float | None) -> str:
     """The time of a pass in words."""
-    return "not known" if seconds is None else f"about {seconds:,.0f} s"
+    return "not known" if seconds is None else f"about {duration(seconds)}"
 
 
 def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:

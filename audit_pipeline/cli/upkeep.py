@@ -72,9 +72,9 @@ def dev(host: str, port: int, weekly: bool) -> None:
         tell("the weekly audit is on: Mondays at 06:00 UTC, while this runs")
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), str(paths.root)
-    dagster = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace_file()), "-h", host, "-p", str(port)]
+    services = [sys.executable, "-m", "audit_pipeline.operate.dagster.dev", "-w", str(workspace_file())]
     release_standard_error()
-    os.execv(sys.executable, dagster)  # noqa: S606
+    os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
 
 
 @click.command()

@@ -50,6 +50,12 @@ _EXPAND: tuple[ExpandModelProperty_T, ...] = (
     "siblings",
 )
 _NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
+_OWNER = re.compile(r"team:[\w-]+|[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
+"""What Dagster takes for the owner of an asset."""
+_KEYS = {
+    "hub": (_NAME, "neither an owner nor a collection (owner/title-0123abcd)"),
+    "owners": (_OWNER, "neither an e-mail address nor a team (team:name)"),
+}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 # The hub gives this day to everything that is older, because it kept no such dates before.
 _FIRST_DAY_KEPT = date(2022, 3, 2)
@@ -84,26 +90,29 @@ class Proposals:
 
 
 def _watched(name: str, value: Any, folder: Path) -> tuple[str, ...]:
-    if name != "hub":
-        raise InvalidEntryError([Fault((), "the file holds one key, 'hub', with a list of owners and collections")])
+    if name not in _KEYS:
+        raise InvalidEntryError([Fault((), f"the file holds the keys {' and '.join(_KEYS)}, each with a list")])
+    form, otherwise = _KEYS[name]
     names = validated(tuple[str, ...], [] if value == {} else value)
-    faults = [
-        Fault((place,), f"{one!r} is neither an owner nor a collection (owner/title-0123abcd)")
-        for place, one in enumerate(names)
-        if not _NAME.fullmatch(one)
-    ]
+    faults = [Fault((place,), f"{one!r} is {otherwise}") for place, one in enumerate(names) if not form.fullmatch(one)]
     if faults:
         raise InvalidEntryError(faults)
     return tuple(dict.fromkeys(names))
 
 
 FILE = EntryFile(
-    FILE_NAME, None, "key", "it says which owners and collections of the hub are watched", _watched, is_optional=True
+    FILE_NAME,
+    None,
+    "key",
+    "it says what of the hub is watched, and who watches over the audits",
+    _watched,
+    is_optional=True,
 )
 
 
 def load_watched(folder: Path | None = None) -> Entries[tuple[str, ...]]:
-    """The owners and collections that watch.yaml lists, under ``hub``; nothing where there is no such file.
+    """What watch.yaml lists: under ``hub`` owners and collections of the hub, under ``owners`` who watches over the
+    audits, as Dagster names owners of assets; nothing where there is no such file.
 
     Raises ConfigError, naming the file, where none of it can be read.
     """

@@ -147,6 +147,13 @@ def mention(words: str) -> None:
         tell(words)
 
 
+def duration(seconds: float) -> str:
+    """A time in the unit that people would say it in."""
+    if seconds <= 90:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
+
+
 class _Step:
     """What is being done: on a terminal a line with the seconds that it has taken, below all that is told, from two
     seconds on; where that is not drawn, how far it is, now and then."""
@@ -191,7 +198,7 @@ class _Step:
     def _line(self) -> Text:
         if self.seconds < _PATIENCE:
             return Text("", end="")
-        said = [f"{self.seconds:,.0f} s", " ".join(filter(None, (self._doing, self._how_far)))]
+        said = [duration(self.seconds), " ".join(filter(None, (self._doing, self._how_far)))]
         turn = _TURNS[int(8 * self.seconds) % len(_TURNS)]
         return Text(f"{turn} {', '.join(filter(None, said))}", no_wrap=True, overflow="ellipsis")
 
@@ -226,7 +233,7 @@ def end_step() -> None:
         step = _now.pop()
         step.undraw()
         if draws() and step.seconds >= _PATIENCE:
-            TELL.print(Text(f"  {step.seconds:,.0f} s", style="dim"))
+            TELL.print(Text(f"  {duration(step.seconds)}", style="dim"))
 
 
 @contextmanager

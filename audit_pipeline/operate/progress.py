@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from audit_pipeline.operate.console import TELL, draws, in_place_of_step, mention, tell_progress
+from audit_pipeline.operate.console import TELL, draws, duration, in_place_of_step, mention, tell_progress
 from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics.run import Progress
 
@@ -26,17 +26,22 @@ _LINE_SECONDS = 15.0
 
 
 def describe(progress: Progress) -> str:
-    """Progress in one line: texts, tokens, tokens a second, seconds left."""
+    """Progress in one line: the phase, texts, tokens a second, the time left in all."""
+    tokens = f"{progress.tokens_per_second:,.0f} tokens/s"
+    return f"{_phase(progress)}{progress.texts_done:,} of {progress.texts_total:,} texts, {tokens}, {_left(progress)}"
+
+
+def _phase(progress: Progress) -> str:
+    phase = progress.phase
+    return f"step {phase.step} of {phase.steps}, {phase.name}: " if phase is not None and phase.steps > 1 else ""
+
+
+def _left(progress: Progress) -> str:
     left = progress.seconds_left
-    if progress.tokens_done == progress.tokens_total:
-        ending = "done"
-    else:
-        ending = f"{left:,.0f} s left" if left is not None else "starting"
-    return (
-        f"{progress.texts_done}/{progress.texts_total} texts, "
-        f"{progress.tokens_done:,}/{progress.tokens_total:,} tokens, "
-        f"{progress.tokens_per_second:,.0f} tokens/s, {ending}"
-    )
+    is_last = progress.phase is None or progress.phase.later == 0
+    if progress.tokens_done == progress.tokens_total and is_last:
+        return "done"
+    return "starting" if left is None else f"{duration(left)} left{'' if is_last else ' in all'}"
 
 
 def describe_file(progress: FileProgress) -> str:
@@ -46,13 +51,6 @@ def describe_file(progress: FileProgress) -> str:
     else:
         ending = "starting" if progress.seconds_left is None else f"about {duration(progress.seconds_left)} left"
     return f"{_texts(progress)}, {_tokens(progress)}, {ending}"
-
-
-def duration(seconds: float) -> str:
-    """A time in the unit that people would say it in."""
-    if seconds < 100:
-        return f"{seconds:,.0f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
 
 
 def logged(log: logging.Logger) -> Callable[[str], None]:
@@ -82,12 +80,16 @@ def _about(progress: FileProgress) -> str:
 
 @contextmanager
 def terminal_bar(what: str) -> Iterator[Callable[[Progress], None]]:
-    """A bar of tokens for a run of a model, shown from the first progress told; the callback moves it."""
-    columns = (MofNCompleteColumn(), TextColumn("tokens, {task.fields[rate]:,.0f}/s,"))
+    """A bar of tokens for the passes of a model, shown from the first progress told; the callback moves it."""
+    columns = (TextColumn("{task.fields[words]}", markup=False),)
 
     def moved(progress: Progress) -> dict[str, Any]:
-        done, total = progress.tokens_done, progress.tokens_total
-        return {"completed": done, "total": total, "rate": progress.tokens_per_second}
+        return {
+            "completed": progress.tokens_done,
+            "total": progress.tokens_total,
+            "words": f"{progress.texts_done:,} of {progress.texts_total:,}, {_left(progress)}",
+            "description": _phase(progress).removesuffix(": ") or what,
+        }
 
     with _shown(what, columns, moved, describe) as show:
         yield show
@@ -96,7 +98,7 @@ def terminal_bar(what: str) -> Iterator[Callable[[Progress], None]]:
 @contextmanager
 def file_bar(what: str) -> Iterator[Callable[[FileProgress], None]]:
     """A bar of texts for a file, shown from the first progress told; the callback moves it."""
-    columns = (TextColumn("{task.fields[words]},", markup=False),)
+    columns = (TextColumn("{task.fields[words]},", markup=False), TimeRemainingColumn(), TextColumn("left"))
     told = False
 
     def moved(progress: FileProgress) -> dict[str, Any]:
@@ -137,8 +139,8 @@ def _bar(
     what: str, columns: tuple[ProgressColumn, ...], moved: Callable[[Told], dict[str, Any]]
 ) -> Iterator[Callable[[Told], None]]:
     name = TextColumn("{task.description}", markup=False)
-    bar = Bar(name, BarColumn(bar_width=24), *columns, TimeRemainingColumn(), TextColumn("left"), console=TELL)
-    task = bar.add_task(what, total=None, rate=0.0, words="")
+    bar = Bar(name, BarColumn(bar_width=16), *columns, console=TELL)
+    task = bar.add_task(what, total=None, words="")
 
     with ExitStack() as drawn:
 

@@ -29,7 +29,6 @@ from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import Caches
-from audit_pipeline.token_statistics.prepare import SHARE_WITH_BRANCH
 from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
 
 SCHEMA = pa.schema(
@@ -201,8 +200,8 @@ def _parts(
 
 def _weights(session: Session) -> list[PassWeight]:
     """What each pass over a chunk takes, in the order of Session.run."""
-    own = PassWeight(time=1 + SHARE_WITH_BRANCH * session.branch_steps)
-    return [own, *(PassWeight(passes, passes) for passes in session.further_passes)]
+    own = PassWeight(time=session.own_pass_time)
+    return [own, *(PassWeight(passes, passes) for passes in session.further_passes.values())]
 
 
 def _pieces(rows: Sequence[TextRow], size: int) -> Iterator[Sequence[TextRow]]:

@@ -33,10 +33,13 @@ from audit_pipeline.scoring.needs.provider import (
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import KINDS, Caches, Kind, Where, read_statistics
-from audit_pipeline.token_statistics.prepare import Plan, bytes_a_token, kinds_of, plan
-from audit_pipeline.token_statistics.run import RunSummary, compute, joined
+from audit_pipeline.token_statistics.prepare import SHARE_WITH_BRANCH, Plan, bytes_a_token, kinds_of, plan
+from audit_pipeline.token_statistics.run import Phase, RunSummary, compute, joined
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
+
+_OWN = "plain"
+"""The texts' own pass, as progress names it."""
 
 
 @dataclass(frozen=True)
@@ -149,16 +152,16 @@ class Session:
         return max((one.branch_steps for one in self._met(other_model=False)), default=0)
 
     @property
-    def further_passes(self) -> Sequence[int]:
-        """How many passes over a text like it follow its own, for each need that takes some, in their order."""
-        return [one.passes for one in self._met(other_model=False) if one.passes]
+    def further_passes(self) -> Mapping[str, int]:
+        """How many passes over a text like it follow its own, by the need that takes some, in their order."""
+        return {one.need.name: one.passes for one in self._met(other_model=False) if one.passes}
 
     @property
     def held_per_text(self) -> int:
         """What is in memory of a text while it is scored, as a multiple of its own statistics."""
         a_token = bytes_a_token(self.model.vocab_size, self.branch_steps)
         all_kinds = kinds_of(self._kinds(("base",)), self.branch_steps)
-        return sum(self.further_passes) + round(sum(a_token[kind] for kind in all_kinds) / a_token["base"])
+        return sum(self.further_passes.values()) + round(sum(a_token[kind] for kind in all_kinds) / a_token["base"])
 
     def costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
@@ -206,7 +209,7 @@ class Session:
             along=[kind for one in self._met(other_model=False) for kind in one.along],
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
-            on_progress=on_progress,
+            on_progress=self._in_phase(_OWN, on_progress),
         )
         return PassesSummary(own, self._compute(texts, backend_of, on_progress, other_model=False))
 
@@ -233,8 +236,26 @@ class Session:
     def _compute(
         self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None, *, other_model: bool
     ) -> dict[str, RunSummary]:
-        done = {one.need.name: one.compute(texts, backend_of, on_progress) for one in self._met(other_model)}
+        done = {
+            one.need.name: one.compute(texts, backend_of, self._in_phase(one.need.name, on_progress))
+            for one in self._met(other_model)
+        }
         return {name: summary for name, summary in done.items() if summary is not None}
+
+    @property
+    def own_pass_time(self) -> float:
+        """What a text's own pass takes with its branches, as a multiple of a pass without."""
+        return 1 + SHARE_WITH_BRANCH * self.branch_steps
+
+    def _in_phase(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
+        """``on_progress``, told which of the passes of :meth:`run` it hears of; as it is for passes of other models."""
+        times = {_OWN: self.own_pass_time, **self.further_passes}
+        if on_progress is None or name not in times:
+            return on_progress
+        step = list(times).index(name) + 1
+        later = sum(list(times.values())[step:]) / times[name]
+        phase = Phase(step, len(times), f"{name.replace('_', ' ')} pass", later)
+        return lambda progress: on_progress(replace(progress, phase=phase))
 
     def _kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
         """``kinds`` and those that needs ask for."""

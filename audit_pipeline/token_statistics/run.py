@@ -27,14 +27,26 @@ _PROGRESS_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
+class Phase:
+    """Which of several passes over the same texts a run is; ``later``: the time that the passes after it take, as a
+    multiple of its own."""
+
+    step: int
+    steps: int
+    name: str
+    later: float
+
+
+@dataclass(frozen=True)
 class Progress:
-    """How far a run is; ``seconds`` counts from the first batch."""
+    """How far a run is; ``seconds`` counts from the first batch. ``phase`` is None where the run is the only one."""
 
     texts_done: int
     texts_total: int
     tokens_done: int
     tokens_total: int
     seconds: float
+    phase: Phase | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -42,8 +54,12 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
+        """Of this run and of the phases after it; None before the first batch."""
         rate = self.tokens_per_second
-        return (self.tokens_total - self.tokens_done) / rate if rate > 0 else None
+        if rate <= 0:
+            return None
+        here = (self.tokens_total - self.tokens_done) / rate
+        return here + (self.seconds + here) * (self.phase.later if self.phase is not None else 0.0)
 
 
 @dataclass(frozen=True)

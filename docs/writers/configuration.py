@@ -75,12 +75,18 @@ def configuration_page() -> str:
     parts += _entries(controls.STUDIES_FILE.name, "studies", controls.StudyEntry)
     parts += [
         f"## {watch.FILE.name}",
-        table(["key", "takes", "default", "meaning"], [["`hub`", "list of text", "none", escaped(_WATCHED)]]),
+        table(
+            ["key", "takes", "default", "meaning"],
+            [[f"`{key}`", "list of text", "none", escaped(meaning)] for key, meaning in _WATCH_KEYS.items()],
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-_WATCHED = "owners and collections of the hub whose new models the hub watcher proposes; it audits none of them"
+_WATCH_KEYS = {
+    "hub": "owners and collections of the hub whose new models the hub watcher proposes; it audits none of them",
+    "owners": "who watches over the audits, as e-mail addresses or team:name; the Dagster UI shows them on every asset",
+}
 
 
 def _entries(file: str, key: str, kind: type[BaseModel]) -> list[str]:

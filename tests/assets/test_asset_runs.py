@@ -358,7 +358,7 @@ def test_scores_without_statistics_are_an_error_that_says_why(built: Workspace, 
 
 @pytest.mark.usefixtures("quick_audits")
 def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: Runner) -> None:
-    built.paths.examples("made_12").unlink()
+    built.paths.benchmark_manifest("made_12").write_text("half of it {")
     run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|one"))
     found = run.materialisations(run_id)
     for asset in ("token_statistics", "scores", "evaluations"):
@@ -367,7 +367,18 @@ def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: 
         assert found[asset, "made_12|one"]["reason"]
         check = run.checks(run_id)[asset, "every_pair_ran"]
         assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
-    assert "has not been built yet" in found["token_statistics", "made_12|one"]["reason"]
+    assert "the manifest of made_12 cannot be read" in found["token_statistics", "made_12|one"]["reason"]
+
+
+@pytest.mark.usefixtures("quick_audits")
+@pytest.mark.parametrize("asset", ["token_statistics", "scores", "evaluations", "extraction"])
+def test_a_pair_whose_benchmark_is_not_built_never_counts_as_materialised(
+    built: Workspace, run: Runner, instance: dg.DagsterInstance, asset: str
+) -> None:
+    built.paths.examples("made_12").unlink()
+    with pytest.raises(DataError, match=r"the benchmark made_12 has not been built yet, so nothing was run"):
+        run("audit_pairs", partition_range=("made_8|one", "made_12|one"), selection=[dg.AssetKey(asset)])
+    assert not instance.get_materialized_partitions(dg.AssetKey(asset))
 
 
 @pytest.mark.usefixtures("quick_audits")

@@ -112,6 +112,26 @@ def test_both_from_nothing_to_every_pair(workspace: Workspace, new_models: Ticki
         assert (asked(result), said(result)) == ([], words)
 
 
+def test_what_is_not_built_stays_missing_and_the_tick_says_so(
+    built: Workspace, new_models: Ticking, changed: Ticking
+) -> None:
+    built.write_benchmarks(made=temporal([8, 10, 12]))
+    result = new_models()
+    assert asked(result) == [
+        ("audit_pairs", f"{benchmark}|{model}", f"{benchmark}|{model}")
+        for model in ("one", "two")
+        for benchmark in ("made_8", "made_12")
+    ]
+    new_models.run(result)
+    evaluated = new_models.instance.get_materialized_partitions(dg.AssetKey("evaluations"))
+    assert evaluated == {f"{benchmark}|{model}" for benchmark in ("made_8", "made_12") for model in ("one", "two")}
+    words = "1 benchmark(s) are not built, their pairs stay missing: made_10; switch on the sensor changed_benchmarks"
+    assert words in said(new_models())
+    changed.run(changed())
+    assert asked(changed()) == [("audit_pairs", "made_10|one", "made_10|two")]
+    assert said(new_models()) == "nothing new among 2 models"
+
+
 def test_new_models_first_and_no_pair_is_asked_for_twice(
     built: Workspace, new_models: Ticking, changed: Ticking
 ) -> None:

@@ -291,7 +291,8 @@ def test_watch_yaml_is_optional_and_checked(tmp_path: Path) -> None:
         ("hub: [5]", "must be a valid string, not 5"),
         ("hub: ['a b']", "'a b' is neither"),
         ("hub: [a/b/c]", "neither an owner"),
-        ("hub: []\npage: 1", "one key, 'hub'"),
+        ("hub: []\npage: 1", "the file holds the keys hub and owners"),
+        ("owners: [somebody]", "'somebody' is neither an e-mail address nor a team"),
     ):
         file.write_text(content, encoding="utf-8")
         [problem] = load_watched(tmp_path).problems

@@ -13,21 +13,42 @@ from rich.console import Console
 from rich.text import Text
 
 from audit_pipeline.operate import console, progress
+from audit_pipeline.operate.console import duration
 from audit_pipeline.operate.dagster import resources
 from audit_pipeline.operate.dagster.resources import ProgressReporter
-from audit_pipeline.operate.progress import describe, describe_file, duration, file_bar, terminal_bar
+from audit_pipeline.operate.progress import describe, describe_file, file_bar, terminal_bar
 from audit_pipeline.scoring.pace import FileProgress
-from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.run import Phase, Progress
 
 HALF = Progress(texts_done=5, texts_total=10, tokens_done=1500, tokens_total=3000, seconds=3.0)
 WHOLE = Progress(texts_done=10, texts_total=10, tokens_done=3000, tokens_total=3000, seconds=6.0)
 
 
 def test_a_line_of_a_log() -> None:
-    assert describe(HALF) == "5/10 texts, 1,500/3,000 tokens, 500 tokens/s, 3 s left"
-    assert describe(WHOLE) == "10/10 texts, 3,000/3,000 tokens, 500 tokens/s, done"
+    assert describe(HALF) == "5 of 10 texts, 500 tokens/s, 3 s left"
+    assert describe(WHOLE) == "10 of 10 texts, 500 tokens/s, done"
     start = Progress(texts_done=0, texts_total=10, tokens_done=0, tokens_total=3000, seconds=0.0)
-    assert describe(start) == "0/10 texts, 0/3,000 tokens, 0 tokens/s, starting"
+    assert describe(start) == "0 of 10 texts, 0 tokens/s, starting"
+
+
+LOWERCASE = Phase(step=2, steps=4, name="lowercase pass", later=2.0)
+
+
+def test_a_phase_is_named_and_the_time_left_is_that_of_all_phases() -> None:
+    now = Progress(40, 184, 400, 1840, seconds=28.0, phase=LOWERCASE)
+    assert now.seconds_left == pytest.approx(28.0 * (1440 / 400 + 1840 / 400 * 2))
+    assert describe(now) == "step 2 of 4, lowercase pass: 40 of 184 texts, 14 tokens/s, 6 min left in all"
+    whole = replace(now, texts_done=184, tokens_done=1840)
+    assert describe(whole).endswith("left in all"), "two more are to come"
+    assert describe(replace(whole, phase=replace(LOWERCASE, step=4, later=0.0))).endswith("done")
+
+
+def test_a_bar_names_its_phase_and_fits_a_terminal(terminal: io.StringIO) -> None:
+    with terminal_bar("model on benchmark") as tell:
+        tell(Progress(40, 184, 400, 1840, seconds=28.0, phase=replace(LOWERCASE, name="nonmember prefix pass")))
+    lines = [line.strip() for line in Text.from_ansi(terminal.getvalue()).plain.splitlines() if line.strip()]
+    assert lines[-1].startswith("step 2 of 4, nonmember prefix pass ")
+    assert lines[-1].endswith(" 40 of 184, 6 min left in all")
 
 
 FILE = FileProgress(1200, 200_000, True, 24_000, 4_000_000, 4000.0, 994.0)
@@ -43,7 +64,9 @@ def test_a_line_of_a_file() -> None:
     assert describe_file(cached) == "8,192 of 20,000 texts, from the cache, starting"
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(0.4, "0 s"), (99, "99 s"), (720, "12 min"), (12_000, "3.3 h")])
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (90, "90 s"), (91, "2 min"), (720, "12 min"), (12_000, "3.3 h")]
+)
 def test_times_are_said_as_people_say_them(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
@@ -67,7 +90,7 @@ def test_a_bar_is_drawn_only_once_there_is_progress(terminal: io.StringIO, capsy
         tell(WHOLE)
     shown = Text.from_ansi(terminal.getvalue()).plain
     assert "[bold]model" in shown
-    assert "3000/3000 tokens, 500/s" in shown
+    assert "10 of 10, done" in shown
     assert capsys.readouterr() == ("", "")
 
 
@@ -79,7 +102,7 @@ def test_a_bar_is_taken_down_after_an_error(terminal: io.StringIO) -> None:
 
     with pytest.raises(RuntimeError, match="in mid run"):
         fail()
-    assert "1500/3000" in Text.from_ansi(terminal.getvalue()).plain
+    assert "5 of 10, 3 s left" in Text.from_ansi(terminal.getvalue()).plain
 
 
 def test_a_bar_of_a_file_fits_a_terminal_and_the_first_batch_is_told_in_full(terminal: io.StringIO) -> None:

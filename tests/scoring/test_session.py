@@ -203,7 +203,7 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     assert "branches of 4 tokens" in branches
     assert "30" in neighbours, "three neighbours of ten texts"
     assert copies.startswith("pac: 5 copies of each text")
-    assert (session.branch_steps, sorted(session.further_passes)) == (4, [1, 3, 5])
+    assert (session.branch_steps, sorted(session.further_passes.values())) == (4, [1, 3, 5])
     # The text and its further passes, and what other kinds take beside the 36 bytes of a token of the text's own.
     kinds = {"topk": 8 * 20, "renyi": 2 * 4, "temperatures": 3 * 4 * 21, "branches": 4 + round(8 * 4 * 0.6)}
     assert session.held_per_text == 1 + 9 + round(sum(kinds.values()) / 36)

@@ -201,7 +201,7 @@ def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_ste
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         control = load_controls().named(load_studies().named(study_name).control)
         ensure(PlanRequest(sources=control.sources), ("fetch",), runner)
-        run = runner.run("run_studies", partition_key=study_name)
+        run = runner.run("run_studies", "corpus-audit study", partition_key=study_name)
         on_step("rebuilding warehouse and report")
         _publish(runner, include_text=texts_are_quoted())
         return run
@@ -249,6 +249,7 @@ def extract(
         settings = {"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride}
         runner.run(
             "extract",
+            "corpus-audit extract",
             partition_key=Pair(spec.name, request.model).partition,
             resources={**request.resources, "models": {**request.resources["models"], **left}},
             ops={"extraction": {"every_pair": True, **settings}},
@@ -278,7 +279,7 @@ def publish(
 def _publish(runner: Runner, *, include_text: bool, everything: bool = False) -> str:
     quoting = {"include_text": include_text}
     ops = {"warehouse": {**quoting, "everything": everything}, "contamination_report": quoting}
-    return runner.run("publish", ops=ops)
+    return runner.run("publish", "findings or report are out of date", ops=ops)
 
 
 def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable[[str], None]) -> AuditRequest:

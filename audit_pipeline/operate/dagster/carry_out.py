@@ -18,6 +18,7 @@ from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process
+from audit_pipeline.operate.dagster.tags import REASON_TAG
 from audit_pipeline.operate.facts import Kind, PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import plan
 from audit_pipeline.operate.situation import look
@@ -44,30 +45,31 @@ class Runner:
     limits: Limits = field(default_factory=Limits)
     asked: Endpoints | None = None
 
-    def run(self, job: str, **target: Any) -> str:
-        """One run of a job (see in_process.run_job); returns its id."""
-        return in_process.run_job(self.jobs(job), self.instance, tags=self.tags, on_wait=self.tell, **target)
+    def run(self, job: str, why: str, **target: Any) -> str:
+        """One run of a job (see in_process.run_job), tagged with the reason; returns its id."""
+        tags = {REASON_TAG: why, **self.tags}
+        return in_process.run_job(self.jobs(job), self.instance, tags=tags, on_wait=self.tell, **target)
 
 
 def carry_out(step: PlannedStep, runner: Runner) -> str:
     """Fetch, train, build, assess or count; returns the run's id. Raises the AuditError that the run ended with."""
     if step.kind == "fetch":
         runner.tell(f"fetching documents: {step.what}")
-        return runner.run("refresh_sources", selection=[dg.AssetKey(["documents", step.what])])
+        return runner.run("refresh_sources", step.because, selection=[dg.AssetKey(["documents", step.what])])
     if step.kind == "train":
         runner.tell(f"training the control {step.what}: one model on its members, the control model on other texts")
         resources = {"models": {"device": runner.device}} if runner.device is not None else None
-        return runner.run("train_controls", partition_key=step.what, resources=resources)
+        return runner.run("train_controls", step.because, partition_key=step.what, resources=resources)
     if step.kind == "build":
         runner.tell(f"building benchmark: {step.what}")
-        return runner.run("build_benchmarks", partition_key=step.what)
+        return runner.run("build_benchmarks", step.because, partition_key=step.what)
     if step.kind == "assess":
         runner.tell(f"assessing the split of {step.what}")
-        return runner.run("build_benchmarks", selection=[SPLIT_QUALITY], partition_key=step.what)
+        return runner.run("build_benchmarks", step.because, selection=[SPLIT_QUALITY], partition_key=step.what)
     if step.kind == "count":
         corpus, _, model = step.what.partition("|")
         runner.tell(f"counting tokens of {corpus} for {model}")
-        return runner.run("count_tokens", partition_key=step.what)
+        return runner.run("count_tokens", step.because, partition_key=step.what)
     raise TypeError(f"{step.kind} {step.what} is not a step before an audit")
 
 

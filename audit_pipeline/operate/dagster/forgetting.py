@@ -202,10 +202,9 @@ def _fetches_only(run: dg.DagsterRun, definitions: dg.Definitions) -> bool:
 
 
 def _whose(run: dg.DagsterRun) -> str:
-    if in_process.HOST_TAG not in run.tags:
-        return ""
-    process = run.tags[in_process.PROCESS_TAG].partition("@")[0]
-    return f", process {process} on {run.tags[in_process.HOST_TAG]}"
+    host = in_process.process_tag(run, in_process.HOST_TAG)
+    process = in_process.process_tag(run, in_process.PROCESS_TAG).partition("@")[0]
+    return f", process {process} on {host}" if host else ""
 
 
 def _remove_partition(

@@ -18,7 +18,14 @@ import yaml
 
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.dagster.in_process import HOST_TAG, UNFINISHED, dagster_home, dead_runs, instance_of
+from audit_pipeline.operate.dagster.in_process import (
+    HOST_TAG,
+    UNFINISHED,
+    dagster_home,
+    dead_runs,
+    instance_of,
+    process_tag,
+)
 from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, HowEnded
 
 _RUNNING = (dg.DefaultScheduleStatus.RUNNING, dg.DefaultSensorStatus.RUNNING)
@@ -137,7 +144,8 @@ def _runs(instance: dg.DagsterInstance) -> Iterator[DoctorCheck]:
         words = f"{_named([run.run_id for run in dead])}: process gone; the next audit marks them failed"
     yield DoctorCheck("stale runs", not dead, words)
     if not _beats(instance):
-        left = [run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=UNFINISHED)) if HOST_TAG not in run.tags]
+        unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+        left = [run.run_id for run in unfinished if not process_tag(run, HOST_TAG)]
         if left:
             words = f"{_named(left)}: no daemon is alive to go on with them; start one (corpus-audit dev) or end them"
             yield DoctorCheck("unwatched runs", ok=False, words=words)

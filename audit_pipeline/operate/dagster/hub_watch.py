@@ -17,7 +17,7 @@ from audit_pipeline.models.watch import list_candidates, load_watched, proposals
 def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """One look at the hub; raises TransientError where it cannot be reached, and looks again at the next tick."""
     listed = load_watched()
-    watched = listed.named("hub") if listed.names else ()
+    watched = listed.named("hub") if "hub" in listed.names else ()
     if not watched:
         return dg.SkipReason("config/watch.yaml names no organisation or collection to watch")
     candidates = [candidate for name in watched for candidate in list_candidates(name)]

@@ -18,11 +18,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import psutil
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from filelock import FileLock
 
 from audit_pipeline.catalogue.data_folder import make_private
@@ -30,9 +32,20 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import AuditError, PairsFailedError
 
-HOST_TAG = "corpus_audit/host"
-PROCESS_TAG = "corpus_audit/process"
-RUN_TAG = "corpus_audit/run"
+# Dagster's prefix of tags that the UI does not list: they are for this module, not for readers.
+HOST_TAG = ".dagster/corpus_audit_host"
+PROCESS_TAG = ".dagster/corpus_audit_process"
+RUN_TAG = ".dagster/corpus_audit_run"
+_EARLIER_NAMES = {
+    HOST_TAG: "corpus_audit/host",
+    PROCESS_TAG: "corpus_audit/process",
+    RUN_TAG: "corpus_audit/run",
+}
+
+CODE_LOCATION = "corpus_audit"
+"""As workspace.yaml names it."""
+_REPOSITORY = "__repository__"
+"""Dagster's name for the definitions of a code location that names none."""
 
 _DAGSTER_YAML = """\
 # Written once; yours to change.
@@ -117,13 +130,20 @@ def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
 
     A re-execution that waits in the queue is not among them: the UI gives it the tags of the run it repeats.
     """
-    here = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED, tags={HOST_TAG: socket.gethostname()}))
-    return [run for run in here if _has_own_tags(run) and not _is_alive(run.tags[PROCESS_TAG])]
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
+    here = [run for run in unfinished if process_tag(run, HOST_TAG) == socket.gethostname()]
+    return [run for run in here if _has_own_tags(run) and not _is_alive(process_tag(run, PROCESS_TAG))]
+
+
+def process_tag(run: dg.DagsterRun, tag: str) -> str:
+    """HOST_TAG, PROCESS_TAG or RUN_TAG of a run, also under its name in earlier versions; "" where it has none."""
+    return run.tags.get(tag) or run.tags.get(_EARLIER_NAMES[tag], "")
 
 
 def _has_own_tags(run: dg.DagsterRun) -> bool:
     # Version 0.1 did not name the run.
-    return run.tags[RUN_TAG] == run.run_id if RUN_TAG in run.tags else run.parent_run_id is None
+    named = process_tag(run, RUN_TAG)
+    return named == run.run_id if named else run.parent_run_id is None
 
 
 def process_tags(run_id: str) -> dict[str, str]:
@@ -151,9 +171,9 @@ def mark_dead_runs_failed(instance: dg.DagsterInstance) -> list[str]:
 def _has_ended_here(run: dg.DagsterRun) -> bool:
     """Whether the run was this machine's and its process is gone, or is this one: a run that was cancelled by force may
     still be at work."""
-    if run.tags.get(HOST_TAG) != socket.gethostname():
+    if process_tag(run, HOST_TAG) != socket.gethostname():
         return False
-    identity = run.tags[PROCESS_TAG]
+    identity = process_tag(run, PROCESS_TAG)
     return identity == process_identity(psutil.Process()) or not _is_alive(identity)
 
 
@@ -193,9 +213,10 @@ def _holders(instance: dg.DagsterInstance, pool: str) -> list[str]:
 
 def _in_words(instance: dg.DagsterInstance, run_id: str) -> str:
     run = instance.get_run_by_id(run_id)
-    if run is None or HOST_TAG not in run.tags:
+    host = process_tag(run, HOST_TAG) if run is not None else ""
+    if run is None or not host:
         return f"run {run_id}"
-    return f"run {run_id} (process {run.tags[PROCESS_TAG].partition('@')[0]} on {run.tags[HOST_TAG]})"
+    return f"run {run_id} (process {process_tag(run, PROCESS_TAG).partition('@')[0]} on {host})"
 
 
 def run_job(
@@ -228,14 +249,15 @@ def run_job(
     if ops:
         run_config["ops"] = {name: {"config": dict(config)} for name, config in ops.items()}
     try:
-        result = job.execute_in_process(
-            instance=instance,
-            run_config=run_config,
-            run_id=run_id,
-            tags=run_tags,
-            partition_key=partition_key,
-            asset_selection=selection,
-        )
+        with _under_its_job(job, instance):
+            result = job.execute_in_process(
+                instance=instance,
+                run_config=run_config,
+                run_id=run_id,
+                tags=run_tags,
+                partition_key=partition_key,
+                asset_selection=selection,
+            )
     except dg.DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error
     except dg.Failure as failure:
@@ -246,6 +268,22 @@ def run_job(
             raise
         raise cause from error
     return result.run_id
+
+
+@contextmanager
+def _under_its_job(job: dg.JobDefinition, instance: dg.DagsterInstance) -> Iterator[None]:
+    """Within the block, a run that is created belongs to the job of the code location that workspace.yaml names.
+
+    The Timeline shows no other runs, and execute_in_process has no parameter for it.
+    """
+    location = RegisteredCodeLocationOrigin(CODE_LOCATION)
+    origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, _REPOSITORY), job.name)
+    create_run = partial(instance.create_run_for_job, remote_job_origin=origin)
+    instance.create_run_for_job = create_run  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del instance.create_run_for_job
 
 
 def _root(error: BaseException) -> AuditError | None:

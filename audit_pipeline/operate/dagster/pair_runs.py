@@ -41,6 +41,7 @@ def run_pairs(
     run that failed (see in_process.run_job), after the others have been run as well.
     """
     kinds: dict[Pair, tuple[Kind, ...]] = {}
+    reasons = {step.pair.partition: step.because for step in reversed(steps)}
     for step in steps:
         kinds[step.pair] = (*kinds.get(step.pair, ()), step.kind)
     runs: dict[str, str] = {}
@@ -51,6 +52,7 @@ def run_pairs(
             try:
                 runs[first_partition] = runner.run(
                     "audit_pairs",
+                    reasons[first_partition],
                     selection=[dg.AssetKey(asset) for asset in assets],
                     resources=_with_limits(resources, runner),
                     ops={_MODEL: config} if config is not None and _MODEL in assets else None,

@@ -10,7 +10,7 @@ one before the run fails: the grid then shows exactly the failed pairs as failed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,8 +22,8 @@ from audit_pipeline.catalogue.outcomes import PairOutcome, Status, outcome_of_ru
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.client import RefusedError
 from audit_pipeline.endpoints.dialects.dialect import BadAnswerError
-from audit_pipeline.errors import AuditError, BudgetError, ClusterError, ConfigError, PairsFailedError
-from audit_pipeline.operate.dagster.partitions import by_model
+from audit_pipeline.errors import AuditError, BudgetError, ClusterError, ConfigError, DataError, PairsFailedError
+from audit_pipeline.operate.dagster.partitions import by_model, pair_of
 from audit_pipeline.operate.dagster.retries import is_transient, with_retries
 from audit_pipeline.operate.facts import EXTRACTION
 
@@ -77,10 +77,12 @@ def for_each_pair(
     A transient fault is tried again. A pair whose input is missing or wrong is left out as not_applicable, one that
     meets any other fault (a limit that is reached, a server that refuses) as failed; both are recorded, with the
     reason, and left out of the later stages of the run, and the others go on. Where it is the run's only pair, its
-    AuditError, or PairsFailedError, fails the run.
+    AuditError, or PairsFailedError, fails the run. Raises DataError before the first pair where a benchmark is not
+    built: Dagster marks every partition of a run that goes on as materialised.
     """
     result = PairsRun()
     partition_keys = context.partition_keys
+    _require_built(paths, list(dict.fromkeys(pair_of(key).benchmark for key in partition_keys)))
     for pairs in by_model(partition_keys).values():
         for pair in pairs:
             earlier = _earlier_outcome(context, paths, pair)
@@ -105,6 +107,19 @@ def for_each_pair(
                 result.done[pair.partition] = metadata
                 context.add_asset_metadata(metadata, partition_key=pair.partition)
     return result
+
+
+def _require_built(paths: DataPaths, benchmarks: Sequence[str]) -> None:
+    missing = [
+        name for name in benchmarks if not (paths.examples(name).exists() and paths.benchmark_manifest(name).exists())
+    ]
+    if not missing:
+        return
+    which = f"the benchmark {missing[0]} has" if len(missing) == 1 else f"the benchmarks {', '.join(missing)} have"
+    raise DataError(
+        f"{which} not been built yet, so nothing was run: materialise `benchmark` first (the job build_benchmarks), or "
+        "audit the others alone"
+    )
 
 
 def _is_of_the_input(error: Exception) -> bool:

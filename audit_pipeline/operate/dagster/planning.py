@@ -55,12 +55,13 @@ class SeenModel:
 
 @dataclass(frozen=True)
 class NewModels:
-    """Partitions to add, runs to request, what to wait for, and the state for the next tick."""
+    """Partitions to add, runs to request, what to wait for or to build, and the state for the next tick."""
 
     add_models: tuple[str, ...] = ()
     add_benchmarks: tuple[str, ...] = ()
     runs: tuple[PairRange, ...] = ()
     waiting: str | None = None
+    not_built: tuple[str, ...] = ()
     seen: Mapping[str, SeenModel] = field(default_factory=dict)
 
 
@@ -74,9 +75,10 @@ def new_models(
     busy: str | None = None,
     broken: BrokenEntries = NOTHING_BROKEN,
 ) -> NewModels:
-    """One range run over all benchmarks for every model that is new or another than it was.
+    """One range run over all benchmarks that are built for every model that is new or another than it was.
 
-    Where a benchmark that is no longer configured lies between the others, there is a run for those on either side.
+    Where a benchmark that is no longer configured, or not built, lies between the others, there is a run for those on
+    either side: a range marks every pair in it as materialised.
 
     ``models`` are versions by configured name; ``benchmarks`` the digests of what is built, by configured name in
     order, None where it is not; ``steps`` the planner's for models that were not seen yet; ``busy`` says which
@@ -93,13 +95,12 @@ def new_models(
     }
     state = {**seen, **gone}
     changed = [name for name, version in models.items() if state.get(name, SeenModel(None)).version != version]
-    if not changed:
-        return NewModels(seen=state)
     built = {name: version for name, version in benchmarks.items() if version is not None}
+    not_built = tuple(name for name in benchmarks if name not in built)
+    if not changed:
+        return NewModels(not_built=not_built, seen=state)
     if busy is not None or not built:
-        return NewModels(
-            waiting=busy or "no benchmark is built yet; the sensor changed_benchmarks builds them", seen=state
-        )
+        return NewModels(waiting=busy or "no benchmark is built yet", not_built=not_built, seen=state)
     add_benchmarks = tuple(name for name in benchmarks if name not in registered_benchmarks)
     order = [*registered_benchmarks, *add_benchmarks]
     to_audit = {step.pair.model for step in steps}
@@ -110,12 +111,13 @@ def new_models(
         # Findings of an unseen model may be there already, from the command line; those of a changed one are of no use.
         if before.version is not None or name in to_audit:
             version = digest("new_models", name, models[name], sorted(built.items()), times)
-            runs += _ranges(neighbours(order, benchmarks), [[name]], version, f"{name} is new or has changed")
+            runs += _ranges(neighbours(order, built), [[name]], version, f"{name} is new or has changed")
         state[name] = SeenModel(models[name], times)
     return NewModels(
         add_models=tuple(name for name in changed if name not in registered_models),
         add_benchmarks=add_benchmarks,
         runs=tuple(runs),
+        not_built=not_built,
         seen=state,
     )
 

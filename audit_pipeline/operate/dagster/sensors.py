@@ -8,6 +8,8 @@ A file of the configuration that cannot be read ends the tick with an error that
 partition goes, and the cursor stays. An entry that cannot be used is reported, and stops nothing else.
 """
 
+from collections.abc import Sequence
+
 import dagster as dg
 
 from audit_pipeline.benchmarks.config import standing
@@ -60,11 +62,21 @@ def _mark_dead_runs_failed(context: dg.SensorEvaluationContext) -> None:
         context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
 
 
+def _not_built(benchmarks: Sequence[str]) -> list[str]:
+    """Which benchmarks are not built, so that their pairs stay missing, and what builds them."""
+    if not benchmarks:
+        return []
+    return [
+        f"{len(benchmarks)} benchmark(s) are not built, their pairs stay missing: {', '.join(benchmarks)}; "
+        "switch on the sensor changed_benchmarks, which builds them and then audits their pairs"
+    ]
+
+
 @dg.sensor(
     job_name="audit_pairs",
     minimum_interval_seconds=30,
     description="A model that is new in config/models.yaml, or whose entry or files changed, gets a partition and one "
-    "run over all benchmarks.",
+    "run over all benchmarks that are built.",
 )
 def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """One tick of the sensor on config/models.yaml."""
@@ -89,7 +101,10 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     )
     for problem in config.models.problems:
         context.log.warning(str(problem))
-    said = [found.waiting or f"nothing new among {len(versions)} models", *map(str, config.models.problems)]
+    missing = _not_built(found.not_built)
+    for words in missing:
+        context.log.warning(words)
+    said = [found.waiting or f"nothing new among {len(versions)} models", *missing, *map(str, config.models.problems)]
     return dg.SensorResult(
         run_requests=[_range_request(one) for one in found.runs],
         skip_reason=None if found.runs else "; ".join(said)[:2000],

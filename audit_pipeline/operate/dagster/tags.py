@@ -3,8 +3,8 @@
 What belongs here: names. What does not: who sets them.
 """
 
-REASON_TAG = "corpus_audit/why"
-"""Why a sensor asked for the run."""
+REASON_TAG = "why"
+"""Why there is the run, in words; a short name, because the UI's list of runs has room for 40 characters."""
 
 WEEKLY_TAG = "corpus_audit/weekly_audit"
 """The weekly audit that the run is a step of."""

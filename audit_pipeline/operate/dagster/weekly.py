@@ -88,7 +88,7 @@ def weekly_audit(
     _assess(fit, runner, week)
     _audit(fit, models, runner, week)
     # Also where nothing is new: what could not be audited is told there, and the report shows that it was looked at.
-    runner.run("publish")
+    runner.run("publish", "the weekly audit")
     tell(week.summary)
     return week
 

@@ -75,6 +75,16 @@ def test_the_range_follows_the_order_of_the_partitions_and_adds_what_they_lack()
     assert [(run.first.benchmark, run.last.benchmark) for run in plan.runs] == [("b3", "b2")]
 
 
+def test_what_is_not_built_is_in_no_range_and_named_until_it_is() -> None:
+    plan, registered = tick(None, {"m1": "v1"}, [], benchmarks={**BUILT, "b2": None})
+    assert [(run.first.benchmark, run.last.benchmark) for run in plan.runs] == [("b1", "b1"), ("b3", "b3")]
+    assert plan.not_built == ("b2",)
+    plan, registered = tick(plan, {"m1": "v1"}, registered, benchmarks={**BUILT, "b2": None})
+    assert (plan.runs, plan.not_built) == ((), ("b2",))
+    plan, _ = tick(plan, {"m1": "v1"}, registered)
+    assert (plan.runs, plan.not_built) == ((), ()), "its pairs are for the sensor that builds benchmarks to request"
+
+
 def test_what_is_no_longer_configured_is_in_no_range() -> None:
     plan, _ = tick(None, {"m1": "v1"}, [], registered_benchmarks=["b3", "old", "b1"])
     assert [(run.first.benchmark, run.last.benchmark) for run in plan.runs] == [("b3", "b3"), ("b1", "b2")]

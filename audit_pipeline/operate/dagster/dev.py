@@ -1,0 +1,51 @@
+"""`dagster dev` in a process of its own, from its start to the end of every process that it started.
+
+What belongs here: how it ends. What does not: where it runs and what it serves (cli/upkeep.py).
+
+    python -m audit_pipeline.operate.dagster.dev -w workspace.yaml -p 3000
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import warnings
+
+import dagster as dg
+import psutil
+from dagster._cli import main
+
+_GRACE_SECONDS = 20.0
+
+
+def run_services() -> None:
+    """Run ``dagster dev`` with this process's arguments until Ctrl-C or SIGTERM, then end all that it started.
+
+    Dagster handles SIGTERM as it handles SIGINT, and a shell that starts a command in the background has it ignore
+    SIGINT: both are set anew.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    # "Use 'dg dev' instead": that is for projects that are developed, not for installed ones.
+    warnings.filterwarnings("ignore", category=dg.SupersessionWarning)
+    sys.argv[:1] = ["dagster", "dev"]
+    try:
+        main()
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        _end(psutil.Process().children(recursive=True))
+
+
+def _end(processes: list[psutil.Process]) -> None:
+    """Code servers outlive ``dagster dev`` by some seconds, and by a minute where it was ended while they started."""
+    for process in processes:
+        if process.is_running():
+            process.terminate()
+    _, remaining = psutil.wait_procs(processes, timeout=_GRACE_SECONDS)
+    for process in remaining:
+        process.kill()
+
+
+if __name__ == "__main__":
+    run_services()
