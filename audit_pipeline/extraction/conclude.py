@@ -147,8 +147,9 @@ class Memorisation:
     suffix at least as likely as each of ``THRESHOLDS``, by ``log_p_top``; greedy: the same of suffixes that the model
     gives by its first choices, None where these are unknown; covered_set_apart: of windows that are set apart.
     longest_run: the most characters on end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters
-    included. strongest: numbers of the windows that are likeliest by ``log_p``, no two of which overlap. The first
-    prefix is in no suffix: of a short document no share can be 1.
+    included; longest_run_words: the same stretch in words between white space. strongest: numbers of the windows that
+    are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a short document no share
+    can be 1.
     """
 
     characters: int
@@ -159,12 +160,15 @@ class Memorisation:
     greedy: float | None
     covered_set_apart: float
     longest_run: int
+    longest_run_words: int
     strongest: tuple[int, ...]
 
 
-def memorisation(windows: Windows, apart: Mask, characters: int) -> Memorisation:
-    """The conclusions on a document of so many ``characters``; ``apart`` [n] are the windows that are set apart."""
+def memorisation(windows: Windows, apart: Mask, text: str) -> Memorisation:
+    """The conclusions on a document of this ``text``; ``apart`` [n] are the windows that are set apart."""
+    characters = len(text)
     likely = [(windows.log_p_top >= math.log(one)) & ~apart for one in THRESHOLDS]
+    begin, end = max(_runs(windows, likely[0], GAP), key=lambda run: run[1] - run[0], default=(0, 0))
     return Memorisation(
         characters=characters,
         windows=len(windows),
@@ -173,7 +177,8 @@ def memorisation(windows: Windows, apart: Mask, characters: int) -> Memorisation
         covered=tuple(_covered(windows, which) / max(characters, 1) for which in likely),
         greedy=None if windows.matches is None else _covered(windows, windows.greedy & ~apart) / max(characters, 1),
         covered_set_apart=_covered(windows, apart) / max(characters, 1),
-        longest_run=max((end - begin for begin, end in _runs(windows, likely[0], GAP)), default=0),
+        longest_run=end - begin,
+        longest_run_words=len(text[begin:end].split()),
         strongest=_strongest(windows, apart),
     )
 

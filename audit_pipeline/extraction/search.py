@@ -160,7 +160,7 @@ class Search:
                 windows,
                 np.isin(windows.start, first.start),
                 one,
-                memorisation(windows, one.apart, len(document.text)),
+                memorisation(windows, one.apart, document.text),
             )
             for document, windows, first, one in zip(self._documents, found, coarse, judged, strict=True)
         ]

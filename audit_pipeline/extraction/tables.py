@@ -132,6 +132,7 @@ def _document_row(one: Extracted, test: Compared | None, asked: Asked, no_window
         "covered_by_first_choices": found.greedy if some else None,
         "covered_set_apart": found.covered_set_apart if some else None,
         "longest_run": found.longest_run,
+        "longest_run_words": found.longest_run_words,
         "log_p": strongest,
         "claim": extraction_claim(found.reproduced) if some else None,
         "windows_compared": test and test.windows,

@@ -27,8 +27,9 @@ from audit_pipeline.report.brief import overall_brief
 from audit_pipeline.report.choice import rule_place
 from audit_pipeline.report.extraction_words import extraction_words, log10_draws
 from audit_pipeline.report.facts import facts
+from audit_pipeline.report.headings import page_heading
 from audit_pipeline.report.known import Estimate
-from audit_pipeline.report.limits import LIMITS
+from audit_pipeline.report.limits import LIMITS, not_shown
 from audit_pipeline.report.picture_data import as_fine_as_seen, spread_of
 from audit_pipeline.report.studies import panels_of
 from audit_pipeline.report.summary import TestOutcome, instrument_words, summary_of, whole_set_words
@@ -216,6 +217,8 @@ FUNCTIONS: Mapping[str, Function] = {
         ["VARCHAR[]", "VARCHAR[]", "STRUCT(outcome VARCHAR, claim_level VARCHAR, searched BOOLEAN)[]", "BIGINT"],
         _BRIEF,
     ),
+    "page_heading": Function(page_heading, ["VARCHAR[]", "VARCHAR[]", "BIGINT"], "VARCHAR"),
+    "not_shown": Function(not_shown, ["VARCHAR[]"], "VARCHAR[]"),
     "whole_set_words": Function(
         _whole_set,
         [*("VARCHAR", "VARCHAR", "DOUBLE", "BIGINT", "VARCHAR", "VARCHAR", "BOOLEAN", "VARCHAR")],

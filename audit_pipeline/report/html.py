@@ -10,7 +10,9 @@ pictures, whose own text matplotlib has escaped, are put in as they are.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, partial
 from importlib import resources
@@ -25,6 +27,7 @@ from markupsafe import Markup
 from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import level_in_words
 from audit_pipeline.report.glossary import GLOSSARY, Glossary
+from audit_pipeline.report.kinds import SIGNS, Sign
 from audit_pipeline.report.memorisation_map import SHADES, STRIP_HEIGHT, STRIP_WIDTH, strip_shapes
 from audit_pipeline.report.numbers import (
     count,
@@ -48,7 +51,7 @@ from audit_pipeline.report.numbers import (
 from audit_pipeline.report.page import ReportPage
 from audit_pipeline.report.pictures import SIDE_NAMES, curve_pictures, roc_pictures, spread_pictures, study_pictures
 from audit_pipeline.report.section_files import sections
-from audit_pipeline.report.summary import is_evidence, is_shown_first
+from audit_pipeline.report.summary import TestOutcome, is_evidence, is_shown_first
 from audit_pipeline.report.words import Q_LEVEL, STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 from audit_pipeline.unlearning.compared import METRIC_IN_WORDS
 
@@ -65,8 +68,18 @@ MOST_DRAWN = 8
 """Answers in the picture of all of them; the table has the others."""
 MOST_COUNTED = 4
 """Rows of documents in that picture."""
+MOST_DOCUMENTS = 20
+"""Documents of one audit in view; the others are folded."""
 FIRST_ANSWERS = 3
-"""Answers that are shown in full on the first screen; all of them stand in the table below."""
+"""Answers that are shown in full where there are several; all of them stand in a table."""
+SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
+"""What tells the kinds of answers apart without colour, beside the word."""
+TEST_SIGNS: Mapping[TestOutcome, Sign] = {
+    "found": "stands out",
+    "not_found": "nothing found",
+    "opposite_direction": "nothing found",
+    "refused": "no conclusion",
+}
 
 Row = Mapping[str, Any]
 
@@ -91,8 +104,59 @@ def _files(folder: Traversable, below: str = "") -> Iterator[tuple[str, Traversa
             yield path, one
 
 
-def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str]) -> str:
-    """The page as HTML; ``pages`` are the file names of models' pages, beside this one, by model."""
+@dataclass
+class Subject:
+    """All that is said of one model on one benchmark or set: from scores, word for word, and by tests of the whole set.
+
+    ``one``: any of these rows, for its titles.
+    """
+
+    one: Row
+    answer: Row | None = None
+    found: Row | None = None
+    tests: list[Row] = field(default_factory=list)
+
+    @property
+    def headlines(self) -> list[str]:
+        """What is seen first, then evidence, and what was searched in vain last."""
+        seen = [self.found] if self.found and self.found["reproduced"] else []
+        vain = [self.found] if self.found and not seen else []
+        evidence = [test for test in self.tests if is_evidence(test)]
+        others = [test for test in self.tests if not is_evidence(test)]
+        scores = [self.answer] if self.answer else []
+        return [row["headline"] for row in (*seen, *evidence, *scores, *others, *vain)]
+
+    @property
+    def signs(self) -> list[Sign]:
+        """The kinds of what is said, each once, what matters most first."""
+        rows = [row for row in (self.answer, self.found) if row]
+        met = {*(row["sign"] for row in rows), *(TEST_SIGNS[test["outcome"]] for test in self.tests)}
+        return [sign for sign in SIGNS if sign in met]
+
+
+def subjects_of(sections: Mapping[str, Sequence[Row]]) -> list[Subject]:
+    """What the first screen is about: what was seen first, then evidence of tests, answers, and all others."""
+    (asked,) = sections["first_screen"]
+    tests = [test for test in sections["corpus_tests"] if is_shown_first(test)]
+    answers, searched = sections["answers"], asked["word_for_word"]
+    subjects: dict[tuple[str, str], Subject] = {}
+    first = [*(found for found in searched if found["reproduced"]), *filter(is_evidence, tests)]
+    for row in (*first, *answers, *searched, *tests):
+        subjects.setdefault((row["model"], row["benchmark"]), Subject(row))
+    for row in answers:
+        subjects[row["model"], row["benchmark"]].answer = row
+    for row in searched:
+        subjects[row["model"], row["benchmark"]].found = row
+    for test in tests:
+        subjects[test["model"], test["benchmark"]].tests.append(test)
+    return list(subjects.values())
+
+
+def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], data_version: str) -> str:
+    """The page as HTML; ``pages`` are the file names of models' pages, beside this one, by model, and ``data_version``
+    is a digest of what the page says."""
+    subjects = subjects_of(page.sections)
+    signs = Counter(sign for subject in subjects for sign in subject.signs)
     return (
         _environment()
         .get_template(TEMPLATE)
@@ -101,6 +165,9 @@ def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str]) 
             is_model=page.kind == "model",
             data=page.sections,
             sections=sections(),
+            subjects=subjects,
+            signs=[(sign, signs[sign]) for sign in SIGNS if signs[sign]],
+            data_version=data_version,
             contents=Contents(),
             glossary=Glossary(),
             written_at=written_at,
@@ -151,6 +218,8 @@ def _environment() -> jinja2.Environment:
     environment.tests.update(shown_first=is_shown_first, evidence=is_evidence)
     environment.globals.update(
         side_names=SIDE_NAMES,
+        sign_shapes=SIGN_SHAPES,
+        test_signs=TEST_SIGNS,
         scale_of=Scale.of,
         heat=heat_levels,
         things=things,
@@ -165,6 +234,7 @@ def _environment() -> jinja2.Environment:
         most_units=MOST_UNITS,
         most_drawn=MOST_DRAWN,
         most_counted=MOST_COUNTED,
+        most_documents=MOST_DOCUMENTS,
         first_answers=FIRST_ANSWERS,
         first_tests=FIRST_TESTS,
         first_command=FIRST_COMMAND,
@@ -176,19 +246,22 @@ class Contents:
     """The table of contents of a page, filled while its sections are rendered: each says its heading once."""
 
     def __init__(self) -> None:
-        self.entries: list[tuple[str, str, list[tuple[str, str]]]] = []
+        self.entries: list[tuple[str, str]] = []
 
     def section(self, name: str, heading: str, short: str | None = None) -> Markup:
         """The opening tag and the heading of a section, and its entry in the contents."""
-        self.entries.append((name, short or heading, []))
+        self.entries.append((name, short or heading))
         return Markup('<section id="{name}" aria-labelledby="{name}-h">\n<h2 id="{name}-h">{heading}</h2>').format(
             name=name, heading=heading
         )
 
-    def article(self, name: str, heading: str) -> Markup:
-        """The opening tag and the heading of an article in the section that was opened last."""
-        self.entries[-1][2].append((name, heading))
-        return Markup('<article id="{name}">\n<h3>{heading}</h3>').format(name=name, heading=heading)
+    def folded(self, name: str, heading: str, short: str | None = None) -> Markup:
+        """The same of a section that is folded: a link to it, or to anything in it, opens it, for browsers open the
+        details that hold the target of a link."""
+        self.entries.append((name, short or heading))
+        return Markup(
+            '<details class="section"><summary><h2>{heading}</h2></summary>\n<span class="anchor" id="{name}"></span>'
+        ).format(name=name, heading=heading)
 
 
 class Scale:

@@ -1,13 +1,15 @@
 """The limits of what any report can say.
 
-What belongs here: sentences that hold for every number. What does not: what is said of one (words.py).
+What belongs here: sentences that hold for every number, and what an answer of each kind does not show. What does not:
+what is said of one answer (words.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
+from audit_pipeline.report.kinds import NO_TRACE, SIGNS, Sign
 
 LIMITS: Sequence[tuple[str, str]] = (
     (
@@ -56,3 +58,23 @@ LIMITS: Sequence[tuple[str, str]] = (
     ),
 )
 """Each as its title and its text."""
+
+_NOT_SHOWN: Mapping[Sign, tuple[str, ...]] = {
+    "found": (
+        "How the text got into the model: quotations and copies elsewhere suffice.",
+        "Whether passages that the model does not give were used.",
+    ),
+    "stands out": (
+        "That training is the reason, unless chance decided which texts the model could read (a sound test): otherwise"
+        " age, subject or style of the texts may be.",
+        "Which single text was used: a score is no finding about one text.",
+    ),
+    "nothing found": (f"That the texts were not used. {NO_TRACE}",),
+    "no conclusion": ("Whether the texts were used or not: the comparison could not have found it.",),
+}
+_NEVER_SHOWN = "Whether a use was lawful. This page reports a measurement of a model."
+
+
+def not_shown(signs: Sequence[str]) -> list[str]:
+    """What answers of these kinds (kinds.py) do not show, a sentence or two each."""
+    return [sentence for sign in SIGNS if sign in signs for sentence in _NOT_SHOWN[sign]] + [_NEVER_SHOWN]

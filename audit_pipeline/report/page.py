@@ -117,14 +117,18 @@ def model_pages(connection: Connection, site: Site, *, include_text: bool) -> It
     for model in site.models:
         answers = choice.in_order([answer for answer in site.answers if answer["model"] == model])
         turn_to(connection, answers, model=model, sections_shown=most, include_text=include_text)
-        yield model, ReportPage("model", model, include_text, read_sections(connection))
+        yield model, _page("model", read_sections(connection), include_text)
 
 
 def page_across(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
     """The page across models: every answer, and what stands behind all of them."""
     answers = choice.in_order([answer for answer in site.answers if answer["model"] not in site.controls])
     turn_to(connection, answers, model=None, sections_shown=0, include_text=include_text)
-    return ReportPage("across", "Contamination report", include_text, read_sections(connection))
+    return _page("across", read_sections(connection), include_text)
+
+
+def _page(kind: Kind, sections: Mapping[str, Rows], include_text: bool) -> ReportPage:
+    return ReportPage(kind, sections["first_screen"][0]["heading"], include_text, sections)
 
 
 def turn_to(

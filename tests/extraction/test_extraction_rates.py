@@ -41,7 +41,7 @@ def extracted(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
     )
     coarse = np.ones(len(windows), dtype=np.bool_)
-    return Extracted(document, windows, coarse, judged, memorisation(windows, judged.apart, 100))
+    return Extracted(document, windows, coarse, judged, memorisation(windows, judged.apart, document.text))
 
 
 def at(rates: Sequence[ExtractionRate], unit: str, name: str, threshold: float | None) -> dict[str, ExtractionRate]:

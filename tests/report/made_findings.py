@@ -435,6 +435,7 @@ def write_shelf_extraction(folder: Folder) -> None:
                 (share, share / 2, share / 4, share / 9, share / 3),
                 **{"characters": characters, "title": book or f"A book of the year after, number {place}"},
                 **{"side": "audited" if audited else "held_out", "collection": "shelf" if audited else "held out"},
+                group=book or f"held-out {place}",
                 **{"longest_run": int(share * characters), "q_bh": min(1.0, 0.06 * (place + 1)) if audited else None},
             )
         )

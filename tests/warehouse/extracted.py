@@ -67,6 +67,7 @@ class Extracted:
             **{name: share if searched else None for name, share in zip(names, self.covered, strict=True)},
             "covered_set_apart": 0.02 if searched else None,
             "longest_run": self.longest_run,
+            "longest_run_words": self.longest_run // 6,
             "log_p": None if strongest is None else math.log(strongest),
             "claim": ("reproduced" if self.reproduced else "not reproduced") if searched else None,
             **{"windows_compared": len(self.windows) if tested else None, "n_held_out": held_out if tested else None},

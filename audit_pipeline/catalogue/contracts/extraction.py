@@ -150,6 +150,13 @@ DOCUMENT_MEMORISATION = Table(
         ),
         Column("covered_set_apart", pa.float64(), "share of its characters in windows that are set apart", null=True),
         Column("longest_run", pa.int64(), "most characters on end in suffixes that reach the lowest threshold"),
+        Column(
+            "longest_run_words",
+            pa.int64(),
+            "words of that stretch, between white space; null where an earlier version searched",
+            null=True,
+            later=True,
+        ),
         Column("log_p", pa.float64(), "log-probability of the strongest window that is not set apart", null=True),
         Column("claim", pa.string(), "reproduced | not reproduced; null where there is no window", null=True),
         Column("windows_compared", pa.int32(), "coarse windows that the p-value rests on", null=True),

@@ -201,7 +201,7 @@ def _reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel 
 def _unsearched(document: SearchedDocument) -> Extracted:
     nothing = windows_from(EXTRACTION.empty_table())
     judged = Judged((), np.empty(0))
-    found = memorisation(nothing, judged.apart, len(document.text))
+    found = memorisation(nothing, judged.apart, document.text)
     return Extracted(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
 
 

@@ -1,6 +1,6 @@
 -- What was asked, all answers in a sentence, and what cannot be trusted. One row.
 --
--- heading: the model's title; null on the page across models
+-- heading: what was asked, as a title; of a control the model's title
 -- question: what was asked, in one sentence
 -- models: models that were audited or tested
 -- benchmarks: benchmarks that they were audited on
@@ -35,8 +35,21 @@ WITH asked AS (
         ELSE counted.model NOT IN (SELECT model FROM control_models) END
 ), every AS (
     SELECT model, benchmark FROM asked UNION SELECT model, benchmark FROM extracted
+), own AS (
+    -- Audited documents of a user's own files; null where any benchmark is of other texts.
+    SELECT CASE WHEN bool_and(benchmark IN (
+        SELECT benchmark FROM benchmarks WHERE (manifest ->> '$.spec.sources') = '["local_files"]'
+    )) THEN (
+        SELECT count(DISTINCT "group") FROM examples
+        WHERE benchmark IN (SELECT benchmark FROM every) AND split = 'evaluation' AND label IS NULL
+    ) END AS documents FROM every
 )
-SELECT CASE WHEN page.kind = 'model' THEN model_title(page.model) END AS heading,
+SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_title(page.model)
+    ELSE page_heading(
+        (SELECT coalesce(list(DISTINCT model_title(model)), []) FROM every),
+        (SELECT coalesce(list(DISTINCT benchmark_title(benchmark)), []) FROM every),
+        (SELECT documents FROM own)
+    ) END AS heading,
     brief.question AS question,
     (SELECT count(DISTINCT model) FROM asked) AS models,
     (SELECT count(DISTINCT benchmark) FROM asked) AS benchmarks,

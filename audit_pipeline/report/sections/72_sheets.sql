@@ -1,0 +1,70 @@
+-- For every model and benchmark with an answer what fits one printed page: the question, the answers, what they do not
+-- show, the model, dates and digests.
+--
+-- number: place among the sheets
+-- question: what was asked
+-- answers: what was concluded: word for word, by tests of the whole set, from scores
+-- not_shown: what answers of these kinds do not show
+-- compared: the texts that were evaluated and that calibrate, a row a split
+-- model: the model's name in commands
+-- fingerprint: of the model that the current results are of
+-- tokenizer: fingerprint of its tokenizer
+-- loaded_from: where its files are from
+-- digest: of the benchmark that the current results are of
+-- first_at: when the first of the current results was ready
+-- last_at: when the last of them was
+-- runs: the runs that the current results are of
+-- documents: documents that the benchmark was built from
+-- documents_digest: sha256 of their sha256, sorted, one a line; null where it was not built from documents
+-- listed: the first of them by title
+WITH pairs AS (
+    SELECT model, benchmark, place FROM shown_pairs
+    UNION ALL SELECT DISTINCT model, benchmark, 1000 FROM (
+        SELECT model, benchmark FROM page_tests WHERE refused IS NULL
+        UNION ALL SELECT counted.model, benchmark FROM extraction_counts AS counted, page
+        WHERE CASE page.kind WHEN 'model' THEN counted.model = page.model
+            ELSE counted.model NOT IN (SELECT model FROM control_models) END
+    ) WHERE (model, benchmark) NOT IN (SELECT (model, benchmark) FROM shown_pairs)
+), said AS (
+    SELECT model, benchmark, 1 AS place, said.sign AS sign, said.question AS question, said.headline AS headline,
+        said.how_sure AS how_sure, NULL AS level
+    FROM extraction_counts
+    UNION ALL SELECT model, benchmark, 2, CASE outcome WHEN 'found' THEN 'stands out' ELSE 'nothing found' END,
+        NULL, headline, claim_in_words, claim_level
+    FROM page_tests WHERE refused IS NULL
+    UNION ALL SELECT model, benchmark, 3, sign, question, headline, how_sure, claim_level FROM answers
+), told AS (
+    SELECT model, benchmark, arg_max(question, place) AS question, list(sign) AS signs, list({
+        'sign': sign, 'headline': headline, 'how_sure': how_sure, 'claim_level': level
+    } ORDER BY place) AS answers
+    FROM said SEMI JOIN pairs USING (model, benchmark) GROUP BY ALL
+), made AS (
+    SELECT model, benchmark, arg_max(model_fingerprint, finished_at) AS fingerprint,
+        arg_max(tokenizer_fingerprint, finished_at) AS tokenizer, arg_max(benchmark_digest, finished_at) AS digest,
+        min(finished_at) FILTER ("table" <> 'pair_answers') AS first_at,
+        max(finished_at) FILTER ("table" <> 'pair_answers') AS last_at, list({
+            'table': "table", 'run_id': run_id, 'code_version': code_version, 'data_version': data_version
+        } ORDER BY "table", run_id) AS runs
+    FROM runs SEMI JOIN pairs USING (model, benchmark)
+    WHERE is_current AND "table" IN ('scores', 'evaluations', 'document_memorisation', 'corpus_tests', 'pair_answers')
+    GROUP BY ALL
+), used AS (
+    SELECT benchmark, count(*) AS documents,
+        sha256(string_agg(sha256, chr(10) ORDER BY sha256)) AS documents_digest,
+        list({'title': cut(title, 70), 'sha256': sha256} ORDER BY title, sha256) AS listed
+    FROM (SELECT DISTINCT benchmark, document_id FROM examples SEMI JOIN pairs USING (benchmark))
+    JOIN documents USING (document_id)
+    GROUP BY ALL
+)
+SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS number, pairs.model, pairs.benchmark,
+    model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title, told.question,
+    told.answers, not_shown(told.signs) AS not_shown, coalesce(answers.counted, []) AS compared, made.fingerprint,
+    made.tokenizer, (
+        SELECT any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200)) FROM models
+        WHERE models.fingerprint = made.fingerprint
+    ) AS loaded_from,
+    made.digest, made.first_at, made.last_at, coalesce(made.runs, []) AS runs, coalesce(used.documents, 0) AS documents,
+    used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all
+FROM pairs JOIN told USING (model, benchmark) LEFT JOIN made USING (model, benchmark)
+LEFT JOIN answers USING (model, benchmark) LEFT JOIN used ON used.benchmark = pairs.benchmark
+ORDER BY number LIMIT 12;
