@@ -125,8 +125,10 @@ def show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool
     rows = [{"model": model, **{name: row[name] for name in _SHOWN}, **setting_of(row)} for row in found]
     if answer is not None and answer["sides"] == "audited against held-out":
         _show_tried(answer, rows, details=details)
-    else:
-        _show_labelled(benchmark, rows)
+        return
+    _show_labelled(benchmark, rows)
+    if details or answers_in_json():
+        show_comparisons(paths, model, benchmark, None if answer is None else answer["detector"])
 
 
 def _show_labelled(benchmark: str, findings: Sequence[Row]) -> None:
@@ -153,6 +155,37 @@ def _show_tried(answer: Row, findings: Sequence[Row], *, details: bool) -> None:
         show_table("findings", rows, (*_FINDINGS[:2], ("", part)))
     elif len(rows) > 1:
         say(f"\n{len(rows)} detectors were run: --details shows them, the others beside {answer['detector']}.")
+
+
+def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
+    """Compare detectors on the same texts: all pairs, or those of ``detector``."""
+    from audit_pipeline.report.numbers import interval, probability, signed
+    from audit_pipeline.warehouse.leaderboard import comparisons_of
+
+    rows = [
+        {**row, "parameters": json.loads(row["parameters"]), "other_parameters": json.loads(row["other_parameters"])}
+        for row in comparisons_of(paths.warehouse, model, benchmark, detector).to_pylist()
+    ]
+    if rows:
+        say("\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):")
+    show_table(
+        "comparisons",
+        rows,
+        (
+            ("detector", detector_and_setting),
+            (
+                "compared with",
+                lambda row: detector_and_setting({"detector": row["other"], "parameters": row["other_parameters"]}),
+            ),
+            (
+                "difference in AUROC [95%]",
+                lambda row: (
+                    f"{signed(row['difference'])} {interval((row['ci_low'], row['ci_high']), sign=True)}".rstrip()
+                ),
+            ),
+            ("p", lambda row: probability(row["p_value"])),
+        ),
+    )
 
 
 def setting_of(row: Row) -> dict[str, Any]:

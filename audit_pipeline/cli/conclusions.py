@@ -14,6 +14,7 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions, tell_left_out
+from audit_pipeline.cli.audited import show_comparisons
 from audit_pipeline.cli.shared import BETWEEN_0_AND_1, FILE, json_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.options import EvaluateOptions
@@ -73,7 +74,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
     tell_skipped(done.given.skipped)
     for note in done.given.notes:
         tell(note)
-    say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
+    answer = say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     rows = [
         {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
         for row in done.findings.tables["evaluations"].to_pylist()
@@ -83,6 +84,8 @@ def evaluate(no_text: bool, **options: Any) -> None:
     show_table(
         "evaluations", rows, (("detector", "detector"), ("metric", "metric"), value, ("95% interval", _interval))
     )
+    detector = None if answer is None else answer["detector"]
+    show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
     _say_left_out(done.given.left_out)
     tell_left_out(done.paths)
     say(

@@ -41,7 +41,8 @@ DEVICE = click.option(
 DETAILS = click.option(
     "--details",
     is_flag=True,
-    help="Print every detector where membership is unknown, too: the answer is the named detector's alone.",
+    help="Print every detector where membership is unknown, too, and how the named one compares with each other where "
+    "it is known. The answer is the named detector's alone.",
 )
 TEXT_COLUMN = click.option("--text-column", help="Column of the text. Default: text, else input, else the only column.")
 BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)

@@ -26,3 +26,17 @@ def findings_of(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Ta
             "ORDER BY benchmark, auroc DESC NULLS LAST, detector, parameters"
         )
         return connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)}).to_arrow_table()
+
+
+def comparisons_of(warehouse: Path, model: str, benchmark: str, detector: str | None) -> pa.Table:
+    """Every two detectors that were compared on the same texts, as the view detector_comparison has them; with
+    ``detector``, only the pairs that it is in. Raises DataError where there is no warehouse that can be read."""
+    with open_read_only(warehouse) as connection:
+        statement = (
+            "SELECT detector, parameters, other, other_parameters, difference, ci_low, ci_high, p_value "
+            "FROM detector_comparison WHERE model = $model AND benchmark = $benchmark "
+            "AND ($detector IS NULL OR $detector IN (detector, other)) "
+            "ORDER BY detector, parameters, other, other_parameters"
+        )
+        parameters = {"model": model, "benchmark": benchmark, "detector": detector}
+        return connection.sql(statement, params=parameters).to_arrow_table()

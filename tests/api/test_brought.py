@@ -1,4 +1,4 @@
-"""Detectors and sources that an installed package brings (tests/brought_example)."""
+"""Detectors and sources that an installed package brings (examples/brought_example)."""
 
 from __future__ import annotations
 

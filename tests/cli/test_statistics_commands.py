@@ -78,6 +78,36 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     assert query(folder.warehouse, "SELECT DISTINCT run_id FROM evaluations").num_rows == 1, "the same is one run"
 
 
+def test_two_detectors_are_compared_in_the_terminal(tmp_path: Path) -> None:
+    """Each pair once: the difference of their AUROCs, here on the same texts, with its interval and its p-value."""
+    generator = np.random.default_rng(3)
+    rows = [
+        {
+            "detector": detector,
+            "score": float(label * shift + generator.normal()),
+            "label": label,
+            "group": f"{label} {group}",
+            "example_id": f"{label} {group}",
+        }
+        for detector, shift in (("mine", 1.5), ("theirs", 0.3), ("third", 0.3))
+        for label in (0, 1)
+        for group in range(60)
+    ]
+    file = tmp_path / "several.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    asked = ("evaluate", "--scores", file, "--headline", "mine", "--design", "randomised", "--calibration", "0")
+    done = run(*asked)
+    assert done.exit_code == 0, done.output
+    told = json.loads(run(*asked, "--json").stdout)
+    aurocs = {row["detector"]: row["value"] for row in told["evaluations"] if row["metric"] == "auroc"}
+    assert [(row["detector"], row["other"]) for row in told["comparisons"]] == [("mine", "theirs"), ("mine", "third")]
+    for row in told["comparisons"]:
+        assert row["difference"] == pytest.approx(aurocs["mine"] - aurocs[row["other"]], abs=1e-12)
+        assert 0 < row["ci_low"] < row["difference"] < row["ci_high"]
+        assert row["p_value"] < 0.05
+        assert f"+{row['difference']:.3f} [+{row['ci_low']:.3f}, +{row['ci_high']:.3f}]" in done.stdout
+
+
 def test_with_texts_the_two_sides_are_assessed_too(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
     rows = [

@@ -80,6 +80,7 @@ def do(page: str, folder: Path) -> None:
             assert not missing, f"not shown: {missing}\n{printed}"
         elif step.what in ("file", "append"):
             file = folder / step.name
+            file.parent.mkdir(parents=True, exist_ok=True)
             before = file.read_text(encoding="utf-8") if step.what == "append" else ""
             file.write_text(before + step.content, encoding="utf-8")
 
@@ -87,7 +88,11 @@ def do(page: str, folder: Path) -> None:
 def _typed(commands: str, folder: Path) -> str:
     """What the commands print, on both outputs."""
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("CORPUS_AUDIT_")}
+    # What a tutorial installs comes into its folder, and is seen by its commands alone.
+    packages = str(folder / ".packages")
     surroundings |= {
+        "PIP_TARGET": packages,
+        "PYTHONPATH": os.pathsep.join(filter(None, (packages, os.environ.get("PYTHONPATH")))),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "DAGSTER_DISABLE_TELEMETRY": "yes",
         "OMP_NUM_THREADS": "1",
