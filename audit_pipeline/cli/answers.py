@@ -16,29 +16,33 @@ _NAMED = 5
 
 
 def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
-    """What the report's first screen says of a model on a benchmark: what the model gives word for word and what the
-    scores come to, in the order of what they came to, then tests of the whole set. Returns the answer from scores, or
-    None where there is none."""
-    from audit_pipeline.report.kinds import SIGNS
+    """What the report's first screen says of a model on a benchmark, in its order: what the scores come to, tests of
+    the whole set, and what the model gives word for word. Returns the answer from scores, or None where there is
+    none."""
     from audit_pipeline.report.page import conclusions_of
-    from audit_pipeline.report.summary import is_shown_first
+    from audit_pipeline.report.summary import in_order
 
     found = conclusions_of(paths.warehouse, model)
     answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
-    told: list[tuple[str, str, dict[str, list[Any]]]] = []
-    if given is not None:
-        words = f"\n{benchmark}: {given['headline']}\n{given['how_sure']}"
-        told.append((given["sign"], words, {"word_for_word": [{"benchmark": benchmark, **given}]}))
-    if answer is not None:
-        told.append((answer["sign"], "\n" + "\n".join(filter(None, _lines(answer))), {"answers": [answer]}))
-    for _, words, as_json in sorted(told, key=lambda one: SIGNS.index(one[0])):
-        say(visible(words), **as_json)
-    for test in found.tests:
-        if test["benchmark"] == benchmark and is_shown_first(test):
-            say(visible(test["headline"]), corpus_tests=[test])
-        elif test["benchmark"] == benchmark and test["design"] in ("exchangeable", "randomised"):
-            say(visible(f"{test['headline']} Why: {test['refused']}"), corpus_tests=[test])
+    tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_told(test)]
+    for row in in_order([row for row in (answer, *tests, given) if row is not None]):
+        if row is answer:
+            say(visible("\n" + "\n".join(filter(None, _lines(row)))), answers=[row])
+        elif row is given:
+            words = f"\n{benchmark}: {row['headline']}\n{row['how_sure']}"
+            say(visible(words), word_for_word=[{"benchmark": benchmark, **row}])
+        else:
+            say(visible(f"\n{benchmark}: {row['headline']}"), corpus_tests=[row])
     return answer
+
+
+def _is_told(test: Mapping[str, Any]) -> bool:
+    """A test that was refused is told where somebody asked for it, by the command or by the benchmark's design."""
+    return (
+        test["outcome"] != "refused"
+        or test["test"] != "dataset_inference"
+        or test["design"] in ("exchangeable", "randomised")
+    )
 
 
 def tell_left_out(paths: DataPaths) -> None:

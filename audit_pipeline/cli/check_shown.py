@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.cli.sending import about
+from audit_pipeline.controls.roles import INSTRUMENT_CHECK_TAKES
 from audit_pipeline.operate.console import Row, say, show_table, visible
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 _NAMED = 5
 _TITLES = 10
-_INSTRUMENT_CHECK_TAKES = "two to three minutes"
-"""Measured on one core that was shared: 2 minutes of its time, 3 on the clock."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def _unchecked(instrument: InstrumentCheck | None) -> list[str]:
         return []
     return [
         "The instrument has not been checked in this workspace: whether the detectors find texts that a model was "
-        f"trained on. After this check, in {_INSTRUMENT_CHECK_TAKES}: {instrument.command}"
+        f"trained on. After this check, in {INSTRUMENT_CHECK_TAKES}: {instrument.command}"
     ]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli.answers import say_conclusions
 from audit_pipeline.cli.shared import (
     BETWEEN_0_AND_1,
     DEVICE,
@@ -190,9 +191,7 @@ def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
         tell_step,
         include_text=texts_are_quoted(),
     )
-    if result.reason is not None:
-        say(f"{result.reason[0].upper()}{result.reason[1:]}.")
-        say(f"{result.test} of {result.model} on {result.benchmark}: refused, so there is no p-value")
-    else:
+    say_conclusions(paths, result.model, result.benchmark)
+    if result.p_value is not None:
         say(f"{result.test} of {result.model} on {result.benchmark}: p = {result.p_value:.4g}; {result.claim_level}")
     say(f"{result.method}\nHolds if: {result.assumption}\nReport: {paths.report}")

@@ -70,6 +70,8 @@ LIKELIEST_UNKNOWN_IN_WORDS = (
     "The interface that the model is behind does not give the likeliest tokens of every place: the probabilities are "
     "those of drawing every token from the whole distribution."
 )
+TOO_SHORT = "too short for extraction"
+"""Why a document has no window: it has fewer tokens than one."""
 EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
     "reproduced": (
         "Given the words just before it, the model produces such a passage word for word: by its first choices alone, "

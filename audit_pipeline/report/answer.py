@@ -23,15 +23,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
 from audit_pipeline.metrics.metrics import ALL_EQUAL
 from audit_pipeline.report.documents import of_documents, runs_against_training
 from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
-from audit_pipeline.report.numbers import count, number, things
+from audit_pipeline.report.numbers import capital, count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
     COULD_NOT,
+    NO_CONCLUSION,
     OPPOSITE,
+    Q_LEVEL,
     SEPARABLE,
     SOUND,
     STATISTICAL,
@@ -51,13 +54,14 @@ def answer_words(
     auroc: Estimate | None,
     margin: Estimate | None,
     documents: ShelfDocuments | None,
+    audited: int = 0,
     every: Sequence[OneOfSeveral] = (),
     whole_set: str | None = None,
     origin: ScoreOrigin | None = None,
 ) -> Words:
     """The answer, from what is known of the detector that was named beforehand, or of ``every`` one where none was.
 
-    ``whole_set``: the direction that dataset inference found.
+    ``audited``: documents of unknown membership. ``whole_set``: the direction that dataset inference found.
 
     A shelf's documents come first: they are what was asked about. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts.
@@ -78,7 +82,7 @@ def answer_words(
     if sides == "none" or claim_level is None:
         return Words(
             "not_evaluated",
-            f"{COULD_NOT} there is nothing to compare the scores with.",
+            f"{COULD_NOT} {_nothing_to_compare_with(audited)}.",
             "Scored, not evaluated: the benchmark has no texts labelled on both sides and none held out, or the"
             " evaluation has not been run.",
         )
@@ -92,6 +96,12 @@ def answer_words(
             + (f": {auroc.method}." if auroc is not None and auroc.method else "."),
         )
     return _of_sides(auroc, margin, claim_level, split_verdict, sides, known)
+
+
+def _nothing_to_compare_with(audited: int) -> str:
+    if not audited:
+        return "there is nothing to compare the scores with"
+    return f"no comparison documents, {count(held_out_needs(audited, 1, Q_LEVEL))} needed for one to stand out alone"
 
 
 _EQUAL = Words(
@@ -146,7 +156,7 @@ def _separable(auroc: Estimate | None, sides: Sides, origin: ScoreOrigin) -> Wor
         f"{COULD_NOT} the texts give themselves away.",
         "The two sides can be separated without the model, by their words alone. Whatever the detector finds may"
         " be that difference, so this says nothing about the training data."
-        + (f" {first.capitalize()} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
+        + (f" {capital(first)} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
     )
 
 
@@ -189,7 +199,7 @@ def _of_every(
     values = [one.value for one in known if one.value is not None]
     return Words(
         "no_detector_named",
-        f"No detector was named beforehand: all {count(len(every))} are shown, and none is the answer.",
+        f"{NO_CONCLUSION} a difference by some of {count(len(every))} detectors, of which none was named beforehand.",
         f"Their AUROCs run from {number(min(values))} to {number(max(values))}. {BEST_OF_SEVERAL},"
         f" so nothing is concluded from one of them.{against} Tests of the whole set allow for all of"
         " them, and so does “q of all” where documents were tested. Name the headline detector before you look at any"
@@ -219,7 +229,7 @@ def _of_sides(
         return _reversed(f"The scores of {first} are lower than those of {second}", origin)
     if auroc.low > CHANCE:
         words = f"The scores of {first} are higher than those of {second}"
-        return _of_a_difference(words, margin, claim_level, origin)
+        return _of_a_difference(first, words, margin, claim_level, origin)
     words = f"The detector does not separate {first} from {second} better than chance."
     kind, headline = _nothing_found([auroc])
     if claim_level == SOUND:
@@ -236,12 +246,14 @@ def _of_sides(
     )
 
 
-def _of_a_difference(words: str, margin: Estimate | None, claim_level: str, origin: ScoreOrigin) -> Words:
-    """What a claim level allows to say of an AUROC above chance; ``words`` say which scores are higher."""
+def _of_a_difference(first: str, words: str, margin: Estimate | None, claim_level: str, origin: ScoreOrigin) -> Words:
+    """What a claim level allows to say of an AUROC above chance; ``words`` say that the scores of ``first`` are
+    higher."""
+    stand_out = f"{capital(first)} stand out:"
     if claim_level == SOUND:
         return Words(
             "sound_evidence_of_training",
-            "The model distinguishes texts that it was trained on from texts that it was not"
+            f"{stand_out} the model distinguishes texts that it was trained on from texts that it was not"
             + (", if what was stated is so." if origin.stated_by else "."),
             f"{words}, beyond chance. {origin.chance('which texts are members')}: nothing but membership differs"
             " between the two sides.",
@@ -249,19 +261,19 @@ def _of_a_difference(words: str, margin: Estimate | None, claim_level: str, orig
     if claim_level == STATISTICAL and margin is not None and margin.low is not None and margin.low > 0:
         return Words(
             "evidence_of_training",
-            "Statistical evidence of training on these texts.",
+            f"{stand_out} statistical evidence of training on them.",
             f"{words}, which are like them by design, and by more than the texts give away without the model.",
         )
     if claim_level == STATISTICAL:
         return Words(
             "difference_within_control",
-            "A difference, but no more than the texts may give away.",
+            f"{NO_CONCLUSION} {first} stand out, but by no more than the texts may give away.",
             f"{words}. The difference is not clearly larger than what a classifier finds that never sees the model, so"
             " it is no evidence of training.",
         )
     return Words(
         "difference_to_look_at",
-        "A difference worth a closer look, and no evidence.",
+        f"{stand_out} worth a closer look, and no evidence.",
         f"{words}. That may come from training, or from any other difference between the two sides: screening says"
         " where to look, not what happened.",
     )

@@ -16,6 +16,7 @@ from audit_pipeline.metrics.claims import (
     NOT_CALIBRATED_IN_WORDS,
     REPRODUCED_FROM,
     SET_APART_IN_WORDS,
+    TOO_SHORT,
     ExtractionClaim,
     extraction_claim,
 )
@@ -44,23 +45,27 @@ class ExtractionWords:
     calibration_in_words: str
 
 
-def extraction_words(
-    model: str,
-    benchmark: str,
-    documents: int,
-    reproduced: int,
-    held_out: int,
-    held_out_reproduced: int,
-    set_apart: int,
-    reason: str | None,
-) -> ExtractionWords:
-    """What is said of so many audited ``documents`` with a window and as many that are held out.
+@dataclass(frozen=True)
+class SearchCounts:
+    """What a search for passages came to: audited ``documents`` with a window, those of them with a passage that the
+    model reproduces, and the same of documents that are held out.
 
-    ``model`` and ``benchmark``: by their titles.
-
-    ``reproduced``: those with a passage that the model reproduces. ``set_apart``: windows. ``reason``: why a document
-    has no window.
+    ``set_apart``: windows. ``window``: tokens of one. ``reason``: why documents have no window.
     """
+
+    documents: int
+    reproduced: int
+    held_out: int
+    held_out_reproduced: int
+    set_apart: int
+    window: int
+    reason: str | None
+
+
+def extraction_words(model: str, benchmark: str, counted: SearchCounts) -> ExtractionWords:
+    """What is said of a search; ``model`` and ``benchmark`` by their titles."""
+    documents, reproduced = counted.documents, counted.reproduced
+    held_out, held_out_reproduced = counted.held_out, counted.held_out_reproduced
     claim = extraction_claim(reproduced) if documents else None
     outcome = "passages_too_short" if not documents else f"passages_{'reproduced' if reproduced else 'not_reproduced'}"
     return ExtractionWords(
@@ -69,10 +74,10 @@ def extraction_words(
         question=f"We asked whether {model}, given a piece of a document of “{benchmark}”, goes on word for word.",
         how_sure=_how_sure(documents, reproduced, held_out, held_out_reproduced),
         what_would_change=_what_would_change(documents, reproduced, held_out),
-        headline=_headline(documents, reproduced, held_out, held_out_reproduced, reason),
+        headline=_headline(counted),
         claim=claim,
         claim_in_words=None if claim is None else EXTRACTION_IN_WORDS[claim],
-        set_apart_in_words=SET_APART_IN_WORDS if set_apart else None,
+        set_apart_in_words=SET_APART_IN_WORDS if counted.set_apart else None,
         calibration_in_words=CALIBRATED_IN_WORDS if held_out else NOT_CALIBRATED_IN_WORDS,
     )
 
@@ -83,14 +88,16 @@ def log10_draws(log_p: float | None) -> float | None:
     return None if log_p is None else log_draws(log_p) / math.log(10)
 
 
-def _headline(documents: int, reproduced: int, held_out: int, held_out_reproduced: int, reason: str | None) -> str:
-    if not documents:
-        return f"{capital(reason or 'there is no document')}: nothing can be concluded of passages."
-    those = things(documents, "document", "documents")
-    if not reproduced:
+def _headline(counted: SearchCounts) -> str:
+    held_out = counted.held_out
+    if not counted.documents:
+        since = f", for no document has {counted.window} tokens" if counted.reason == TOO_SHORT else ""
+        return f"{capital(counted.reason or 'there is no document')}: nothing can be concluded{since}."
+    those = things(counted.documents, "document", "documents")
+    if not counted.reproduced:
         return f"Nothing found word for word in {those}; {_WOULD_HAVE}."
-    beside = f", and of {count(held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
-    return f"Found word for word: the model gives passages of {count(reproduced)} of {those}{beside}."
+    beside = f", and of {count(counted.held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
+    return f"Found word for word: the model gives passages of {count(counted.reproduced)} of {those}{beside}."
 
 
 def _how_sure(documents: int, reproduced: int, held_out: int, held_out_reproduced: int) -> str:

@@ -25,7 +25,7 @@ from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, few
 from audit_pipeline.metrics.metrics import roc_points
 from audit_pipeline.report.brief import overall_brief
 from audit_pipeline.report.choice import rule_place
-from audit_pipeline.report.extraction_words import extraction_words, log10_draws
+from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
 from audit_pipeline.report.facts import facts
 from audit_pipeline.report.headings import page_heading
 from audit_pipeline.report.known import Estimate
@@ -129,10 +129,11 @@ def _extraction(
     held_out: int,
     held_out_reproduced: int,
     set_apart: int,
+    window: int,
     reason: str | None,
 ) -> Row:
-    words = extraction_words(model, benchmark, documents, reproduced, held_out, held_out_reproduced, set_apart, reason)
-    return asdict(words)
+    counted = SearchCounts(documents, reproduced, held_out, held_out_reproduced, set_apart, window, reason)
+    return asdict(extraction_words(model, benchmark, counted))
 
 
 def _unlearning(rows: Sequence[Row], before: str, after: str) -> Row:
@@ -234,7 +235,7 @@ FUNCTIONS: Mapping[str, Function] = {
         summary_of,
         [
             *("STRUCT(outcome VARCHAR, claim_level VARCHAR, headline VARCHAR)[]", "BIGINT", f"{_TEST}[]"),
-            *("VARCHAR[]", "VARCHAR[]"),
+            "STRUCT(outcome VARCHAR, headline VARCHAR)[]",
         ],
         "VARCHAR",
     ),
@@ -246,7 +247,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "log10_draws": Function(log10_draws, ["DOUBLE"], "DOUBLE"),
     "extraction_words": Function(
         _extraction,
-        [*("VARCHAR", "VARCHAR", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "VARCHAR")],
+        [*("VARCHAR", "VARCHAR", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "BIGINT", "VARCHAR")],
         "STRUCT(outcome VARCHAR, sign VARCHAR, question VARCHAR, headline VARCHAR, how_sure VARCHAR,"
         " what_would_change VARCHAR,"
         f" claim {_enum(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"

@@ -59,14 +59,14 @@ _DECLARED = (
     AnswerKind(
         "sound_evidence_of_training",
         "stands out",
-        0,
+        1,
         f"Sure{{if_so}}. {BY_ACCIDENT}, and chance decided which texts are members.",
         "Only a mistake in how the labels were drawn, or in which texts the model was given.",
     ),
     AnswerKind(
         "evidence_of_training",
         "stands out",
-        0,
+        1,
         (
             f"Fairly sure. {BY_ACCIDENT}. The rest depends on the two sides being alike by design; a program that reads"
             " their words alone hardly tells them apart."
@@ -76,11 +76,11 @@ _DECLARED = (
             f" {CANARIES}, would rule that out."
         ),
     ),
-    AnswerKind("documents_stand_out", "stands out", 1, None, None),
+    AnswerKind("documents_stand_out", "stands out", 2, None, None),
     AnswerKind(
         "difference_to_look_at",
         "stands out",
-        2,
+        3,
         (
             "Not sure. The scores differ by more than chance, but the two sides may differ in more than training: this"
             " is a screening, which says where to look and not what happened."
@@ -90,41 +90,41 @@ _DECLARED = (
     AnswerKind(
         "difference_within_control",
         "no conclusion",
-        3,
+        4,
         "Not sure.{words_alone} That may explain the difference as well as training does.",
         "More texts, so that the result stands clearly above what the words alone give away, or falls to it.",
     ),
     AnswerKind(
         "no_detector_named",
         "no conclusion",
-        3,
+        4,
         f"Not sure. {BEST_OF_SEVERAL}, so none of the numbers can be taken for the answer.",
         "One detector that is named before the next audit (--headline NAME), on texts that are new.",
     ),
-    AnswerKind("reversed_difference", "nothing found", 3, _NO_SIGN, _OTHER_DIFFERENCE),
-    AnswerKind("documents_opposite_direction", "nothing found", 3, _NO_SIGN, _OTHER_DIFFERENCE),
+    AnswerKind("reversed_difference", "nothing found", 4, _NO_SIGN, _OTHER_DIFFERENCE),
+    AnswerKind("documents_opposite_direction", "nothing found", 4, _NO_SIGN, _OTHER_DIFFERENCE),
     AnswerKind(
         "separable",
         "no conclusion",
-        4,
+        5,
         ("Not sure at all, in either direction.{words_alone} Whatever the model’s scores show may be that difference."),
         f"Other texts: {ALIKE}, or {CANARIES}. More texts of the same kind, or another detector, change nothing.",
     ),
     AnswerKind(
         "no_document_stands_out",
         "nothing found",
-        5,
+        6,
         f"Sure that no score is unusual; not sure that the documents were not used. {NO_TRACE}",
         (
             "More documents that the model cannot have read let smaller differences count."
             f" {capital(WORD_FOR_WORD)} can find what scores do not show."
         ),
     ),
-    AnswerKind("passages_not_reproduced", "nothing found", 5, None, None),
+    AnswerKind("passages_not_reproduced", "nothing found", 7, None, None),
     AnswerKind(
         "no_difference",
         "nothing found",
-        5,
+        6,
         None,
         (
             "More texts make the range narrower (corpus-audit power says how many are needed)."
@@ -134,32 +134,37 @@ _DECLARED = (
     AnswerKind(
         "too_few_texts",
         "no conclusion",
-        5,
+        6,
         "No conclusion. With so few texts, even a detector that always knows members could not be told from chance.",
         "More texts on both sides (corpus-audit power says how many are needed).",
     ),
     AnswerKind(
         "documents_cannot_stand_out",
         "no conclusion",
-        5,
+        6,
         "No conclusion. With so few documents to compare with, even the highest score may be an accident.",
         "More documents that the model cannot have read.",
     ),
-    AnswerKind("passages_too_short", "no conclusion", 6, NO_RESULT, None),
+    AnswerKind("passages_too_short", "no conclusion", 8, NO_RESULT, None),
     AnswerKind(
         "not_defined",
         "no conclusion",
-        6,
+        8,
         NO_RESULT,
         f"Scores that differ between texts, and at least {FEW_TEXTS} texts on each side.",
     ),
     AnswerKind(
         "not_evaluated",
         "no conclusion",
-        7,
+        9,
         NO_RESULT,
         "Texts that are known to be members or non-members, or texts that the model cannot have read.",
     ),
+    # Of tests of whole sets, by their outcome; evidence comes where that from scores does (summary.py).
+    AnswerKind("found", "stands out", 3, None, None),
+    AnswerKind("opposite_direction", "nothing found", 4, None, None),
+    AnswerKind("not_found", "nothing found", 6, None, None),
+    AnswerKind("refused", "no conclusion", 9, NO_RESULT, None),
 )
 
 KINDS: Mapping[str, AnswerKind] = {kind.name: kind for kind in _DECLARED}

@@ -37,7 +37,7 @@ class AskedPair:
     """What is known of a pair beside its findings.
 
     ``named``: the detector that was named to answer; None: one of the usual ones does. ``handed_over``: the scores are
-    a user's own. ``has_audited``: the evaluation split holds texts whose membership is unknown. ``scored``: the
+    a user's own. ``audited``: groups of the evaluation split with texts whose membership is unknown. ``scored``: the
     settings that have scores: those at their defaults, or all where none is.
     """
 
@@ -49,7 +49,7 @@ class AskedPair:
     nonmember_from: str | None = None
     named: str | None = None
     handed_over: bool = False
-    has_audited: bool = False
+    audited: int = 0
     scored: Sequence[Setting] = ()
 
 
@@ -94,7 +94,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
     board = next((row for row in detectors if _setting(row) == setting), None) or min(
         detectors, key=_setting, default=None
     )
-    tested = [row for row in tests if row["label"] is None and asked.has_audited]
+    tested = [row for row in tests if row["label"] is None and asked.audited]
     documents = _documents(tested, tests, setting)
     level = _level(board, tests, setting)
     verdict = None if board is None else board["split_verdict"]
@@ -114,6 +114,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
         auroc=auroc,
         margin=_estimate(detectors, setting, "auroc_margin") if answers else None,
         documents=documents,
+        audited=asked.audited,
         every=_every(detectors, tested, tests) if setting is None else (),
         whole_set=_whole_set(tables["corpus_tests"]),
         origin=origin,

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from audit_pipeline.controls.roles import INSTRUMENT_CHECK_TAKES
 from audit_pipeline.report.kinds import kind_of
 from audit_pipeline.report.known import Estimate
-from audit_pipeline.report.numbers import capital, count, number, probability
+from audit_pipeline.report.numbers import count, number, probability
 from audit_pipeline.report.words import (
     CHANCE,
     OPPOSITE,
@@ -21,8 +22,11 @@ from audit_pipeline.report.words import (
     SOUND,
     STATISTICAL,
     TEST_IN_WORDS,
+    TEST_RESULTS,
     ScoreOrigin,
 )
+
+COULD_NOT_TEST = "This test could not have found anything:"
 
 TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
 Row = Mapping[str, Any]
@@ -43,24 +47,25 @@ def whole_set_words(
     It counts as found where the p-value times the number of p-values of this set and model so far (Bonferroni) is at
     most 0.05: who tests a set until something is found has to pay for it. ``direction``: as of CORPUS_TESTS.
     """
-    name = capital(TEST_IN_WORDS.get(test, test.replace("_", " ")))
+    name = TEST_IN_WORDS.get(test, test.replace("_", " "))
+    stands_out, vain = TEST_RESULTS.get(test, (f"The set stands out by the test {name}", f"not by the test {name}"))
     known = origin or ScoreOrigin()
     if refused is not None or p_value is None:
-        return "refused", f"{name}: refused, so there is no p-value."
+        return "refused", f"{COULD_NOT_TEST} {refused or 'it has no p-value'} (test: {name})."
     if direction == OPPOSITE:
-        what = "the opposite direction, and nothing found: held-out texts score higher than audited ones."
-        return "opposite_direction", f"{name}: {what}{f' {SIGN_FORGOTTEN}' if known.handed_over else ''}"
+        what = "Nothing found: together the held-out texts score higher than the audited ones."
+        return "opposite_direction", f"{what}{f' {SIGN_FORGOTTEN}' if known.handed_over else ''}"
     p = f"p = {probability(p_value)}"
     allowed = min(1.0, p_value * max(1, p_values_so_far))
     if allowed > P_LEVEL:
         but = "" if p_value > P_LEVEL else f", {probability(allowed)} with all {p_values_so_far} p-values allowed for"
-        return "not_found", f"{name}: nothing found ({p}{but}). That clears nobody."
+        return "not_found", f"Nothing found: {vain} ({p}{but}). That clears nobody."
     if claim_level == SOUND:
         stated = f" (as stated by {known.stated_by})" if known.stated_by else ""
-        return "found", f"{name}: a sound test{stated} finds training on this set ({p})."
+        return "found", f"{stands_out} ({p}): a sound test{stated} finds training on this set."
     if claim_level == STATISTICAL:
-        return "found", f"{name}: statistical evidence of training on this set ({p})."
-    return "found", f"{name}: a difference worth a closer look, and no evidence ({p})."
+        return "found", f"{stands_out} ({p}): statistical evidence of training on this set."
+    return "found", f"{stands_out} ({p}): worth a closer look, and no evidence."
 
 
 def is_shown_first(test: Row) -> bool:
@@ -73,26 +78,43 @@ def is_evidence(test: Row) -> bool:
     return test["outcome"] == "found" and test["claim_level"] in (SOUND, STATISTICAL)
 
 
+def in_order(rows: Sequence[Row]) -> list[Row]:
+    """What is said of one model on one benchmark or set, what matters most first: by the place of its kind.
+
+    ``rows``: the answer from scores, tests of the whole set, what is given word for word; of one place as they come.
+    """
+    return sorted(rows, key=_place)
+
+
+def _place(row: Row) -> int:
+    evidence = "test" in row and is_evidence(row)
+    return kind_of("evidence_of_training" if evidence else row["outcome"]).place
+
+
 def summary_of(
     answers: Sequence[Row],
     pairs: int,
     tests: Sequence[Row] = (),
-    reproduced: Sequence[str] | None = None,
-    not_reproduced: Sequence[str] | None = None,
+    searched: Sequence[Row] = (),
 ) -> str:
     """All answers and tests of whole sets in a few sentences, by what they may claim.
 
-    ``answers``: the rows of those that are shown, of so many ``pairs``. ``reproduced``: what is said of benchmarks of
-    which a model gives passages word for word; it is seen, not concluded, so it comes first. ``not_reproduced``: of
-    those that were searched for passages in vain, which is told last, where nothing was reproduced at all.
+    ``answers``: the rows of those that are shown, of so many ``pairs``. ``searched``: kind and headline of each search
+    for passages that a model gives word for word. What is reproduced is seen, not concluded, so it comes first; where
+    nothing is, what was searched in vain has the place of its kind among the answers.
     """
-    seen = list(reproduced or ())
-    first = [*seen[:1], *([f"So it is with {count(len(seen) - 1)} more."] if len(seen) > 1 else [])]
-    vain = [] if seen else list(not_reproduced or ())
-    last = vain if len(vain) < 2 else [f"In {count(len(vain))} searches for passages, none was given word for word."]
-    if (first or last) and not pairs and not tests:
-        return " ".join([*first, *last])
-    return " ".join([*first, _summary_of_scores(answers, pairs, tests), *last])
+    seen = [row["headline"] for row in searched if row["outcome"] == "passages_reproduced"]
+    if seen:
+        more = [f"So it is with {count(len(seen) - 1)} more."] if len(seen) > 1 else []
+        scores = [_summary_of_scores(answers, pairs, tests)] if pairs or tests else []
+        return " ".join([*seen[:1], *more, *scores])
+    said = [(_place(row), row["headline"]) for row in in_order(searched)]
+    if len(said) > 1:
+        said = [(said[0][0], f"In {count(len(said))} searches for passages, none was given word for word.")]
+    if not said or pairs or tests:
+        places = [_place(row) for row in (*answers, *filter(is_shown_first, tests))]
+        said.insert(0, (min(places, default=0), _summary_of_scores(answers, pairs, tests)))
+    return " ".join(words for _, words in sorted(said, key=lambda one: one[0]))
 
 
 def _summary_of_scores(answers: Sequence[Row], pairs: int, tests: Sequence[Row]) -> str:
@@ -167,7 +189,7 @@ def instrument_words(checks: Sequence[Row]) -> str:
     if not checks:
         return (
             "The instrument has not been checked here. Check it with corpus-audit control: it trains two small models"
-            " on texts drawn by chance, in about 3 minutes on two cores."
+            f" on texts drawn by chance, in {INSTRUMENT_CHECK_TAKES}."
         )
     known = [check for check in checks if check["exposed"]["value"] is not None]
     chosen = next((check for check in known if check["answers"]), next(iter(known), None))

@@ -16,6 +16,8 @@ from audit_pipeline.report.numbers import count, cut, things
 
 COULD_NOT = "This comparison could not have found anything:"
 """How the headline of every answer begins that is no finding, but an inability."""
+NO_CONCLUSION = "No conclusion:"
+"""How a headline begins where something differs, and it cannot be said what that means."""
 
 Q_LEVEL = 0.05
 P_LEVEL = 0.05
@@ -51,6 +53,22 @@ TEST_IN_WORDS: Mapping[str, str] = {
     "canary_rank": "rank of the published canary",
     "sharded_permutation": "order of the test set (sharded permutation)",
 }
+
+TEST_RESULTS: Mapping[str, tuple[str, str]] = {
+    "dataset_inference": (
+        "The set stands out: its texts together score higher than held-out ones",
+        "its texts together do not clearly score higher than held-out ones",
+    ),
+    "canary_rank": (
+        "The set stands out: the published canary ranks higher than those that were never published",
+        "the published canary does not clearly rank higher than those that were never published",
+    ),
+    "sharded_permutation": (
+        "The set stands out: the model prefers the published order of the items",
+        "the model does not clearly prefer the published order of the items",
+    ),
+}
+"""By the test of a whole set what a small p-value shows, and what a large one does not."""
 
 LABELS_IN_WORDS: Mapping[str, str] = {
     "given": "the column label of the table that was handed over",
@@ -178,8 +196,7 @@ class ScoreOrigin:
     @property
     def opposite(self) -> str:
         """The headline where members score lower than non-members."""
-        what = "was the sign of the scores forgotten?" if self.handed_over else "no sign of training."
-        return f"Nothing found, and the opposite direction: {what}"
+        return f"Nothing found: the scores point away from training.{f' {SIGN_FORGOTTEN}' if self.handed_over else ''}"
 
     @property
     def why_lower(self) -> str:

@@ -89,7 +89,7 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
         notes.append(f"near-duplicates across the sides were not looked for: more than {MOST_COMPARED:,} texts")
     kept = np.setdiff1d(np.arange(len(rows.texts)), contradicting)
     if not len(kept):
-        raise DataError(f"{file}: nothing is left to evaluate: {_contradiction(rows.texts, contradicting)}")
+        raise DataError(f"{file}: this comparison could not find anything: {_contradiction(rows.texts, contradicting)}")
     splits, set_apart = _splits(rows.texts, calibration, seed, set(contradicting))
     notes += [set_apart] if set_apart else []
     examples = _examples_table(rows.texts, splits, pair.benchmark, language, run_id).take(pa.array(kept))

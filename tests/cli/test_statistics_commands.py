@@ -56,7 +56,7 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     folder = DataPaths(tmp_path / "mine_findings")
     assert "auroc" in done.stdout
     assert "mine: 5 of 10 documents stand out: worth a closer look." in done.stdout
-    assert "Dataset inference: refused, so there is no p-value. Why: the audited texts are of 10 groups" in done.stdout
+    assert "mine: This test could not have found anything: the audited texts are of 10 groups" in done.stdout
     assert f"Report: {folder.report}" in done.stdout
     assert "no column 'text'" in done.stderr
     tests = query(folder.warehouse, "FROM current_group_tests ORDER BY p_value").to_pylist()

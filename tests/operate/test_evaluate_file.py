@@ -132,12 +132,12 @@ def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path
     (answer,) = report["answers"]
     assert (answer["outcome"], report["corpus_tests"][0]["outcome"]) == ("reversed_difference", "opposite_direction")
     for told in (done.stdout, first_screen(folder)):
-        assert "Nothing found, and the opposite direction: was the sign of the scores forgotten?" in told
-        assert "Dataset inference: the opposite direction, and nothing found" in told
+        assert "Nothing found: the scores point away from training. Was the sign of the scores forgotten?" in told
+        assert "Nothing found: together the held-out texts score higher than the audited ones." in told
         assert "multiplied by −1 first" in told
         assert "finds training" not in told
     again = evaluate(kept(tmp_path / "right.parquet", [{**row, "score": -row["score"]} for row in rows]))
-    assert "A difference worth a closer look, and no evidence." in again.stdout
+    assert "Members stand out: worth a closer look, and no evidence." in again.stdout
 
 
 def test_what_rests_on_somebodys_word_says_so_and_who_and_how_many(tmp_path: Path) -> None:
@@ -451,7 +451,7 @@ def test_of_several_foreign_detectors_the_user_names_the_one_that_answers(tmp_pa
     (answer,) = report_of(folder)["answers"]
     assert (answer["outcome"], answer["detector"]) == ("no_detector_named", None)
     assert [one["detector"] for one in answer["every_detector"]] == ["alpha", "omega"]
-    assert "No detector was named beforehand: all 2 are shown, and none is the answer." in done.stdout
+    assert "No conclusion: a difference by some of 2 detectors, of which none was named beforehand." in done.stdout
     shown = first_screen(folder)
     assert shown.index(">alpha") < shown.index(">omega"), "by name, not by result"
     assert "chosen beforehand" not in shown

@@ -18,9 +18,10 @@ from audit_pipeline.metrics.claims import (
     EXTRACTION_IN_WORDS,
     NOT_CALIBRATED_IN_WORDS,
     SET_APART_IN_WORDS,
+    TOO_SHORT,
 )
 from audit_pipeline.report import write as report_module
-from audit_pipeline.report.extraction_words import extraction_words, log10_draws
+from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
 from audit_pipeline.report.memorisation_map import SHADES, shade, strip_shapes
 from audit_pipeline.report.numbers import draws, share, visible
 from audit_pipeline.report.write import SCHEMA, json_copy
@@ -291,11 +292,11 @@ def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
             VAIN,
             "not reproduced",
         ),
-        ((0, 0, 0, 0), "A window does not fit: nothing can be concluded of passages.", None),
+        ((0, 0, 0, 0), "Too short for extraction: nothing can be concluded, for no document has 100 tokens.", None),
     ],
 )
 def test_headlines(counted: tuple[int, int, int, int], headline: str, claim: str | None) -> None:
-    words = extraction_words("M", "B", *counted, 0, "a window does not fit")
+    words = extraction_words("M", "B", SearchCounts(*counted, set_apart=0, window=100, reason=TOO_SHORT))
     assert (words.headline, words.claim) == (headline, claim)
     assert (words.claim_in_words is None) is (claim is None)
 

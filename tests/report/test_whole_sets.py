@@ -69,7 +69,7 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
     write_test(audited)
     found = written(audited)
     summary = found.reports["across"].first_screen[0].summary
-    assert summary.startswith("Rank of the published canary: a sound test finds training on this set")
+    assert summary.startswith("The set stands out: the published canary ranks higher than those that were never")
     assert "None of" not in summary
     assert "a sound test finds training" in first_screen(found.pages["across"])
     assert "None of" in found.reports[SMALL].first_screen[0].summary, "the other model"
@@ -78,7 +78,11 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"p_value": 0.4}, "Rank of the published canary: nothing found (p = 0.400). That clears nobody."),
+        (
+            {"p_value": 0.4},
+            "Nothing found: the published canary does not clearly rank higher than those that were never published"
+            " (p = 0.400). That clears nobody.",
+        ),
         ({"status": "refused", "reason": "x", "p_value": None}, None),
         (
             {"test": "dataset_inference", "benchmark": "notes_32", "status": "refused", "reason": "x", "p_value": None},
@@ -86,7 +90,7 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
         ),
         (
             {"test": "dataset_inference", "p_value": 1.0, "direction": "opposite"},
-            "the opposite direction, and nothing found: held-out texts score higher than audited ones.",
+            "Nothing found: together the held-out texts score higher than the audited ones.",
         ),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, get_args
 
@@ -15,6 +17,7 @@ from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.report.answer import answer_words, detectable_auroc
 from audit_pipeline.report.documents import penalty, smallest_q
+from audit_pipeline.report.kinds import KINDS
 from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
 from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.numbers import (
@@ -29,9 +32,10 @@ from audit_pipeline.report.numbers import (
     setting,
     signed,
 )
-from audit_pipeline.report.summary import instrument_words, summary_of, whole_set_words
+from audit_pipeline.report.summary import in_order, instrument_words, summary_of, whole_set_words
 from audit_pipeline.report.words import (
     Q_LEVEL,
+    TEST_IN_WORDS,
     ScoreOrigin,
     Words,
     claim_words,
@@ -80,6 +84,41 @@ def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction:
     )
 
 
+OPENINGS: Mapping[str, str] = {
+    "found": "Found word for word: ",
+    "stands out": r"(Members|[\d ]+ of [\d ]+ documents?|The set) stands? out: ",
+    "nothing found": "Nothing found( word for word in|: |, and this comparison would have found )",
+    "no conclusion": (
+        "This (comparison|test) could not have found anything: |No conclusion: "
+        "|Too short for extraction: nothing can be concluded"
+    ),
+}
+
+
+def assert_of_its_sign(headline: str, sign: str) -> None:
+    """The first sentence is of the kind that its sign says."""
+    assert re.match(OPENINGS[sign], headline), (sign, headline)
+
+
+@pytest.mark.parametrize("refused", [None, "50 random orders in all shards together, the test needs 100"])
+@pytest.mark.parametrize("p_value", [0.001, 0.4])
+@pytest.mark.parametrize("claim_level", LEVELS)
+@pytest.mark.parametrize("direction", [None, "opposite"])
+@pytest.mark.parametrize("test", TEST_IN_WORDS)
+def test_a_test_of_a_whole_set_is_told_by_its_kind(
+    test: str, direction: str | None, claim_level: str, p_value: float, refused: str | None
+) -> None:
+    outcome, headline = whole_set_words(
+        test=test,
+        refused=refused,
+        p_value=p_value,
+        p_values_so_far=1,
+        claim_level=claim_level,
+        direction=direction,
+    )
+    assert_of_its_sign(headline, KINDS[outcome].sign)
+
+
 def test_what_is_said_of_two_sides() -> None:
     cases: list[tuple[Words, str]] = [
         (words_of(0.6, 0.7), "difference_to_look_at"),
@@ -96,6 +135,7 @@ def test_what_is_said_of_two_sides() -> None:
     ]
     for words, outcome in cases:
         assert words.outcome == outcome
+        assert_of_its_sign(words.headline, KINDS[outcome].sign)
 
 
 def test_what_a_comparison_would_have_found() -> None:
@@ -260,7 +300,7 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
     told = f"{words.headline} {words.explanation}"
     assert "stand out: " not in told
     assert not any(claimed in told.lower() for claimed in ("statistical evidence", "sound test", "trained on from"))
-    assert ("Was the sign of the scores forgotten?" in told.replace(": was", ": Was")) == origin.handed_over
+    assert ("Was the sign of the scores forgotten?" in told) == origin.handed_over
     assert "opposite" in told.lower() or verdict == "separable without a model"
     test = whole_set_words(
         test="dataset_inference",
@@ -333,7 +373,7 @@ def test_of_several_detectors_of_which_none_was_named_none_answers(
         )
         assert words.outcome == outcome
         if outcome == "no_detector_named":
-            assert "all 2 are shown" in words.headline
+            assert words.headline.startswith("No conclusion: a difference by some of 2 detectors")
             assert "--headline NAME" in words.explanation
             assert ("sign of the scores forgotten" in words.explanation) == (intervals[0] == (0.2, 0.3))
 
@@ -463,18 +503,52 @@ def test_what_the_instrument_check_says() -> None:
     assert instrument_words([check(0.9, 1.0, (0.6, 0.7))]).startswith("The instrument reacts, and to more")
 
 
+def said(outcome: str, **others: object) -> dict[str, Any]:
+    return {"outcome": outcome, "claim_level": "screening only", "headline": f"{outcome}.", **others}
+
+
+@pytest.mark.parametrize(
+    ("answer", "searched", "first"),
+    [
+        ("documents_cannot_stand_out", "passages_reproduced", "passages_reproduced"),
+        ("documents_stand_out", "passages_reproduced", "passages_reproduced"),
+        ("documents_stand_out", "passages_not_reproduced", "documents_stand_out"),
+        ("documents_cannot_stand_out", "passages_not_reproduced", "documents_cannot_stand_out"),
+        ("documents_cannot_stand_out", "passages_too_short", "documents_cannot_stand_out"),
+        ("no_difference", "passages_not_reproduced", "no_difference"),
+        ("not_evaluated", "passages_not_reproduced", "passages_not_reproduced"),
+        ("not_evaluated", "passages_too_short", "passages_too_short"),
+    ],
+)
+def test_terminal_and_report_say_the_same_first(answer: str, searched: str, first: str) -> None:
+    rows = [said(answer), said(searched)]
+    ordered = in_order(rows)
+    assert ordered[0]["outcome"] == first
+    assert summary_of(rows[:1], 1, [], rows[1:]) == " ".join(row["headline"] for row in ordered)
+
+
+def test_a_test_of_a_whole_set_has_its_place_among_the_answers() -> None:
+    evidence = said("found", test="canary_rank", claim_level="sound test")
+    look, refused = said("found", test="dataset_inference"), said("refused", test="sharded_permutation")
+    rows = [said("documents_stand_out"), refused, look, evidence, said("passages_not_reproduced")]
+    assert [row["headline"] for row in in_order(rows)] == [
+        *("found.", "documents_stand_out.", "found.", "passages_not_reproduced.", "refused."),
+    ]
+
+
+def test_several_searches_in_vain_are_counted() -> None:
+    vain = said("passages_not_reproduced")
+    assert summary_of([], 0, [], [vain]) == vain["headline"]
+    assert summary_of([said("no_difference")], 1, [], [vain, vain]) == (
+        "no_difference. In 2 searches for passages, none was given word for word."
+    )
+
+
 def test_words_of_another_time_are_shown_as_they_are() -> None:
     assert claim_words("a level of another time") == "a level of another time"
     assert verdict_words("a verdict of another time") == "a verdict of another time"
     assert claim_words("sound test") == CLAIM_IN_WORDS["sound test"]
     assert summary_of([], 0) == "No model has been audited yet."
-    answer, found, vain = {"headline": "No difference found."}, "Passages of 1 of 2.", "Passages of 0 of 2."
-    assert summary_of([answer], 1, [], [found], [vain]) == f"{found} No difference found."
-    assert summary_of([answer], 1, [], None, [vain]) == f"No difference found. {vain}"
-    assert summary_of([], 0, [], None, [vain]) == vain
-    assert summary_of([answer], 1, [], None, [vain, vain]).endswith(
-        "In 2 searches for passages, none was given word for word."
-    )
     assert not any("prove" in f"{title} {text}".lower() for title, text in LIMITS)
 
 

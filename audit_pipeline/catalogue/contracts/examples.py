@@ -94,7 +94,12 @@ SPLIT_QUALITY = Table(
             "of which there are several: the control, n of the n-grams, the collection, year, unit or language; "
             "'all' where there is one only",
         ),
-        Column("side", pa.string(), "members | nonmembers | unlabelled | both | between (pairs of one text each)"),
+        Column(
+            "side",
+            pa.string(),
+            "members | nonmembers | unlabelled | both | between (pairs of one text each); of a benchmark without known "
+            "members in its evaluation split members means audited texts, and nonmembers those held out",
+        ),
         Column("value", pa.float64(), "the measure; null where it was not read", null=True),
         Column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
         Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
@@ -126,7 +131,7 @@ BLIND_SCORES = Table(
     columns=(
         BENCHMARK,
         Column("example_id", pa.string(), "the text, of those that are evaluated"),
-        Column("score", pa.float64(), "out-of-fold log odds of being a member, by the text's words alone"),
+        Column("score", pa.float64(), "out-of-fold log odds of being a member, or an audited text, by its words alone"),
         Column("method", pa.string(), "how the score was computed"),
         RUN_ID,
     ),

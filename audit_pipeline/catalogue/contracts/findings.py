@@ -22,6 +22,8 @@ from audit_pipeline.catalogue.contracts.columns import (
 )
 from audit_pipeline.catalogue.table import Column, Table
 
+_AUDITED = "where the method compares audited with held-out texts: audited texts, whose label is unknown"
+
 EVALUATIONS = Table(
     "evaluations",
     "every metric of every run",
@@ -36,8 +38,8 @@ EVALUATIONS = Table(
         DETECTOR.but("the detector, or blind_control"),
         PARAMETERS,
         IS_DEFAULT,
-        Column("n_members", pa.int32(), "members with a score"),
-        Column("n_nonmembers", pa.int32(), "non-members with a score"),
+        Column("n_members", pa.int32(), f"members with a score; {_AUDITED}"),
+        Column("n_nonmembers", pa.int32(), "non-members, or held-out texts, with a score"),
         Column("n_groups", pa.int32(), "groups that the interval was resampled over"),
         Column("n_not_scored", pa.int32(), "labelled examples of the evaluation split without a score"),
         Column("metric", pa.string(), "auroc, tpr_at_5_fpr, … (metrics/declared.py, docs/intervals.md)"),
@@ -182,8 +184,8 @@ COMPARISONS = Table(
         Column("parameters", pa.string(), "canonical JSON of its parameters"),
         Column("other", pa.string(), "the detector it is compared with, or blind_control"),
         Column("other_parameters", pa.string(), "canonical JSON of its parameters"),
-        Column("n_members", pa.int32(), "members with a score of both"),
-        Column("n_nonmembers", pa.int32(), "non-members with a score of both"),
+        Column("n_members", pa.int32(), f"members with a score of both; {_AUDITED}"),
+        Column("n_nonmembers", pa.int32(), "non-members, or held-out texts, with a score of both"),
         Column("n_groups", pa.int32(), "groups that were resampled"),
         Column("difference", pa.float64(), "AUROC of the detector less that of the other, on the same texts"),
         Column("standard_error", pa.float64(), "standard deviation of the resampled differences", null=True),

@@ -54,7 +54,7 @@ def asked_pair(
         nonmember_from=_as_text(spec.get("nonmember_from")),
         named=named,
         handed_over=spec.get("builder") == "given",
-        has_audited=bool(pc.any(unknown).as_py()),
+        audited=pc.count_distinct(examples.filter(unknown)["group"]).as_py(),
         scored=() if scores is None else _scored(scores),
     )
 

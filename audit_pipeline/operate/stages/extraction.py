@@ -36,10 +36,12 @@ from audit_pipeline.extraction.judged import Judged
 from audit_pipeline.extraction.search import COARSE_TO_FINE, Asked, Extracted, Search, asked_for
 from audit_pipeline.extraction.tables import extraction_tables
 from audit_pipeline.extraction.windows import PREFIX, SUFFIX, no_room
+from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.operate.stages.token_statistics import statistics_version
+from audit_pipeline.report.extraction_words import SearchCounts, extraction_words
 from audit_pipeline.sources.registry import all_sources
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.kept import Caches
@@ -51,7 +53,6 @@ EXTRACTION_VERSION = "2"
 STANDING = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
 """How audits search: a search with other settings is done again by the next audit."""
 
-SHORT = "too short for extraction"
 _SHOWN = 10
 
 
@@ -95,7 +96,7 @@ def extract_pair(
         damaged = search.unreadable_parts
     else:
         found, quotes, damaged = list(map(_unsearched, documents)), [{} for _ in documents], ()
-    tables = extraction_tables(found, quotes, pair, asked, step.run_id, no_window or SHORT)
+    tables = extraction_tables(found, quotes, pair, asked, step.run_id, no_window or TOO_SHORT)
     versions = {
         table: store.write(
             paths,
@@ -206,11 +207,29 @@ def _unsearched(document: SearchedDocument) -> Extracted:
 
 
 def shown_of_extraction(report: ExtractionReport) -> Shown:
-    """Of a pair: how many documents the model reproduces something of, and of which the most."""
+    """Of a pair: the answer in the report's words, how many documents the model reproduces something of, and of which
+    the most."""
     rows = report.documents.to_pylist()
     searched = [row for row in rows if row["windows"]]
     audited = [row for row in searched if row["side"] == "audited"]
+    held_out = [row for row in searched if row["side"] == "held_out"]
     reproduced = [row for row in audited if row["claim"] == "reproduced"]
+    held_out_reproduced = sum(row["claim"] == "reproduced" for row in held_out)
+    counted = SearchCounts(
+        documents=len(audited),
+        reproduced=len(reproduced),
+        held_out=len(held_out),
+        held_out_reproduced=held_out_reproduced,
+        set_apart=sum(row["set_apart"] for row in rows),
+        window=rows[0]["prefix_tokens"] + rows[0]["suffix_tokens"] if rows else 0,
+        reason=max((row["reason"] for row in rows if row["reason"] is not None), default=None),
+    )
+    words = extraction_words(report.pair.model, report.pair.benchmark, counted)
+    leads = {
+        "answer": f"**{words.headline}**",
+        "how sure": words.how_sure,
+        "what would change it": words.what_would_change,
+    }
     strongest = sorted(reproduced, key=lambda row: (-row["covered_at_0_001"], -row["longest_run"]))[:_SHOWN]
     values = {
         "status": "ok" if searched else "not_applicable",
@@ -219,10 +238,8 @@ def shown_of_extraction(report: ExtractionReport) -> Shown:
         **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
         "audited documents": len(audited),
         "documents reproduced in part": len(reproduced),
-        "held-out documents": len(searched) - len(audited),
-        "held-out documents reproduced in part": sum(
-            row["claim"] == "reproduced" for row in searched if row["side"] == "held_out"
-        ),
+        "held-out documents": len(held_out),
+        "held-out documents reproduced in part": held_out_reproduced,
         "windows": sum(row["windows"] for row in rows),
         "data_version": report.data_version,
     }
@@ -236,4 +253,4 @@ def shown_of_extraction(report: ExtractionReport) -> Shown:
         for row in strongest
     ]
     header = ("document", "covered at p of at least 0.001", "longest run (characters)", "q (Benjamini-Hochberg)")
-    return Shown(len(rows), values, {"what it reproduces": (header, body)} if body else {})
+    return Shown(len(rows), values, {"what it reproduces": (header, body)} if body else {}, leads=leads)

@@ -66,8 +66,7 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
             'test': test, 'design': design, 'outcome': outcome::VARCHAR, 'claim_level': claim_level,
             'headline': headline
         } ORDER BY place), []) FROM page_tests),
-        (SELECT list(said.headline ORDER BY place) FROM extracted WHERE reproduced > 0),
-        (SELECT list(said.headline ORDER BY place) FROM extracted WHERE reproduced = 0 AND documents > 0)
+        (SELECT coalesce(list({'outcome': said.outcome, 'headline': said.headline} ORDER BY place), []) FROM extracted)
     ) AS summary,
     brief.how_sure AS how_sure, brief.what_would_change AS what_would_change,
     instrument_words((SELECT coalesce(list({

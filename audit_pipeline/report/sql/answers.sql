@@ -39,7 +39,7 @@ FROM worded AS tests;
 
 CREATE TEMP TABLE extraction_counts AS
 -- What every model gives word for word of the documents of every benchmark that it was asked to go on with.
-SELECT *, extraction_words(model_title, benchmark_title, documents, reproduced, held_out, held_out_reproduced, set_apart, reason) AS said FROM (
+SELECT *, extraction_words(model_title, benchmark_title, documents, reproduced, held_out, held_out_reproduced, set_apart, prefix_tokens + suffix_tokens, reason) AS said FROM (
     SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title,
         count(*) FILTER (side = 'audited' AND windows > 0) AS documents,
         count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS reproduced,

@@ -54,8 +54,10 @@ COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr_high IS 'upper end of its 95
 COMMENT ON COLUMN leaderboard_history.blind_auroc_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN leaderboard_history.margin_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN leaderboard_history.auroc IS 'area under the ROC curve; 0.5 is chance';
-COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr IS 'members found while at most 5% of non-members are taken for members';
-COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr IS 'non-members taken for members while at least 95% of members are found';
+COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr IS
+    'members (audited texts, where labels are unknown) found while at most 5% of non-members are taken for them';
+COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr IS
+    'non-members taken for members (audited texts, where labels are unknown) while at least 95% of these are found';
 COMMENT ON COLUMN leaderboard_history.n IS 'texts with a score, both sides together';
 COMMENT ON COLUMN leaderboard_history.blind_auroc IS
     'AUROC of a classifier that never sees the model: what the texts alone give away';

@@ -38,7 +38,7 @@ LEFT JOIN benchmarks ON benchmarks.benchmark = quality.benchmark
 GROUP BY quality.benchmark ORDER BY quality.benchmark;
 
 COMMENT ON VIEW split_summary IS
-    'how far the two sides of a benchmark differ without any model, one row per benchmark';
+    'how far the two sides of a benchmark differ without any model, one row per benchmark; where no label of a text to evaluate is known, members means audited texts and non-members those held out';
 COMMENT ON COLUMN split_summary.worst_control IS
     'the blind control with the highest AUROC: words, characters, length or dates';
 COMMENT ON COLUMN split_summary.worst_control_auroc IS
