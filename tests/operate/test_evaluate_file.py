@@ -560,6 +560,17 @@ def test_one_text_on_both_sides_is_no_evidence(tmp_path: Path) -> None:
     assert not (tmp_path / "both_findings").exists()
 
 
+def test_a_side_that_is_left_out_is_named_where_nothing_is_left_to_compare(tmp_path: Path) -> None:
+    chance = np.random.default_rng(3)
+    texts = [" ".join(chance.choice(WORDS, 30)) for _ in range(60)]
+    rows = [{"text": text, "label": 0, "detector": "mine", "score": chance.normal()} for text in texts]
+    rows += [{"text": text.upper(), "label": 1, "detector": "mine", "score": chance.normal()} for text in texts[:20]]
+    result = evaluate(kept(tmp_path / "both.parquet", rows))
+    assert result.exit_code == 2
+    assert "all 40 texts with a score are non-members" in result.stderr
+    assert "40 texts stand on both sides, as member and as non-member" in result.stderr
+
+
 def test_texts_on_both_sides_are_counted_named_and_left_out(tmp_path: Path) -> None:
     result = evaluate(on_both_sides(tmp_path, 30, 300), "--design", "randomised", "--json")
     assert result.exit_code == 0, result.output
