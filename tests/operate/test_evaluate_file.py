@@ -413,11 +413,6 @@ def test_other_options_beside_another_model_are_named(tmp_path: Path) -> None:
             (),
             "the file's column 'split' leaves one side alone to evaluate",
         ),
-        (
-            [{"score": 1.0, "label": 1}, {"score": 0.0, "label": 0}],
-            ("--calibration", "0.9"),
-            "what is set aside for calibration leaves one side alone",
-        ),
     ],
 )
 def test_nothing_to_compare_is_an_error_with_its_reason(
