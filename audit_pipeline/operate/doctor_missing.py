@@ -271,7 +271,7 @@ def _published(paths: DataPaths) -> Iterator[_Gone]:
 
 def _statistics(records: _Records, paths: DataPaths, look: Look) -> Iterator[_Gone]:
     """The cached statistics of the texts that have scores."""
-    models = _known_models(paths)
+    models: Mapping[str, TokenizedModel] | None = None
     for (table, partition), entry in records.current.items():
         scores = records.current.get((SCORES.name, partition))
         if table != TOKEN_STATISTICS.name or entry.model_fingerprint is None or scores is None:
@@ -288,6 +288,8 @@ def _statistics(records: _Records, paths: DataPaths, look: Look) -> Iterator[_Go
             continue
         folder = paths.token_statistics("base", entry.model_fingerprint)
         lacking = len({*map(text_sha256, texts)} - _texts_in(folder))
+        # Looked for where there are scores: a data folder that was never made is not made for it.
+        models = _known_models(paths) if models is None else models
         model = models.get(pair.model)
         if not lacking and model is not None and entry.data_version == statistics_version(model, benchmark.digest):
             # What detectors read besides: branches, sums, passes over changed texts.

@@ -175,6 +175,7 @@ def test_a_data_folder_that_was_never_made(workspace: Workspace, tmp_path: Path)
     workspace.write_models(here={"path": tmp_path / "model"})
     found = {finding.what: finding for finding in examine(type(workspace.paths)(nowhere))}
     assert "fingerprint" in found["model here"].words
+    assert all(check.ok for check in examine(type(workspace.paths)(nowhere), deep=True))
     assert not (tmp_path / "not").exists()
 
 

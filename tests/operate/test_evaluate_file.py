@@ -413,11 +413,6 @@ def test_other_options_beside_another_model_are_named(tmp_path: Path) -> None:
             (),
             "the file's column 'split' leaves one side alone to evaluate",
         ),
-        (
-            [{"score": 1.0, "label": 1}, {"score": 0.0, "label": 0}],
-            ("--calibration", "0.9"),
-            "what is set aside for calibration leaves one side alone",
-        ),
     ],
 )
 def test_nothing_to_compare_is_an_error_with_its_reason(
@@ -558,6 +553,17 @@ def test_one_text_on_both_sides_is_no_evidence(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "nothing is left to evaluate: 480 texts stand on both sides, as member and as non-member" in result.stderr
     assert not (tmp_path / "both_findings").exists()
+
+
+def test_a_side_that_is_left_out_is_named_where_nothing_is_left_to_compare(tmp_path: Path) -> None:
+    chance = np.random.default_rng(3)
+    texts = [" ".join(chance.choice(WORDS, 30)) for _ in range(60)]
+    rows = [{"text": text, "label": 0, "detector": "mine", "score": chance.normal()} for text in texts]
+    rows += [{"text": text.upper(), "label": 1, "detector": "mine", "score": chance.normal()} for text in texts[:20]]
+    result = evaluate(kept(tmp_path / "both.parquet", rows))
+    assert result.exit_code == 2
+    assert "all 40 texts with a score are non-members" in result.stderr
+    assert "40 texts stand on both sides, as member and as non-member" in result.stderr
 
 
 def test_texts_on_both_sides_are_counted_named_and_left_out(tmp_path: Path) -> None:
