@@ -147,8 +147,9 @@ class Memorisation:
     suffix at least as likely as each of ``THRESHOLDS``, by ``log_p_top``; greedy: the same of suffixes that the model
     gives by its first choices, None where these are unknown; covered_set_apart: of windows that are set apart.
     longest_run: the most characters on end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters
-    included; longest_run_words: the same stretch in words between white space. strongest: numbers of the windows that are likeliest by ``log_p``, no two of which overlap. The first
-    prefix is in no suffix: of a short document no share can be 1.
+    included; longest_run_words: the same stretch in words between white space. strongest: numbers of the windows that
+    are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a short document no share
+    can be 1.
     """
 
     characters: int
