@@ -25,7 +25,5 @@ def page_heading(models: Sequence[str], benchmarks: Sequence[str], own_documents
         texts = "this document" if own_documents == 1 else f"these {things(own_documents, 'document', 'documents')}"
     else:
         texts = "texts of " + (f"“{benchmarks[0]}”" if len(benchmarks) == 1 else f"{len(benchmarks):,} benchmarks")
-    data = (
-        f"{models[0]}’s training data" if len(models) == 1 else f"the training data of {len(models):,} models"
-    )
+    data = f"{models[0]}’s training data" if len(models) == 1 else f"the training data of {len(models):,} models"
     return f"{was} {texts} in {data}?"

@@ -22,7 +22,7 @@ from audit_pipeline.report.section_files import SectionFiles, sections
 from audit_pipeline.warehouse.define import create_tables, create_views
 from audit_pipeline.warehouse.schema import tables
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
 TITLE = "Corpus Audit report"
 
 _TYPES: Mapping[str, Mapping[str, Any]] = {

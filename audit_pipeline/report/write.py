@@ -143,9 +143,7 @@ def _write(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime
     whole = digest(said)
     if path.exists() and _says(_read(json_copy(path)), said, whole):
         return 0
-    fitting, html = _fitting(
-        page, lambda one: render(one, written_at=now, pages=names, data_version=whole).encode()
-    )
+    fitting, html = _fitting(page, lambda one: render(one, written_at=now, pages=names, data_version=whole).encode())
     _put(path, html)
     copy = plain({"written_at": now, "whole_sha256": whole, **(said if fitting is page else said_by(fitting))})
     # Last: a page without its copy is written again.

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from audit_pipeline.report.brief import Judged, brief_of, overall_brief
 from audit_pipeline.report.glossary import IN_SENTENCES, Glossary, terms
-from audit_pipeline.report.kinds import KINDS
+from audit_pipeline.report.headings import page_heading
+from audit_pipeline.report.html import SIGN_SHAPES, TEST_SIGNS
+from audit_pipeline.report.kinds import KINDS, SIGNS
 from audit_pipeline.report.known import Estimate, ShelfDocuments
+from audit_pipeline.report.limits import not_shown
 from audit_pipeline.report.words import SOUND, STATISTICAL, ScoreOrigin
 
 from .four_cases import CASES, MODEL_TITLE, NOTES_TITLE, SHELF_TITLE, written_case
@@ -39,7 +42,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Written]:
 def first_screen(page: Page) -> str:
     """What stands above the first section."""
     text = said(page)
-    return text[text.index("Corpus Audit · contamination report") : text.index("All answers")]
+    return text[text.index("Corpus Audit · contamination report") : text.index("Instrument check.")]
 
 
 def said(page: Page) -> str:
@@ -83,16 +86,108 @@ def test_passages_are_reproduced(cases: Mapping[str, Written]) -> None:
     told = first_screen(page)
     headline = "Found word for word: the model gives passages of 5 of 20 documents, and of 0 of 15 that are held out."
     assert f"The answer: {headline} 4 of 20 documents stand out" in told
-    assert "is seen directly, and anybody can repeat it" in told
+    assert "this is seen directly, and anybody who has the model can repeat it" in told
     assert "It does so with none of 15 documents that it cannot have read." in told
-    overall, alone = [(5, 20), (0, 15), (4, 20)], [(5, 20), (0, 15)]
-    assert squares(page.html) == [*overall, *alone, (4, 20)]
+    assert squares(page.html) == [(5, 20), (0, 15), (4, 20)]
 
 
 def squares(html: str) -> list[tuple[int, int]]:
     """Of every row of documents in the pictures how many squares are filled, and how many there are."""
     rows = re.findall(r'<span class="units">(.*?)</span>', html, re.DOTALL)
     return [(row.count('class="hit"'), row.count("<i")) for row in rows]
+
+
+def before_sections(html: str) -> str:
+    """What is in view when a page is opened."""
+    return html[html.index("<main") : html.index('<details class="section">')]
+
+
+def test_documents_stand_under_the_answer(cases: Mapping[str, Written]) -> None:
+    for name in (MODEL, "across"):
+        seen = Page(before_sections(cases["passages_reproduced"].pages[name].html).replace('<main id="main">', "")).text
+        assert seen.index("The answer:") < seen.index("Document by document")
+        assert "The Sea and the Lighthouse stands out 9 285 0.003 0.007 300 held-out" in seen
+    seen = Page(before_sections(cases["books_stand_out"].pages["across"].html).replace('<main id="main">', "")).text
+    assert "The Sea and the Lighthouse stands out – – 0.003 0.007 300 held-out" in seen
+    assert seen.count("No passages and no runs: nobody asked the model to go on") == 1
+
+
+def test_a_number_stands_once_before_the_sections(cases: Mapping[str, Written]) -> None:
+    for name in (MODEL, "across"):
+        seen = before_sections(cases["books_stand_out"].pages[name].html)
+        assert seen.count("Documents that stand out (q ≤ 0.05)</span>") == 1
+        assert seen.count("<b>4 of 20</b>") == 1
+        assert seen.count("4 of 20 documents stand out") == 1, "the answer"
+
+
+def test_a_kind_of_answer_has_a_shape_a_word_and_a_colour(cases: Mapping[str, Written]) -> None:
+    assert set(SIGN_SHAPES) == {*TEST_SIGNS.values(), *SIGNS} == set(SIGNS)
+    assert len({*SIGN_SHAPES.values()}) == len(SIGNS)
+    css = resources.files("audit_pipeline.report").joinpath("templates", "style.css.j2").read_text()
+    assert all(css.count(f"--{sign.replace(' ', '-')}: #") == 3 for sign in SIGNS)
+    for case, sign in (
+        *(("nothing_found", "nothing found"), ("separable", "no conclusion")),
+        *(("books_stand_out", "stands out"), ("passages_reproduced", "found")),
+    ):
+        seen = before_sections(cases[case].pages["across"].html)
+        assert f'<span aria-hidden="true">{SIGN_SHAPES[sign]}</span> {sign.capitalize()}</span>' in seen
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sections_are_folded_and_links_lead_into_them(case: str, cases: Mapping[str, Written]) -> None:
+    """Browsers open the details that hold a link's target, not those that are it."""
+    for page in cases[case].pages.values():
+        listed = page.html[page.html.index("<nav") : page.html.index("</nav>")]
+        folded = re.findall(
+            r'<details class="section"><summary><h2>[^<]+</h2></summary>\n<span class="anchor" id="([\w-]+)"></span>',
+            page.html,
+        )
+        assert {"limits", "models", "lineage"} <= set(folded)
+        linked = re.findall(r'href="#([\w-]+)"', listed)
+        assert linked == ["answer", *(["documents"] if "documents" in linked else []), *folded]
+        assert page.html.count('<details class="section">') == len(folded)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_page_to_print_has_answer_limits_and_digests(case: str, cases: Mapping[str, Written]) -> None:
+    found = cases[case]
+    for name, page in found.pages.items():
+        (row,) = found.reports[name].sheets
+        html = page.html[page.html.index('id="sheet-1"') :]
+        sheet = Page(f"<article {html[: html.index('</article>')]}</article>").text
+        report, (answer,) = found.reports[name], found.reports[name].answers
+        assert sheet.startswith(f"Corpus Audit · {row.last_at[:10]} {answer.question} The answer ")
+        assert answer.headline in sheet
+        assert row.not_shown
+        assert all(sentence in sheet for sentence in row.not_shown)
+        digests = [row.fingerprint, row.tokenizer, row.digest, report.whole_sha256]
+        assert all(digest and digest in sheet for digest in (*digests, *(run.data_version for run in row.runs)))
+        assert MODEL in sheet
+        assert answer.benchmark in sheet
+
+
+def test_what_an_answer_does_not_show_goes_by_its_kind() -> None:
+    of_kinds = [not_shown([sign]) for sign in SIGNS]
+    assert len({*map(tuple, of_kinds)}) == len(SIGNS)
+    assert {sentences[-1] for sentences in of_kinds} == {
+        "Whether a use was lawful. This page reports a measurement of a model."
+    }
+    assert any("How the text got into the model" in sentence for sentence in not_shown(["no conclusion", "found"]))
+
+
+@pytest.mark.parametrize(
+    ("models", "benchmarks", "own", "told"),
+    [
+        (["M"], ["Your files: books"], 6, "Were these 6 documents in M’s training data?"),
+        (["M"], ["Your files: book.epub"], 1, "Was this document in M’s training data?"),
+        (["M"], ["Notes"], None, "Were texts of “Notes” in M’s training data?"),
+        (["M"], ["A", "B"], None, "Were texts of 2 benchmarks in M’s training data?"),
+        (["M", "N"], ["A"], None, "Were texts of “A” in the training data of 2 models?"),
+        ([], [], None, "Contamination report"),
+    ],
+)
+def test_the_title_is_what_was_asked(models: list[str], benchmarks: list[str], own: int | None, told: str) -> None:
+    assert page_heading(models, benchmarks, own) == told
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -244,6 +339,7 @@ def test_every_colour_of_words_has_enough_contrast() -> None:
     for scheme in schemes:
         for words, behind in (
             *((name, "page") for name in ("ink", "quiet", "accent", "fault")),
+            *((sign.replace(" ", "-"), "page") for sign in SIGNS),
             *(("ink", "panel"), ("accent", "wash"), ("fault", "fault-wash"), ("ink", "heat-4")),
         ):
             light, dark = sorted((luminance(scheme[words]), luminance(scheme[behind])), reverse=True)

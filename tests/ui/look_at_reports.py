@@ -45,7 +45,7 @@ document.querySelectorAll('details').forEach(one => { one.open = true; });
 const width = document.documentElement.clientWidth, out = [];
 for (const one of document.querySelectorAll('body *')) {
   const box = one.getBoundingClientRect();
-  if (box.width && box.right > width + 1 && !one.closest(arguments[0] ? '.skip' : '.scroll, .skip'))
+  if (box.width && box.right > width + 1 && !one.closest(arguments[0] ? '.skip' : '.scroll, nav, .skip'))
     out.push(`${one.tagName} ${one.getAttribute('class') || ''} to ${Math.round(box.right)} px`);
 }
 const frames = [...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth);
