@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.outcomes import PairOutcome, Status, outcome_of_run, record_outcome
@@ -165,29 +166,30 @@ def pair_results(
     Dagster gives a check of a run over several partitions no partition, so the evaluations are made here. At the last
     stage, ``is_last``, a pair that failed ends the run: see :func:`_fail`.
     """
-    evaluations = list(_evaluations(context, {EVERY_PAIR_RAN: pairs.every_pair_ran, **(checks or {})}))
+    checks = {EVERY_PAIR_RAN: pairs.every_pair_ran, **(checks or {})}
     if is_last and pairs.failed:
-        for evaluation in evaluations:
-            context.log_event(evaluation)
-        _fail(context, pairs)
+        _fail(context, pairs, checks)
     yield dg.MaterializeResult(check_results=list(unpartitioned))
-    for name in dict.fromkeys(evaluation.check_name for evaluation in evaluations):
+    for name in checks:
         yield dg.Output(None, output_name=dg.AssetCheckSpec(name, asset=context.asset_key).get_python_identifier())
-    yield from evaluations
+    yield from _evaluations(context, checks)
 
 
 def _evaluations(
     context: dg.AssetExecutionContext, checks: Mapping[str, PairCheck]
 ) -> Iterator[dg.AssetCheckEvaluation]:
+    """What each check came to of each partition as it was materialised last, which is when it counts as current."""
     blocking = {spec.name: spec.blocking for spec in context.assets_def.check_specs}
-    for name, check in checks.items():
-        for partition in map(str, context.partition_keys):
+    for partition in map(str, context.partition_keys):
+        target = _latest_materialisation(context, partition)
+        for name, check in checks.items():
             result = check(partition)
             yield dg.AssetCheckEvaluation(
                 context.asset_key,
                 name,
                 passed=result.passed,
                 metadata=result.metadata,
+                target_materialization_data=target,
                 severity=result.severity,
                 description=result.description,
                 blocking=blocking[name],
@@ -195,7 +197,16 @@ def _evaluations(
             )
 
 
-def _fail(context: dg.AssetExecutionContext, result: PairsRun) -> None:
+def _latest_materialisation(
+    context: dg.AssetExecutionContext, partition: str
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[partition])
+    for record in context.instance.fetch_materializations(wanted, limit=1).records:
+        return AssetCheckEvaluationTargetMaterializationData(record.storage_id, record.run_id, record.timestamp)
+    return None
+
+
+def _fail(context: dg.AssetExecutionContext, result: PairsRun, checks: Mapping[str, PairCheck]) -> NoReturn:
     """Materialise the pairs that did not fail, and fail the run.
 
     Raises dagster.Failure, which names the pairs; they can be run again alone, as single partitions of the job.
@@ -211,6 +222,8 @@ def _fail(context: dg.AssetExecutionContext, result: PairsRun) -> None:
                     context.asset_key, partition=key, metadata=dict(metadata), tags=_dimension_tags(key)
                 )
             )
+    for evaluation in _evaluations(context, checks):
+        context.log_event(evaluation)
     first, reason = next(iter(result.failed.items()))
     raise dg.Failure(
         f"{len(result.failed)} of {len(context.partition_keys)} pairs failed, the others are done; {first}: {reason}",
