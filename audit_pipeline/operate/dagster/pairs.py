@@ -202,7 +202,9 @@ def _latest_materialisation(
 ) -> AssetCheckEvaluationTargetMaterializationData | None:
     wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[partition])
     for record in context.instance.fetch_materializations(wanted, limit=1).records:
-        return AssetCheckEvaluationTargetMaterializationData(record.storage_id, record.run_id, record.timestamp)
+        return AssetCheckEvaluationTargetMaterializationData(
+            storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+        )
     return None
 
 
