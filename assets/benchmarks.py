@@ -46,7 +46,13 @@ CODE_VERSION = "1"
     ],
     metadata=schema_metadata(EXAMPLES),
     check_specs=[
-        dg.AssetCheckSpec(name, asset="benchmark", description=check.description, blocking=check.blocking)
+        dg.AssetCheckSpec(
+            name,
+            asset="benchmark",
+            description=check.description,
+            blocking=check.blocking,
+            partitions_def=benchmark_partitions,
+        )
         for name, check in CHECKS.items()
     ],
 )
@@ -104,6 +110,7 @@ class AssessmentConfig(dg.Config):
             "sides_alike",
             asset="split_quality",
             description="The two sides cannot be separated by their words alone.",
+            partitions_def=benchmark_partitions,
         )
     ],
 )
@@ -129,5 +136,8 @@ def _sides_alike(report: SplitReport) -> dg.AssetCheckResult:
         passed=quality.verdict != "separable without a model",
         severity=dg.AssetCheckSeverity.WARN,
         description=VERDICT_IN_WORDS[quality.verdict] if was_read else str(quality.summary["blind_method"]),
-        metadata={"verdict": quality.verdict},
+        metadata={
+            "verdict": quality.verdict,
+            **({"blind AUROC": quality.summary["blind_auroc"]} if was_read else {}),
+        },
     )

@@ -15,7 +15,7 @@ from audit_pipeline.extraction.search import COARSE_TO_FINE, asked_for
 from audit_pipeline.extraction.windows import PREFIX, SUFFIX
 from audit_pipeline.operate.dagster.groups import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
-from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
+from audit_pipeline.operate.dagster.pairs import Metadata, PairResults, every_pair_ran_spec, for_each_pair, pair_results
 from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.extraction import (
@@ -60,7 +60,7 @@ def extraction(
     data: AuditData,
     models: Models,
     progress: ProgressReporter,
-) -> dg.MaterializeResult:  # type: ignore[type-arg]
+) -> PairResults:
     """Search the documents of every pair of the run that asks for it."""
     paths, log = data.paths, context.log
     asked = asked_for(config.prefix, config.suffix, config.stride)
@@ -75,5 +75,4 @@ def extraction(
             return metadata_of(shown_of_extraction(extract_pair(pair, model, paths, backend_of, step, asked, tell)))
 
     pairs = for_each_pair(context, paths, "extraction", run)
-    fail_for(context, pairs, [pairs.check])
-    return dg.MaterializeResult(check_results=[pairs.check])
+    yield from pair_results(context, pairs, is_last=True)

@@ -99,12 +99,21 @@ def _checks(done: Mapping[str, FrequencyReport], left_out: Mapping[str, str]) ->
     wrong = {key: report.problem for key, report in done.items() if report.problem is not None}
     skipped = {key: report.skipped_rows for key, report in done.items()}
     return [
-        dg.AssetCheckResult(check_name="counts_belong_to_tokenizer", passed=not wrong, metadata={"wrong": wrong}),
+        dg.AssetCheckResult(
+            check_name="counts_belong_to_tokenizer",
+            passed=not wrong,
+            metadata={"tables that are wrong": len(wrong), "wrong": wrong},
+        ),
         dg.AssetCheckResult(
             check_name="every_row_counted",
             passed=not any(skipped.values()) and not left_out,
             severity=dg.AssetCheckSeverity.WARN,
-            metadata={"skipped rows": skipped, "not counted": dict(left_out)},
+            metadata={
+                "rows skipped": sum(skipped.values()),
+                "corpora not counted": len(left_out),
+                "skipped": skipped,
+                "not counted": dict(left_out),
+            },
         ),
     ]
 

@@ -3,6 +3,8 @@
 What belongs here: wiring. What does not: the stages, and what is shown of them (audit_pipeline/operate/stages).
 """
 
+from collections.abc import Mapping
+
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, Pair
@@ -10,7 +12,15 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.automation import QUARTERLY
 from audit_pipeline.operate.dagster.groups import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
-from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, fail_for, for_each_pair
+from audit_pipeline.operate.dagster.pairs import (
+    Metadata,
+    PairCheck,
+    PairResults,
+    every_pair_ran_spec,
+    for_each_pair,
+    pair_check_spec,
+    pair_results,
+)
 from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
@@ -35,15 +45,15 @@ from audit_pipeline.operate.stages.shown import shown_of_findings, shown_of_scor
     ],
     metadata=schema_metadata(SCORES),
     check_specs=[
-        dg.AssetCheckSpec(
+        pair_check_spec(
             "no_score_failed",
-            asset="scores",
-            description="No detector failed on a text; a text that a detector does not apply to is no failure.",
+            "scores",
+            "No detector failed on a text; a text that a detector does not apply to is no failure.",
         ),
         every_pair_ran_spec("scores"),
     ],
 )
-def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Score every pair of the run."""
     failed: dict[str, int] = {}
 
@@ -54,13 +64,13 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
         return metadata_of(shown_of_scores(report))
 
     pairs = for_each_pair(context, data.paths, "scores", run)
-    return dg.MaterializeResult(
-        check_results=[
-            dg.AssetCheckResult(
-                check_name="no_score_failed", passed=not any(failed.values()), metadata={"failed": failed}
-            ),
-            pairs.check,
-        ]
+    yield from pair_results(context, pairs, {"no_score_failed": _none_of(failed, "scores failed")})
+
+
+def _none_of(counts: Mapping[str, int], what: str) -> PairCheck:
+    """The check that a count is 0, by partition; a pair that was left out has none."""
+    return lambda partition: dg.AssetCheckResult(
+        passed=not counts.get(partition), metadata={what: counts[partition]} if partition in counts else {}
     )
 
 
@@ -77,16 +87,16 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
     freshness_policy=QUARTERLY,
     metadata=schema_metadata(EVALUATIONS),
     check_specs=[
-        dg.AssetCheckSpec(
+        pair_check_spec(
             "metrics_in_range",
-            asset="evaluations",
-            description="Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).",
+            "evaluations",
+            "Every metric and every end of an interval lies between 0 and 1 (a margin: -1 and 1).",
             blocking=True,
         ),
         every_pair_ran_spec("evaluations"),
     ],
 )
-def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Evaluate the latest scores of every pair of the run."""
     wrong: dict[str, int] = {}
 
@@ -97,8 +107,4 @@ def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Mode
         return metadata_of(shown_of_findings(report))
 
     pairs = for_each_pair(context, data.paths, "evaluations", run)
-    in_range = dg.AssetCheckResult(
-        check_name="metrics_in_range", passed=not any(wrong.values()), metadata={"wrong": wrong}
-    )
-    fail_for(context, pairs, [in_range, pairs.check])
-    return dg.MaterializeResult(check_results=[in_range, pairs.check])
+    yield from pair_results(context, pairs, {"metrics_in_range": _none_of(wrong, "out of range")}, is_last=True)

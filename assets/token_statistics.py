@@ -13,7 +13,7 @@ from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.groups import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import rows, schema_metadata
-from audit_pipeline.operate.dagster.pairs import Metadata, every_pair_ran_spec, for_each_pair
+from audit_pipeline.operate.dagster.pairs import Metadata, PairResults, every_pair_ran_spec, for_each_pair, pair_results
 from audit_pipeline.operate.dagster.partitions import by_model, pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.token_statistics import OtherModels, run_tokens
@@ -67,7 +67,7 @@ class PassConfig(dg.Config):
 )
 def token_statistics(
     context: dg.AssetExecutionContext, config: PassConfig, data: AuditData, models: Models, progress: ProgressReporter
-) -> dg.MaterializeResult:  # type: ignore[type-arg]
+) -> PairResults:
     """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
     paths, log = data.paths, context.log
     backend_of = partial(models.backend, paths=paths, log=log)
@@ -89,7 +89,7 @@ def token_statistics(
         return {**rows(summary.own.texts), **summary.numbers, "model_fingerprint": model.identity.model_fingerprint}
 
     pairs = for_each_pair(context, paths, "token_statistics", run)
-    return dg.MaterializeResult(check_results=[_cache_intact(set_aside), pairs.check])
+    yield from pair_results(context, pairs, unpartitioned=[_cache_intact(set_aside)])
 
 
 def _cache_intact(set_aside: Sequence[str]) -> dg.AssetCheckResult:
@@ -99,5 +99,5 @@ def _cache_intact(set_aside: Sequence[str]) -> dg.AssetCheckResult:
         passed=not set_aside,
         severity=dg.AssetCheckSeverity.WARN,
         description=first,
-        metadata={"set aside": list(set_aside)},
+        metadata={"parts set aside": len(set_aside), "set aside": list(set_aside)},
     )

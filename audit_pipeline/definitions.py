@@ -22,7 +22,8 @@ def defs() -> dg.Definitions:
     owners = _owners()
     with warnings.catch_warnings():
         # Some of what is used here may change in a later version of Dagster: nothing that a user can act on.
-        warnings.simplefilter("ignore", dg.BetaWarning)
+        for category in (dg.BetaWarning, dg.PreviewWarning):
+            warnings.simplefilter("ignore", category)
         defined = dg.with_source_code_references(dg.load_assets_from_package_module(assets))
     return dg.Definitions(
         assets=dg.map_asset_specs(lambda spec: spec.replace_attributes(owners=owners), defined),

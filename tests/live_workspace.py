@@ -101,13 +101,24 @@ class LiveWorkspace:
             end(process)
 
 
-def start_services(workspace: LiveWorkspace) -> tuple[subprocess.Popen[bytes], str]:
-    """`corpus-audit dev` on a free port, up; the process, for :func:`end`, and the address."""
+def launch(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Popen[bytes], str]:
+    """`corpus-audit dev` on a free port, its output in dev.log; the process, for :func:`end`, and the address."""
     port = free_port()
     command = [str(Path(sys.executable).with_name("corpus-audit")), "dev", "--port", str(port)]
     with (workspace.root / "dev.log").open("w", encoding="utf-8") as log:
-        process = subprocess.Popen(command, env=workspace.environment, stdout=log, stderr=log, start_new_session=True)
-    address = f"http://127.0.0.1:{port}"
+        process = subprocess.Popen(
+            command,
+            env={**workspace.environment, **environment},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    return process, f"http://127.0.0.1:{port}"
+
+
+def start_services(workspace: LiveWorkspace, **environment: str) -> tuple[subprocess.Popen[bytes], str]:
+    """The same, as soon as it is up."""
+    process, address = launch(workspace, **environment)
     try:
         _wait_until_up(address, process)
     except (RuntimeError, KeyboardInterrupt, SystemExit):

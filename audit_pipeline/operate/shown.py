@@ -17,7 +17,7 @@ Body = Sequence[tuple[object, ...]]
 class Shown:
     """What is shown, by name: tables as header and body, pictures as Markdown. ``rows``: how many were written, None
     where it is not of a table. ``leads``: what stands before all else, as Markdown that is short enough to be read in
-    place."""
+    place; ``folded``: Markdown that is shown when it is asked for."""
 
     rows: int | None = None
     values: Mapping[str, object] = field(default_factory=dict)
@@ -25,3 +25,4 @@ class Shown:
     pictures: Mapping[str, str] = field(default_factory=dict)
     paths: Mapping[str, Path] = field(default_factory=dict)
     leads: Mapping[str, str] = field(default_factory=dict)
+    folded: Mapping[str, str] = field(default_factory=dict)

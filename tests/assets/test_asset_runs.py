@@ -12,6 +12,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_documents, made_text, temporal
 from written import read_all
 
@@ -59,6 +60,13 @@ class Runner:
         logs = self.instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
         found = [entry.dagster_event.event_specific_data for entry in logs if entry.dagster_event]
         return {(one.asset_key.to_user_string(), one.check_name): one for one in found}  # type: ignore[union-attr]
+
+    def partitions_checked(self, asset: str, check: str) -> set[str]:
+        """The partitions that a check passed of as they were materialised last: the others are missing in the UI."""
+        key = dg.AssetCheckKey(dg.AssetKey(asset), check)
+        found = self.instance.event_log_storage.get_asset_check_partition_info([key])
+        passed = AssetCheckExecutionRecordStatus.SUCCEEDED
+        return {str(one.partition_key) for one in found if one.is_current and one.latest_execution_status == passed}
 
     def failed_run(self) -> str:
         [run] = self.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE]))
@@ -274,6 +282,9 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         ("evaluations", "metrics_in_range"): True,
         **{(name, "every_pair_ran"): True for name in ("token_statistics", "extraction", "scores", "evaluations")},
     }
+    for asset, name in {*checks} - {("token_statistics", "cache_intact")}:
+        assert run.partitions_checked(asset, name) == set(PAIRS), "every check of pairs is shown by partition"
+    assert checks["scores", "no_score_failed"].metadata["scores failed"].value == 0, "a number is plotted"
     assert {found["extraction", pair]["status"] for pair in PAIRS} == {"not asked for"}
     for table, schema in (("scores", SCORES), ("evaluations", EVALUATIONS)):
         written = read_all(built.paths.table(table), schema).to_pylist()

@@ -101,17 +101,26 @@ def test_the_others_are_done_and_the_run_fails_for_the_one(
         assert (said["status"], said["stage"]) == ("failed", "token_statistics")
         assert said["reason"] == "the device fell off the bus"
     for asset in ("token_statistics", "scores", "evaluations"):
-        check = checks(instance, run.run_id)[asset, "every_pair_ran"]
-        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
+        found = checks(instance, run.run_id)
+        by_pair = {key[2]: check for key, check in found.items() if key[:2] == (asset, "every_pair_ran")}
+        assert {partition for partition, check in by_pair.items() if not check.passed} == {BROKEN.partition}
+        broken = by_pair[BROKEN.partition]
+        assert broken.severity is dg.AssetCheckSeverity.ERROR
+        assert broken.metadata["failed"].value == 1
+        assert "the device fell off the bus" in broken.description
     outcome = latest_outcome(built.paths, BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.stage, outcome.run_id) == ("failed", "token_statistics", run.run_id)
 
 
-def checks(instance: dg.DagsterInstance, run_id: str) -> dict[tuple[str, str], Any]:
+def checks(instance: dg.DagsterInstance, run_id: str) -> dict[tuple[str, str, str | None], Any]:
+    """What became of every check of a run, by asset, check and partition."""
     logs = instance.all_logs(run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
     found = [entry.dagster_event.event_specific_data for entry in logs if entry.dagster_event]
-    return {(one.asset_key.to_user_string(), one.check_name): one for one in found}  # type: ignore[union-attr]
+    return {
+        (one.asset_key.to_user_string(), one.check_name, one.partition): one  # type: ignore[union-attr]
+        for one in found
+    }
 
 
 def test_the_failed_pair_runs_again_alone_or_with_the_others(

@@ -1370,8 +1370,8 @@ def test_dev_starts_dagster_on_loopback_with_its_own_home(workspace: Workspace) 
     assert result.exit_code == 0
     [[program, *arguments]] = started
     assert program == sys.executable
-    assert arguments[:3] == ["-m", "dagster", "dev"]
-    options: Mapping[str, str] = dict(zip(arguments[3::2], arguments[4::2], strict=True))
+    assert arguments[:2] == ["-m", "audit_pipeline.operate.dagster.dev"]
+    options: Mapping[str, str] = dict(zip(arguments[2::2], arguments[3::2], strict=True))
     assert (options["-h"], options["-p"]) == ("127.0.0.1", "3999")
     assert Path(options["-w"]).name == "workspace.yaml"
     assert homes == [str(workspace.paths.dagster_home)]

@@ -17,6 +17,7 @@ from made_workspace import Workspace, made_documents, make_workspace, quick_fold
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.operate.dagster.in_process import PROCESS_TAG
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -102,7 +103,7 @@ def test_killed_and_interrupted_audits_resume(workspace: Workspace) -> None:
     assert len(flushed(workspace)) == texts
     assert len(workspace.parts()) == 1, "compacted"
 
-    runs = {run.tags["corpus_audit/process"].split("@")[0]: run.status for run in workspace.runs()}
+    runs = {run.tags[PROCESS_TAG].split("@")[0]: run.status for run in workspace.runs()}
     assert runs[str(killed.pid)] is dg.DagsterRunStatus.FAILURE
     assert runs[str(stopped.pid)] is dg.DagsterRunStatus.FAILURE
     assert runs[str(os.getpid())] is dg.DagsterRunStatus.SUCCESS

@@ -12,6 +12,10 @@ import dagster as dg
 
 from audit_pipeline.catalogue.contracts import Table, description_of
 from audit_pipeline.operate.shown import Shown
+from audit_pipeline.report.inline_picture import IN_PLACE
+
+_LONG = 250
+"""Characters from which on a value is shown only when it is asked for."""
 
 
 def column_schema(table: Table) -> dg.TableSchema:
@@ -36,14 +40,24 @@ def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
 
 def metadata_of(shown: Shown) -> dict[str, Any]:
     """What is shown, in Dagster's types."""
+    values = {
+        name: _folded(_cell(value)) if isinstance(value, str) and len(value) > _LONG else value
+        for name, value in shown.values.items()
+    }
     return {
         **{name: dg.MetadataValue.md(words) for name, words in shown.leads.items()},
         **({} if shown.rows is None else rows(shown.rows)),
-        **shown.values,
+        **{name: _folded(words) for name, words in shown.folded.items()},
+        **values,
         **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
         **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
         **{name: dg.MetadataValue.path(path) for name, path in shown.paths.items()},
     }
+
+
+def _folded(markdown: str) -> dg.MetadataValue:
+    """Words that the UI shows when they are asked for: it opens Markdown in place below a thousand characters."""
+    return dg.MetadataValue.md(markdown.ljust(IN_PLACE))
 
 
 def rows(count: int) -> dict[str, int]:

@@ -10,12 +10,13 @@ one before the run fails: the grid then shows exactly the failed pairs as failed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
+from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.outcomes import PairOutcome, Status, outcome_of_run, record_outcome
@@ -23,13 +24,17 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.client import RefusedError
 from audit_pipeline.endpoints.dialects.dialect import BadAnswerError
 from audit_pipeline.errors import AuditError, BudgetError, ClusterError, ConfigError, DataError, PairsFailedError
-from audit_pipeline.operate.dagster.partitions import by_model, pair_of
+from audit_pipeline.operate.dagster.partitions import by_model, pair_of, pair_partitions
 from audit_pipeline.operate.dagster.retries import is_transient, with_retries
 from audit_pipeline.operate.facts import EXTRACTION
 
 EVERY_PAIR_RAN = "every_pair_ran"
 FIRST_STAGE = "token_statistics"
 Metadata = Mapping[str, Any]
+PairCheck = Callable[[str], dg.AssetCheckResult]
+"""What a check comes to, by partition."""
+PairResults = Iterator[Any]
+"""A materialisation, check outputs and check evaluations, as Dagster takes them from an asset that yields."""
 
 
 @dataclass
@@ -44,28 +49,15 @@ class PairsRun:
         """The reasons of the pairs that met a fault."""
         return {key: outcome.reason for key, outcome in self.left_out.items() if outcome.status == "failed"}
 
-    @property
-    def _words(self) -> str | None:
-        if not self.left_out:
-            return None
-        partition, outcome = next(iter(sorted(self.left_out.items(), key=lambda item: item[1].status != "failed")))
-        others = f", and {len(self.left_out) - 1} more" if len(self.left_out) > 1 else ""
-        return f"{partition}: {outcome.status}: {outcome.reason}{others}"
-
-    @property
-    def check(self) -> dg.AssetCheckResult:
-        """The check that no pair was left out: a warning where one could not run, an error where one failed."""
+    def every_pair_ran(self, partition: str) -> dg.AssetCheckResult:
+        """The check that a pair was not left out: a warning where it could not run, an error where it failed."""
+        outcome = self.left_out.get(partition)
+        failed = outcome is not None and outcome.status == "failed"
         return dg.AssetCheckResult(
-            check_name=EVERY_PAIR_RAN,
-            passed=not self.left_out,
-            description=self._words,
-            severity=dg.AssetCheckSeverity.ERROR if self.failed else dg.AssetCheckSeverity.WARN,
-            metadata={
-                "failed": self.failed,
-                "not applicable": {
-                    key: outcome.reason for key, outcome in self.left_out.items() if outcome.status == "not_applicable"
-                },
-            },
+            passed=outcome is None,
+            description=None if outcome is None else f"{partition}: {outcome.status}: {outcome.reason}",
+            severity=dg.AssetCheckSeverity.ERROR if failed else dg.AssetCheckSeverity.WARN,
+            metadata={"failed": int(failed), "not applicable": int(outcome is not None and not failed)},
         )
 
 
@@ -161,13 +153,66 @@ def _metadata_of(outcome: PairOutcome) -> Metadata:
     return {"status": outcome.status, "stage": outcome.stage, "reason": outcome.reason}
 
 
-def fail_for(context: dg.AssetExecutionContext, result: PairsRun, checks: list[dg.AssetCheckResult]) -> None:
-    """At the last stage: nothing where no pair failed; else materialise the other pairs, and fail the run.
+def pair_results(
+    context: dg.AssetExecutionContext,
+    pairs: PairsRun,
+    checks: Mapping[str, PairCheck] | None = None,
+    *,
+    is_last: bool = False,
+    unpartitioned: Sequence[dg.AssetCheckResult] = (),
+) -> PairResults:
+    """What an asset yields of its run: the partitions as materialised, and each check by partition.
+
+    Dagster gives a check of a run over several partitions no partition, so the evaluations are made here. At the last
+    stage, ``is_last``, a pair that failed ends the run: see :func:`_fail`.
+    """
+    checks = {EVERY_PAIR_RAN: pairs.every_pair_ran, **(checks or {})}
+    if is_last and pairs.failed:
+        _fail(context, pairs, checks)
+    yield dg.MaterializeResult(check_results=list(unpartitioned))
+    for name in checks:
+        yield dg.Output(None, output_name=dg.AssetCheckSpec(name, asset=context.asset_key).get_python_identifier())
+    yield from _evaluations(context, checks)
+
+
+def _evaluations(
+    context: dg.AssetExecutionContext, checks: Mapping[str, PairCheck]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """What each check came to of each partition as it was materialised last, which is when it counts as current."""
+    blocking = {spec.name: spec.blocking for spec in context.assets_def.check_specs}
+    for partition in map(str, context.partition_keys):
+        target = _latest_materialisation(context, partition)
+        for name, check in checks.items():
+            result = check(partition)
+            yield dg.AssetCheckEvaluation(
+                context.asset_key,
+                name,
+                passed=result.passed,
+                metadata=result.metadata,
+                target_materialization_data=target,
+                severity=result.severity,
+                description=result.description,
+                blocking=blocking[name],
+                partition=partition,
+            )
+
+
+def _latest_materialisation(
+    context: dg.AssetExecutionContext, partition: str
+) -> AssetCheckEvaluationTargetMaterializationData | None:
+    wanted = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[partition])
+    for record in context.instance.fetch_materializations(wanted, limit=1).records:
+        return AssetCheckEvaluationTargetMaterializationData(
+            storage_id=record.storage_id, run_id=record.run_id, timestamp=record.timestamp
+        )
+    return None
+
+
+def _fail(context: dg.AssetExecutionContext, result: PairsRun, checks: Mapping[str, PairCheck]) -> NoReturn:
+    """Materialise the pairs that did not fail, and fail the run.
 
     Raises dagster.Failure, which names the pairs; they can be run again alone, as single partitions of the job.
     """
-    if not result.failed:
-        return
     not_applicable = {
         key: _metadata_of(outcome) for key, outcome in result.left_out.items() if outcome.status == "not_applicable"
     }
@@ -179,18 +224,8 @@ def fail_for(context: dg.AssetExecutionContext, result: PairsRun, checks: list[d
                     context.asset_key, partition=key, metadata=dict(metadata), tags=_dimension_tags(key)
                 )
             )
-    for check in checks:
-        assert check.check_name is not None
-        context.log_event(
-            dg.AssetCheckEvaluation(
-                asset_key=context.asset_key,
-                check_name=check.check_name,
-                passed=check.passed,
-                metadata=dict(check.metadata or {}),
-                severity=check.severity,
-                description=check.description,
-            )
-        )
+    for evaluation in _evaluations(context, checks):
+        context.log_event(evaluation)
     first, reason = next(iter(result.failed.items()))
     raise dg.Failure(
         f"{len(result.failed)} of {len(context.partition_keys)} pairs failed, the others are done; {first}: {reason}",
@@ -208,6 +243,11 @@ def _dimension_tags(key: str) -> dict[str, str]:
 
 def every_pair_ran_spec(asset: str) -> dg.AssetCheckSpec:
     """The check that no pair of a run was left out."""
+    return pair_check_spec(EVERY_PAIR_RAN, asset, "The pair could be computed; one that could not says why.")
+
+
+def pair_check_spec(name: str, asset: str, description: str, *, blocking: bool = False) -> dg.AssetCheckSpec:
+    """A check that is made of each pair: its results are shown by partition."""
     return dg.AssetCheckSpec(
-        EVERY_PAIR_RAN, asset=asset, description="Every pair of the run could be computed; the others say why not."
+        name, asset=asset, description=description, blocking=blocking, partitions_def=pair_partitions
     )

@@ -69,7 +69,11 @@ def shown_of_findings(report: EvaluationReport) -> Shown:
         "split verdict": found.split_verdict,
         "data_version": report.data_version,
     }
-    return Shown(found.table.num_rows, values, shown_tables, _pictures(report), leads=_leads(report.answer))
+    answer = report.answer.row
+    folded = {"how sure": answer["how_sure"], "what would change it": answer["what_would_change"]}
+    return Shown(
+        found.table.num_rows, values, shown_tables, _pictures(report), leads=_leads(report.answer), folded=folded
+    )
 
 
 def _leads(answer: PairAnswer) -> dict[str, str]:
@@ -78,8 +82,6 @@ def _leads(answer: PairAnswer) -> dict[str, str]:
     return {
         "answer": f"**{answer.row['headline']}** {answer.row['explanation']}",
         **({"picture": picture} if picture else {}),
-        "how sure": answer.row["how_sure"],
-        "what would change it": answer.row["what_would_change"],
     }
 
 

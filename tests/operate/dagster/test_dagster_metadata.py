@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import TABLES, Table, description_of
-from audit_pipeline.operate.dagster.metadata import column_schema, markdown_table
+from audit_pipeline.operate.dagster.metadata import column_schema, markdown_table, metadata_of
+from audit_pipeline.operate.shown import Shown
+from audit_pipeline.report.inline_picture import IN_PLACE
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
@@ -58,3 +60,16 @@ def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) ->
     assert len(found) == 4
     assert all(len(row) == 2 for row in found)
     assert found[3] == ["last", "row"]
+
+
+def test_a_long_value_and_folded_words_are_shown_when_asked_for() -> None:
+    long = "thresholds <b>refused</b> " * 20
+    found = metadata_of(
+        Shown(values={"status": "ok", "refused": long}, leads={"answer": "**No.**"}, folded={"why": "x"})
+    )
+    assert found["status"] == "ok"
+    assert len(found["answer"].value) < IN_PLACE, "open"
+    for name in ("refused", "why"):
+        assert len(found[name].value) >= IN_PLACE, "behind a link"
+    assert "<b>" not in found["refused"].value
+    assert found["why"].value.strip() == "x"

@@ -18,8 +18,11 @@ import dagster as dg
 import psutil
 import pytest
 import yaml
+from dagster._core.storage.tags import TagType, get_tag_type
 from made_workspace import Workspace
 
+from audit_pipeline.catalogue.paths import workspace_file
+from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster import in_process
 from audit_pipeline.operate.dagster.in_process import (
@@ -31,6 +34,7 @@ from audit_pipeline.operate.dagster.in_process import (
     process_identity,
     run_job,
 )
+from audit_pipeline.operate.dagster.tags import REASON_TAG
 
 POOL = "gpu"
 STARTED, FAILED = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
@@ -275,6 +279,30 @@ def test_a_failed_run_raises_what_the_user_can_act_on(instance: dg.DagsterInstan
     assert run.tags[HOST_TAG] == socket.gethostname()
     assert run.tags[PROCESS_TAG] == process_identity(psutil.Process())
     mark_dead_runs_failed(instance)
+    assert held(instance) == set()
+
+
+def test_a_run_stands_under_its_job_with_the_reason_and_without_its_process(instance: dg.DagsterInstance) -> None:
+    run_job(job_of(lambda: None), instance, tags={REASON_TAG: "never audited"})
+    [run] = instance.get_runs()
+    location = yaml.safe_load(workspace_file().read_text())["load_from"][0]["python_module"]["location_name"]
+    # The Timeline shows runs of jobs of code locations alone.
+    assert run.remote_job_origin is not None
+    assert (run.remote_job_origin.location_name, run.remote_job_origin.job_name) == (location, run.job_name)
+    assert run.remote_job_origin.repository_origin.repository_name == defs().get_repository_def().name
+    listed = [(name, value) for name, value in run.tags.items() if get_tag_type(name) is TagType.USER_PROVIDED]
+    assert listed == [("why", "never audited")], "what the UI lists before Dagster's own tags"
+
+
+def test_dead_runs_of_earlier_versions_are_found_by_the_tags_of_then(
+    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
+) -> None:
+    identity = process_identity(psutil.Process(sleeper.pid))
+    run = started_run(instance, {"corpus_audit/host": socket.gethostname(), "corpus_audit/process": identity})
+    assert mark_dead_runs_failed(instance) == []
+    sleeper.kill()
+    sleeper.wait()
+    assert mark_dead_runs_failed(instance) == [run]
     assert held(instance) == set()
 
 

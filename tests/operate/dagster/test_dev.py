@@ -1,0 +1,56 @@
+"""`corpus-audit dev` and SIGTERM, as systemd and containers send it: no process stays; and no warning at its start."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from live_workspace import end, launch, make, start_services
+
+GONE_SECONDS = 60.0
+
+
+@pytest.fixture
+def ignored_interrupts() -> Iterator[None]:
+    """As in a shell that starts a command in the background: what it starts ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ignored_interrupts")
+def test_after_sigterm_no_process_stays(tmp_path: Path) -> None:
+    workspace = make(tmp_path, models=1)
+    process, _ = start_services(workspace, PYTHONWARNINGS="")
+    try:
+        started = psutil.Process(process.pid).children(recursive=True)
+        named = " ".join(" ".join(one.cmdline()) for one in started)
+        assert all(service in named for service in ("dagster_webserver", "dagster._daemon", "code-server"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(GONE_SECONDS) == 0
+        assert not [one for one in started if one.is_running()], "the services outlive the command"
+    finally:
+        end(process)
+    log = (tmp_path / "dev.log").read_text()
+    assert "Warning" not in log
+    assert "superseded" not in log
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ignored_interrupts")
+def test_what_is_ended_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
+    workspace = make(tmp_path, models=1)
+    process, _ = launch(workspace)
+    try:
+        while not (started := psutil.Process(process.pid).children(recursive=True)):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.wait(GONE_SECONDS)
+        assert not [one for one in started if one.is_running()]
+    finally:
+        end(process)
