@@ -53,14 +53,15 @@ class ExtractionSettings(StrictSettings):
         default=None, description="tokens that it has to give; None: 50"
     )
     stride: Annotated[str, StringConstraints(pattern=r"^(coarse-to-fine|tiled|chars:[1-9][0-9]*)$")] | None = Field(
-        default=None, description="where windows begin: coarse-to-fine (None), tiled or chars:N"
+        default=None, description="where windows begin: coarse-to-fine, tiled or chars:N; None: coarse-to-fine"
     )
     characters: Count | None = Field(
         default=None, description="only so many characters of each document are searched, from its first on; None: all"
     )
     near_verbatim: Count | None = Field(
         default=None,
-        description="tokens that may differ where the command `extract` asks for passages nearly word for word",
+        description="tokens that may differ where the strongest passage of each document is asked for nearly word for word; "
+        "None: it is not",
     )
 
 
@@ -115,7 +116,7 @@ class FamilySettings(StrictSettings):
     )
     extraction: Annotated[ExtractionSettings | None, BeforeValidator(_as_extraction)] = Field(
         default=None,
-        description="true, or how: an audit also searches whole documents for passages that the model gives",
+        description="true, or the keys below: an audit also searches whole documents for passages that the model gives",
     )
     infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
         default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"

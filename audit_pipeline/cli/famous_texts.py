@@ -98,11 +98,15 @@ def show_famous_texts(searched: Audited) -> None:
             ("p-value", lambda row: probability(row["p_value"])),
             ("q-value", lambda row: probability(row["q_bh"])),
             ("word for word", _is_reproduced),
-            ("strongest passage: first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
-            ("its p", lambda row: f"{math.exp(row['log_p']):.2g}"),
-            (f"where {_differing(spec)} tokens may differ", _near),
-            ("its copies installed here", lambda row: f"{row['installed_copies']:,}"),
+            ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
+            ("probability", lambda row: f"{math.exp(row['log_p']):.2g}"),
+            (f"{_differing(spec)} may differ", _near),
+            ("copies", lambda row: f"{row['installed_copies']:,}"),
         ],
+    )
+    say(
+        "First choices, probability (and where so many tokens may differ) and copies are of the strongest passage; "
+        "copies: the licence files of installed packages that hold it, a stand-in for how often the model has read it."
     )
 
 
