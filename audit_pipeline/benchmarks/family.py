@@ -60,7 +60,7 @@ class ExtractionSettings(StrictSettings):
     )
     near_verbatim: Count | None = Field(
         default=None,
-        description="tokens that may differ where the strongest passage of each document is asked for nearly word for word; "
+        description="tokens that may differ where each document's strongest passage is asked for nearly word for word; "
         "None: it is not",
     )
 

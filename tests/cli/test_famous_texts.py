@@ -13,8 +13,6 @@ def test_copies_are_counted_in_licence_files_whatever_their_white_space() -> Non
     passage = text[text.index("Redistribution and use") :][:120]
     assert "\n" in passage
     passages = [passage, " ".join(passage.split()), "No licence says this, ever."]
-    found, levelled, nowhere = count_installed_copies(
-        [passage, " ".join(passage.split()), "No licence says this, ever."]
-    )
+    found, levelled, nowhere = count_installed_copies(passages)
     assert found == levelled >= 2, "click is not the only package under this licence"
     assert nowhere == 0
