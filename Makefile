@@ -30,7 +30,7 @@ test-all: test
 	$(PYTEST) -m slow
 	$(BIN)/dg check defs
 
-# The four tutorials, typed from the pages with real models: a quarter of an hour on two cores, so by themselves.
+# The five tutorials, typed from the pages with real models: a quarter of an hour on two cores, so by themselves.
 test-tutorials: $(STAMP)
 	$(PYTEST) -m tutorial tests/docs
 

@@ -9,9 +9,10 @@ from functools import partial
 import dagster as dg
 from pydantic import Field
 
+from audit_pipeline.benchmarks.family import ExtractionSettings
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.extraction.search import COARSE_TO_FINE, asked_for
+from audit_pipeline.extraction.search import COARSE_TO_FINE
 from audit_pipeline.extraction.windows import PREFIX, SUFFIX
 from audit_pipeline.operate.dagster.groups import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
@@ -20,8 +21,9 @@ from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.extraction import (
     EXTRACTION_VERSION,
+    asked_by,
     extract_pair,
-    is_asked_for,
+    settings_of,
     shown_of_extraction,
     version_of,
 )
@@ -34,9 +36,17 @@ class ExtractionConfig(dg.Config):
         default=False,
         description="search the documents of every pair; else only where the benchmark says extraction: true",
     )
-    prefix: int = Field(default=PREFIX, description="tokens that the model is given")
-    suffix: int = Field(default=SUFFIX, description="tokens that it has to give")
-    stride: str = Field(default=COARSE_TO_FINE, description="where windows begin: coarse-to-fine | tiled | chars:N")
+    prefix: int | None = Field(
+        default=None, description=f"tokens that the model is given; null: as the benchmark says, else {PREFIX}"
+    )
+    suffix: int | None = Field(
+        default=None, description=f"tokens that it has to give; null: as the benchmark says, else {SUFFIX}"
+    )
+    stride: str | None = Field(
+        default=None,
+        description="where windows begin: coarse-to-fine | tiled | chars:N; null: as the benchmark says, else "
+        f"{COARSE_TO_FINE}",
+    )
 
 
 @dg.asset(
@@ -63,12 +73,13 @@ def extraction(
 ) -> PairResults:
     """Search the documents of every pair of the run that asks for it."""
     paths, log = data.paths, context.log
-    asked = asked_for(config.prefix, config.suffix, config.stride)
     backend_of = partial(models.backend, paths=paths, log=log)
 
     def run(pair: Pair) -> Metadata:
-        if not config.every_pair and not is_asked_for(pair.benchmark):
+        settings = settings_of(pair.benchmark)
+        if settings is None and not config.every_pair:
             return {"status": "not asked for", "reason": "the benchmark does not say extraction: true"}
+        asked = asked_by(settings or ExtractionSettings(), config.prefix, config.suffix, config.stride)
         model = models.to_run(pair.model, paths, log)
         step = LineageStep.now(context.run.run_id, "extraction", version_of(asked))
         with progress.telling(f"documents of {pair.benchmark}, {pair.model}", log) as tell:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.config.entries import EntryReference
@@ -43,6 +43,30 @@ def _listed_or_any(value: object) -> object:
     if value is None:
         raise ValueError(f"must be a list of lengths, or {ANY}")
     return None if value == ANY else value
+
+
+class ExtractionSettings(StrictSettings):
+    """How the documents of a benchmark are searched for passages that the model gives (docs/extraction.md)."""
+
+    prefix: Count | None = Field(default=None, description="tokens that the model is given; None: 50")
+    suffix: Annotated[int, Field(ge=2, strict=True)] | None = Field(
+        default=None, description="tokens that it has to give; None: 50"
+    )
+    stride: Annotated[str, StringConstraints(pattern=r"^(coarse-to-fine|tiled|chars:[1-9][0-9]*)$")] | None = Field(
+        default=None, description="where windows begin: coarse-to-fine, tiled or chars:N; None: coarse-to-fine"
+    )
+    characters: Count | None = Field(
+        default=None, description="only so many characters of each document are searched, from its first on; None: all"
+    )
+    near_verbatim: Count | None = Field(
+        default=None,
+        description="tokens that may differ where each document's strongest passage is asked for nearly word for word; "
+        "None: it is not",
+    )
+
+
+def _as_extraction(value: object) -> object:
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
 
 
 class FamilySettings(StrictSettings):
@@ -90,8 +114,9 @@ class FamilySettings(StrictSettings):
     on_request: bool = Field(
         default=False, description="built and audited only where it is named: not by sensors, the weekly audit or all"
     )
-    extraction: bool = Field(
-        default=False, description="whether an audit also searches whole documents for passages that the model gives"
+    extraction: Annotated[ExtractionSettings | None, BeforeValidator(_as_extraction)] = Field(
+        default=None,
+        description="true, or the keys below: an audit also searches whole documents for passages that the model gives",
     )
     infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
         default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"

@@ -181,9 +181,9 @@ def _passage_search(model: TokenizedModel, looked: Looked) -> PassageSearch:
     from audit_pipeline.evidence.within_reach import PassageSearch
     from audit_pipeline.extraction.windows import no_room, windows_at
     from audit_pipeline.operate.own_files import AUDITED
-    from audit_pipeline.operate.stages.extraction import STANDING
+    from audit_pipeline.operate.stages.extraction import USUAL
 
-    lengths, documents = STANDING.lengths, looked.of_side(AUDITED)
+    lengths, documents = USUAL.lengths, looked.of_side(AUDITED)
     if (problem := no_room(model, lengths)) is not None:
         return PassageSearch(len(documents), 0, lengths.window, problem)
     too_short = sum(not windows_at(model, one.text, [0], lengths) for one in documents)
@@ -213,7 +213,7 @@ def _prepared(tokenized: TokenizedModel, families: list[str], device: str | None
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.extraction.windows import no_room
     from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run, prepare
-    from audit_pipeline.operate.stages.extraction import STANDING, documents_of
+    from audit_pipeline.operate.stages.extraction import USUAL, documents_of
     from audit_pipeline.token_statistics.kept import Caches
 
     request = AuditRequest(entry.name, specs)
@@ -222,10 +222,10 @@ def _prepared(tokenized: TokenizedModel, families: list[str], device: str | None
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans)
     searched = [spec for spec in specs if spec.settings.extraction]
     windows, in_windows = 0, 0
-    if no_room(tokenized, STANDING.lengths) is None:
+    if no_room(tokenized, USUAL.lengths) is None:
         caches = Caches(paths)
         for spec in searched:
-            found, run = Search(tokenized, documents_of(spec.name, entry, paths), STANDING, caches).tokens()
+            found, run = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, caches).tokens()
             windows, in_windows = windows + found, in_windows + run
     if entry.endpoint is None:
         say_fit(tokenized, device)

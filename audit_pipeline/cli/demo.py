@@ -1,6 +1,7 @@
-"""The command demo: the checks of the instrument, and a first audit of a real model.
+"""The command demo: the checks of the instrument, a first audit of a real model, and texts that it knows by heart.
 
-What belongs here: their order, and what to do next in words. What does not: either of them (controls.py, audited.py).
+What belongs here: their order, and what to do next in words. What does not: any of them (controls.py, audited.py,
+famous_texts.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from audit_pipeline.cli.controls import (
     show_checks,
     show_memorisation,
 )
+from audit_pipeline.cli.famous_texts import search_famous_texts, show_famous_texts
 from audit_pipeline.cli.shared import json_option, whole_configuration
 from audit_pipeline.cli.start import say_commands
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK
@@ -26,16 +28,19 @@ from audit_pipeline.operate.console import say, tell
 @click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
 @json_option
 def demo(model: str) -> None:
-    """Check the instrument, then audit a first real model.
+    """Check the instrument, audit a first real model, and let it recite.
 
-    The texts are real and dated; all of it takes a few minutes on two cores.
+    The texts are real; all of it takes a few minutes on two cores.
     """
     checked, memorised = _controlled(INSTRUMENT_CHECK), _controlled(MEMORISATION_CHECK)
     audited = audit_pairs(model, "demo", AuditOptions(publish=False))
-    publish_audited([*checked, *memorised, audited])
+    recited = search_famous_texts(model)
+    publish_audited([*checked, *memorised, audited, *recited])
     show_checks(checked)
     show_memorisation(memorised)
     show_audited(audited)
+    for one in recited:
+        show_famous_texts(one)
     paths = DataPaths.from_environment()
     say_commands(
         "Next:",

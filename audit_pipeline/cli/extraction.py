@@ -38,12 +38,17 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 
 if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.spec import BenchmarkSpec
     from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.endpoints.limits import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
-    from audit_pipeline.extraction.search import Asked, Search
+    from audit_pipeline.extraction.search import Asked, Extracted, Search
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.token_statistics.backend import BackendOf
+
+
+_UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
 
 
 @click.command()
@@ -71,14 +76,12 @@ if TYPE_CHECKING:
     help="A model that was not trained on the documents: what it gives, too, is set apart as predictable. Default: the "
     "model's entry.",
 )
-@click.option("--prefix", default=50, show_default=True, type=click.IntRange(min=1), help="Tokens the model is given.")
-@click.option("--suffix", default=50, show_default=True, type=click.IntRange(min=2), help="Tokens it has to give.")
+@click.option("--prefix", type=click.IntRange(min=1), help=f"Tokens the model is given. {_UNLESS_SAID.format(50)}")
+@click.option("--suffix", type=click.IntRange(min=2), help=f"Tokens it has to give. {_UNLESS_SAID.format(50)}")
 @click.option(
     "--stride",
-    default="coarse-to-fine",
-    show_default=True,
     help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
-    "(tiled, and every 10 characters where a passage could be likely).",
+    f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format('coarse-to-fine')}",
 )
 @going_on_options
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
@@ -96,9 +99,9 @@ def extract(
     document: str | None,
     held_out: Path | None,
     reference_model: str | None,
-    prefix: int,
-    suffix: int,
-    stride: str,
+    prefix: int | None,
+    suffix: int | None,
+    stride: str | None,
     going_on: GoingOn,
     out: Path | None,
     text_column: str | None,
@@ -114,6 +117,7 @@ def extract(
     computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
     command continues. docs/extraction.md explains the numbers.
     """
+    from audit_pipeline.benchmarks.family import ExtractionSettings
     from audit_pipeline.catalogue.tables import require_output
 
     if sum(one is not None for one in (file, benchmark, document)) != 1:
@@ -123,7 +127,9 @@ def extract(
             "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
             "--held-out and --reference-model out"
         )
-    going_on.require_sense(suffix)
+    spec = None if benchmark is None else _one_benchmark(benchmark)
+    settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
+    going_on = replace(going_on, differing=going_on.differing or settings.near_verbatim)
     paths = DataPaths.from_environment() if dry_run else data_to_write()
     configured = model_named(model)
     if out is not None:
@@ -131,16 +137,18 @@ def extract(
     given = [] if file is None else _documents(file, text_column)
     unread = [] if held_out is None else _documents(held_out, text_column)
 
-    from audit_pipeline.extraction.search import Search, asked_for
+    from audit_pipeline.extraction.search import Search
     from audit_pipeline.models.load import reference_of, with_overrides
     from audit_pipeline.operate.progress import terminal_bar
+    from audit_pipeline.operate.stages.extraction import asked_by
     from audit_pipeline.token_statistics.kept import Caches
 
-    asked = asked_for(prefix, suffix, stride)
+    asked = asked_by(settings, prefix, suffix, stride)
+    going_on.require_sense(asked.lengths.suffix)
     entry = with_overrides(configured, reference_model=reference_model)
     going_on.require_weights(entry)
-    if benchmark is not None:
-        documents = _of_benchmark(entry, benchmark, asked, device, limits, engine, paths, dry_run=dry_run)
+    if spec is not None:
+        documents = _of_benchmark(entry, spec, asked, device, limits, engine, paths, dry_run=dry_run)
     elif document is not None:
         documents = _with_held_out([_of_source(document, paths)], unread)
     else:
@@ -159,13 +167,26 @@ def extract(
         found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
         tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
+    _show(search, found, backend_of, going_on, out, quoted=not no_text and texts_are_quoted())
+
+
+def _show(
+    search: Search,
+    found: Sequence[Extracted],
+    backend_of: BackendOf,
+    going_on: GoingOn,
+    out: Path | None,
+    *,
+    quoted: bool,
+) -> None:
+    """What was found of the audited documents, written to ``out`` as well where it is given."""
     audited = [one for one in found if one.document.side == "audited"]
     if out is not None:
         from audit_pipeline.extraction.tables import write_windows
 
         write_windows(out, audited)
     show_documents(found)
-    shown, quoted = strongest_of(found), not no_text and texts_are_quoted()
+    shown = strongest_of(found)
     show_passages(
         shown, partial(going_on.of_passage, search, backend_of, quoted=quoted), going_on.columns(), quoted=quoted
     )
@@ -176,9 +197,18 @@ def extract(
         say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)
 
 
+def _one_benchmark(name: str) -> BenchmarkSpec:
+    specs = whole_configuration().benchmarks_named(name)
+    if len(specs) != 1:
+        raise ConfigError(
+            f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(one.name for one in specs)}"
+        )
+    return specs[0]
+
+
 def _of_benchmark(
     model: ModelEntry,
-    name: str,
+    spec: BenchmarkSpec,
     asked: Asked,
     device: str | None,
     limits: Limits,
@@ -193,12 +223,6 @@ def _of_benchmark(
     """
     from audit_pipeline.operate.stages.extraction import documents_of
 
-    specs = whole_configuration().benchmarks_named(name)
-    if len(specs) != 1:
-        raise ConfigError(
-            f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(one.name for one in specs)}"
-        )
-    [spec] = specs
     if not dry_run:
         definitions = dagster_definitions()
         from audit_pipeline.operate.dagster.audit import AuditRequest

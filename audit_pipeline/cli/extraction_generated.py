@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.contracts import BEAMS
 from audit_pipeline.operate.console import Columns, Row, show_table, telling_what_takes_long
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def going_on_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option(
         "--beams",
-        default=20,
+        default=BEAMS,
         show_default=True,
         type=click.IntRange(min=1),
         help="Continuations that --near-verbatim follows at a time. More take longer, and can raise the bound.",

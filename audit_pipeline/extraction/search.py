@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -77,12 +77,16 @@ class Asked:
     """How a document is searched: the lengths of windows, and where they begin.
 
     ``step`` is the number of characters between windows of a grid; None: coarse windows, and where ``fine`` the fine
-    ones that they call for.
+    ones that they call for. ``characters``: only so many of each document are searched, from its first on; None: all.
+    ``near_verbatim``: how many tokens may differ where each audited document's strongest passage is asked for nearly
+    word for word; None: it is not.
     """
 
     lengths: WindowLengths
     step: int | None
     fine: bool
+    characters: int | None = None
+    near_verbatim: int | None = None
 
     @property
     def stride(self) -> str:
@@ -120,7 +124,8 @@ class Search:
         """
         if (problem := no_room(model, asked.lengths)) is not None:
             raise DataError(problem)
-        self._model, self._documents, self._asked, self._caches = model, documents, asked, caches
+        self._model, self._asked, self._caches = model, asked, caches
+        self._documents = [replace(one, text=one.text[: asked.characters]) for one in documents]
         self._reference = reference
         self.unreadable_parts: tuple[str, ...] = ()
 

@@ -29,6 +29,7 @@ from audit_pipeline.extraction.search import Asked, Extracted
 from audit_pipeline.metrics.claims import extraction_claim
 
 _OF_RUN = ("model", "benchmark", "run_id")
+_NEAR = "log_p_near_verbatim"
 _QUOTED = ("prefix_excerpt", "suffix_pieces", "first_choice_pieces")
 
 Quote = Mapping[int, Quoted]
@@ -36,11 +37,24 @@ Quote = Mapping[int, Quoted]
 
 
 def extraction_tables(
-    found: Sequence[Extracted], quotes: Sequence[Quote], pair: Pair, asked: Asked, run_id: str, no_window: str
+    found: Sequence[Extracted],
+    quotes: Sequence[Quote],
+    near: Mapping[str, float],
+    pair: Pair,
+    asked: Asked,
+    run_id: str,
+    no_window: str,
 ) -> dict[Table, pa.Table]:
-    """Every table of what was found of a pair's documents; ``no_window`` says why a document has no window."""
+    """Every table of what was found of a pair's documents.
+
+    ``near``: the log-probability of the strongest passage nearly word for word, by the document's name. ``no_window``
+    says why a document has no window.
+    """
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
-    windows = pa.concat_tables([_windows_of(one, quote) for one, quote in zip(found, quotes, strict=True)] or [_NONE])
+    windows = pa.concat_tables(
+        [_windows_of(one, quote, near.get(one.document.name)) for one, quote in zip(found, quotes, strict=True)]
+        or [_NONE]
+    )
     for name, value in of_run.items():
         windows = windows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(windows)))
     rates = [
@@ -77,15 +91,16 @@ def compared_with_held_out(found: Sequence[Extracted]) -> list[Compared | None]:
 
 
 def write_windows(out: Path, found: Sequence[Extracted]) -> None:
-    """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations."""
-    table = pa.concat_tables([_windows_of(one, {}) for one in found] or [_NONE]).drop_columns(list(_QUOTED))
+    """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
+    what is nearly word for word."""
+    table = pa.concat_tables([_windows_of(one, {}) for one in found] or [_NONE]).drop_columns([*_QUOTED, _NEAR])
     write_atomically(out, lambda temporary: write_parquet(temporary, table))
 
 
 _NONE = EXTRACTION_WINDOWS.empty_table().drop_columns(list(_OF_RUN))
 
 
-def _windows_of(one: Extracted, quotes: Quote) -> pa.Table:
+def _windows_of(one: Extracted, quotes: Quote, near: float | None = None) -> pa.Table:
     windows, strength = one.windows, {number: place for place, number in enumerate(one.found.strongest, 1)}
     numbers = range(len(windows))
     columns = {
@@ -100,6 +115,7 @@ def _windows_of(one: Extracted, quotes: Quote) -> pa.Table:
         "set_apart": one.judged.reasons,
         "reference_log_p": [None if np.isnan(value) else value for value in one.judged.reference_log_p.tolist()],
         "strength": [strength.get(number) for number in numbers],
+        _NEAR: [near if strength.get(number) == 1 and near != -math.inf else None for number in numbers],
         "prefix_excerpt": [quotes[number].prefix if number in quotes else None for number in numbers],
         "suffix_pieces": [quotes[number].pieces if number in quotes else () for number in numbers],
         "first_choice_pieces": [quotes[number].first_choices if number in quotes else () for number in numbers],

@@ -84,8 +84,8 @@ class BenchmarkFacts:
     ``built``: that of what is built, None where nothing is.
 
     ``problem``: why it cannot be told, where it is not for a source or control that is not there yet.
-    ``is_removed``: whether it is no longer in the configuration. ``extraction``: whether an audit searches its
-    documents, too. ``split``: None where it is not known what was
+    ``is_removed``: whether it is no longer in the configuration. ``extraction``: the version of the search
+    of its documents that an audit makes, too; None where it makes none. ``split``: None where it is not known what was
     assessed.
     """
 
@@ -96,13 +96,14 @@ class BenchmarkFacts:
     problem: str | None = None
     is_removed: bool = False
     split: SplitFacts | None = None
-    extraction: bool = False
+    extraction: str | None = None
 
     @property
     def as_audited(self) -> str | None:
         """What pairs on it rest on: the digest of what is built, with the versions of what was assessed of it."""
         assessed = None if self.split is None else self.split.versions
-        searched = (EXTRACTION,) if self.extraction else ()
+        # The settings behind the version, where they are not the usual ones: a new version of the code moves no digest.
+        searched = () if self.extraction is None else (EXTRACTION, *self.extraction.split(": ")[1:])
         if self.built is None or (assessed is None and not searched):
             return self.built
         return digest(self.built, *(assessed or ()), *searched)

@@ -239,7 +239,7 @@ def _why_extract(pair: Pair, there: Situation) -> str | None:
         return "its documents have not been searched for passages that the model gives"
     if _OF_EXTRACTION & {*audit.damaged}:
         return "a file of what was found in its documents is damaged or gone"
-    if _differ(there.code.get("extraction"), found.code):
+    if _differ(benchmark.extraction, found.code):
         return "its documents were searched with other settings, or by an earlier version of the code"
     if (outcome := _outcome_of_extraction(audit)) is not None:
         return f"its documents could not be searched last: {outcome.reason}"

@@ -32,7 +32,7 @@ from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.published import made_with, made_with_now
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, split_as_written, split_named
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
-from audit_pipeline.operate.stages.extraction import EXTRACTION_VERSION
+from audit_pipeline.operate.stages.extraction import standing_version
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.token_statistics import statistics_version
 from audit_pipeline.references.build import corpus_of
@@ -49,7 +49,6 @@ CODE = {
     "split_quality": SPLIT_VERSION,
     "scores": SCORES_VERSION,
     "evaluations": EVALUATIONS_VERSION,
-    "extraction": EXTRACTION_VERSION,
 }
 
 
@@ -187,7 +186,7 @@ def _benchmarks(
                 problem = str(error)
         split = _split(spec.name, paths)
         found[spec.name] = facts.BenchmarkFacts(
-            wanted, built, spec.sources, spec.control, problem, split=split, extraction=spec.settings.extraction
+            wanted, built, spec.sources, spec.control, problem, split=split, extraction=standing_version(spec)
         )
     return found
 

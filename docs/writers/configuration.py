@@ -140,6 +140,9 @@ def _told(kind: type[BaseModel], above: str) -> Iterator[_Key]:
         if below := _settings_in(field.annotation):
             yield _Key(above + name, "keys below", _default(field), _words(kind, name))
             yield from _told(below, f"{above}{name}.")
+        elif named := _settings_by_name(field.annotation):
+            yield _Key(above + name, "names, and keys below each", _default(field), _words(kind, name))
+            yield from _told(named, f"{above}{name}.NAME.")
         else:
             yield _Key(above + name, _takes(field.annotation), _default(field), _words(kind, name))
 
@@ -172,6 +175,11 @@ def _settings_in(annotation: Any) -> type[BaseModel] | None:
         return annotation
     found = (_settings_in(one) for one in get_args(annotation) if get_origin(annotation) in (Union, types.UnionType))
     return next((one for one in found if one), None)
+
+
+def _settings_by_name(annotation: Any) -> type[BaseModel] | None:
+    """The settings that a mapping holds by name."""
+    return _settings_in(get_args(annotation)[1]) if get_origin(annotation) is Mapping else None
 
 
 def _takes(annotation: Any) -> str:

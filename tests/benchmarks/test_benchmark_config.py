@@ -109,6 +109,7 @@ def test_what_the_shipped_file_has_on_request_is_one_of_every_builder() -> None:
     assert asked_for["instrument_check_64"].design == "randomised"
     assert {spec.sources for spec in asked_for.values() if spec.sources} == {
         *(("wikipedia",), ("patents",), ("books",), ("local_files",)),
+        ("passages", "release_notes", "sotu"),
     }
     assert [spec.settings.parts for spec in asked_for.values() if spec.family == "mimir_github"] == [
         (

@@ -1008,8 +1008,17 @@ def test_full_logits_have_a_budget(audited_copy: Workspace) -> None:
 
 
 def test_the_demo_ends_with_what_to_do_next(workspace: Workspace) -> None:
-    workspace.write_benchmarks(demo=temporal([8]))
-    shown = told(workspace.run("demo", "--model", "tiny"))
+    how = {"prefix": 12, "suffix": 8, "stride": "tiled", "near_verbatim": 2}
+    recited = temporal([8], description="A test of the instrument, not news.", extraction=how)
+    workspace.write_benchmarks(demo=temporal([8]), famous_texts=recited)
+    result = workspace.run("demo", "--model", "tiny")
+    shown = told(result)
+    # The answer on texts that everybody expects to find comes last, behind what it is, with both values by text.
+    assert shown.index("demo_8:") < shown.index("A test of the instrument, not news.") < shown.index("famous_texts_8:")
+    runs = len(workspace.runs())
+    again = workspace.run("demo", "--model", "tiny")
+    assert "tiny on famous_texts_8: everything is up to date, nothing is run" in again.stderr
+    assert len(workspace.runs()) == runs
     for command in (
         "dev",
         "report --open",

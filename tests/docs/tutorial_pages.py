@@ -27,7 +27,7 @@ from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "tutorials"
-NAMES = ("model-team", "publisher", "compliance", "researcher")
+NAMES = ("model-team", "publisher", "compliance", "researcher", "recited")
 
 _MARK = re.compile(
     r"^<!-- (?P<what>run|shows|file|append|picture)(?:: (?P<name>\S+))? -->\n"

@@ -32,9 +32,11 @@ from audit_pipeline.extraction.windows import WindowLengths
 from audit_pipeline.operate.removal import RemovalTarget, find_removal, remove
 from audit_pipeline.operate.stages.extraction import (
     EXTRACTION_VERSION,
-    STANDING,
+    USUAL,
+    asked_by,
     documents_of,
     extract_pair,
+    settings_of,
     shown_of_extraction,
     version_of,
 )
@@ -178,8 +180,42 @@ def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> No
 
 
 def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Workspace) -> None:
-    assert version_of(STANDING) == EXTRACTION_VERSION
-    assert version_of(ASKED) != version_of(replace(ASKED, fine=False)) != EXTRACTION_VERSION
+    assert version_of(USUAL) == EXTRACTION_VERSION
+    others = [ASKED, replace(ASKED, fine=False), replace(ASKED, characters=90), replace(ASKED, near_verbatim=2)]
+    assert len({EXTRACTION_VERSION, *map(version_of, others)}) == 5
+
+
+def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_once(workspace: Workspace) -> None:
+    how = {"prefix": 12, "suffix": 8, "stride": "tiled", "characters": 150, "near_verbatim": 2}
+    workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
+    settings = settings_of("made_8")
+    assert settings is not None
+    assert asked_by(settings) == Asked(WindowLengths(12, 8), None, fine=False, characters=150, near_verbatim=2)
+    assert asked_by(settings, suffix=6).lengths == WindowLengths(12, 6), "what is given goes first"
+    assert settings_of("plain_9") is None
+
+    audit = ("audit", "--model", "tiny", "--benchmark", "made_8")
+    assert (result := workspace.run(*audit)).exit_code == 0, result.stderr
+    documents, windows = (table_of(workspace, name) for name in (DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS))
+    assert {(row["prefix_tokens"], row["suffix_tokens"], row["stride"]) for row in documents} == {(12, 8, "tiled")}
+    assert {row["characters"] for row in documents} == {150}
+    assert max(row["suffix_end"] for row in windows) <= 150
+    audited = {row["document_id"] for row in documents if row["side"] == "audited"}
+    near = {row["document_id"]: row for row in windows if row["log_p_near_verbatim"] is not None}
+    assert near.keys() <= audited, "held-out documents are not asked for it"
+    assert all(row["strength"] == 1 and row["log_p_near_verbatim"] >= row["log_p"] for row in near.values())
+
+    runs = len(workspace.runs())
+    assert workspace.run(*audit).exit_code == 0
+    assert len(workspace.runs()) == runs, "everything is up to date"
+    workspace.write_benchmarks(made=temporal([8], extraction={**how, "near_verbatim": 1}), plain=temporal([9]))
+    assert workspace.run(*audit).exit_code == 0
+    assert len(workspace.runs()) > runs, "it is searched again under another setting"
+
+
+def table_of(workspace: Workspace, table: Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.read(workspace.paths, table, PAIR, what=table.name).to_pylist()
+    return found
 
 
 def test_a_window_that_fits_no_model_is_refused_before_anything_is_replaced(workspace: Workspace) -> None:

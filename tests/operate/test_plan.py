@@ -160,7 +160,7 @@ class World:
                     sources,
                     control,
                     split=self.splits.get(name, SplitFacts()),
-                    extraction=name == SEARCHED,
+                    extraction=str(self.given["code extraction"]) if name == SEARCHED else None,
                 )
                 for name, (sources, control) in BENCHMARKS.items()
             },
@@ -176,10 +176,7 @@ class World:
                 for pair in PAIRS
             },
             published=replace(self.published, wanted={"configuration": self.given["configuration"]}),
-            code={
-                name: str(self.given[f"code {name}"])
-                for name in ("split_quality", "scores", "evaluations", "extraction")
-            },
+            code={name: str(self.given[f"code {name}"]) for name in ("split_quality", "scores", "evaluations")},
         )
 
     def carry_out(self, step: PlannedStep) -> None:

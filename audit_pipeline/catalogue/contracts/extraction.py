@@ -80,6 +80,13 @@ EXTRACTION_WINDOWS = Table(
             "null for the others",
             null=True,
         ),
+        Column(
+            "log_p_near_verbatim",
+            pa.float64(),
+            "of the document's strongest window: a lower bound of the log-probability of a suffix with at most so many"
+            f" other tokens as the benchmark's entry says, {_TO_BE_DRAWN}; null for the others, and where it says none",
+            later=True,
+        ),
         Column("prefix_excerpt", pa.string(), "the last words of its prefix", null=True, quotes_text=True),
         Column(
             "suffix_pieces",

@@ -199,6 +199,9 @@ BRANCHES = Table(
 BEST_TOKENS = 40
 """How many of the likeliest tokens a model is taken to draw from, where it does not draw from all (top-k sampling)."""
 
+BEAMS = 20
+"""How many continuations are followed where a passage is asked for nearly word for word and nobody says otherwise."""
+
 EXTRACTION = Table(
     "extraction",
     "how likely a model goes on as a document does, of the windows of documents that it has been run on",

