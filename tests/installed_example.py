@@ -1,4 +1,4 @@
-"""tests/brought_example as an installed package: its modules and a dist-info in a folder of the path."""
+"""examples/detector_package as an installed package: its modules and a dist-info in a folder of the path."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "detector_package"
 DETECTORS, SOURCES = "corpus_audit.detectors", "corpus_audit.sources"
-POINTS: Mapping[str, Mapping[str, str]] = {
-    DETECTORS: {"likely_tokens": "brought_example.detectors:LIKELY"},
-    SOURCES: {"gauges": "brought_example.sources:GAUGES"},
-}
+_PROJECT = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+POINTS: Mapping[str, Mapping[str, str]] = _PROJECT["entry-points"]
 
 
 def install(site: Path, version: str = "1.0", points: Mapping[str, Mapping[str, str]] = POINTS) -> Path:
     """Put the package of that version into the folder ``site``, with those entry points; returns the folder."""
     site.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(ROOT / "tests" / "brought_example", site / "brought_example", dirs_exist_ok=True)
+    shutil.copytree(EXAMPLE / "brought_example", site / "brought_example", dirs_exist_ok=True)
     for earlier in site.glob("brought_example-*.dist-info"):
         shutil.rmtree(earlier)
     info = site / f"brought_example-{version}.dist-info"

@@ -6,7 +6,7 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _DESIGNS = ("temporal", "exchangeable", "randomised", "selected", "unlabelled")
 _USUAL = EvaluateOptions(Path())
+_COMPARED = ("detector", "other", "difference", "ci_low", "ci_high", "p_value", "n_members", "n_nonmembers")
 
 
 @click.command()
@@ -73,7 +74,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
     tell_skipped(done.given.skipped)
     for note in done.given.notes:
         tell(note)
-    say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
+    answer = say_conclusions(done.paths, done.pair.model, done.pair.benchmark)
     rows = [
         {name: row[name] for name in ("detector", "metric", "value", "ci_low", "ci_high")}
         for row in done.findings.tables["evaluations"].to_pylist()
@@ -83,6 +84,8 @@ def evaluate(no_text: bool, **options: Any) -> None:
     show_table(
         "evaluations", rows, (("detector", "detector"), ("metric", "metric"), value, ("95% interval", _interval))
     )
+    if answer is None or answer["sides"] != "audited against held-out":
+        _show_comparisons(done.findings.tables["comparisons"].to_pylist(), asked.headline)
     _say_left_out(done.given.left_out)
     tell_left_out(done.paths)
     say(
@@ -90,6 +93,39 @@ def evaluate(no_text: bool, **options: Any) -> None:
         warehouse=done.paths.warehouse,
         report=done.report,
     )
+
+
+def _show_comparisons(rows: Sequence[Row], named: str | None) -> None:
+    """How far the AUROCs of two detectors lie apart: the named detector against each other one, else every two."""
+    shown = [
+        _turned(row) if row["other"] == named else row for row in rows if named in (None, row["detector"], row["other"])
+    ]
+    if not shown:
+        return
+    say("\nDifferences of AUROCs, on the same texts and resamples:")
+    show_table(
+        "comparisons",
+        [{name: row[name] for name in _COMPARED} for row in shown],
+        (
+            ("detector", "detector"),
+            ("less", "other"),
+            ("difference", lambda row: f"{row['difference']:+.3f}"),
+            ("95% interval", _interval),
+            ("p", lambda row: "none" if row["p_value"] is None else f"{row['p_value']:.3f}"),
+        ),
+    )
+
+
+def _turned(row: Row) -> Row:
+    """The same comparison seen from the other detector."""
+    ends = {"ci_low": row["ci_high"], "ci_high": row["ci_low"]}
+    return {
+        **row,
+        "detector": row["other"],
+        "other": row["detector"],
+        "difference": -row["difference"],
+        **{name: None if end is None else -end for name, end in ends.items()},
+    }
 
 
 def _interval(row: Row) -> str:

@@ -78,6 +78,30 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     assert query(folder.warehouse, "SELECT DISTINCT run_id FROM evaluations").num_rows == 1, "the same is one run"
 
 
+def test_the_named_detector_is_compared_with_each_other_one(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    rows = [
+        {"id": number, "detector": detector, "score": strength * (number % 2) + generator.normal(), "label": number % 2}
+        for number in range(80)
+        for detector, strength in (("alpha", 3.0), ("mine", 1.0), ("zeta", 0.0))
+    ]
+    file = tmp_path / "several.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    options = ("--scores", file, "--headline", "mine", "--calibration", "0", "--out", tmp_path / "out")
+    done = run("evaluate", *options, "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    auroc = {row["detector"]: row["value"] for row in document["evaluations"] if row["metric"] == "auroc"}
+    found = {row["other"]: row for row in document["comparisons"]}
+    assert set(found) == {"alpha", "zeta"}
+    for other, row in found.items():
+        assert row["detector"] == "mine"
+        assert row["difference"] == pytest.approx(auroc["mine"] - auroc[other])
+        assert row["ci_low"] <= row["difference"] <= row["ci_high"]
+    assert found["alpha"]["ci_high"] < 0 < found["zeta"]["ci_low"]
+    assert "Differences of AUROCs" in run("evaluate", *options).stdout
+
+
 def test_with_texts_the_two_sides_are_assessed_too(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
     rows = [
