@@ -1,4 +1,4 @@
-"""examples/brought_example as an installed package: its modules and a dist-info in a folder of the path."""
+"""examples/detector_package as an installed package: its modules and a dist-info in a folder of the path."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-EXAMPLE = ROOT / "examples" / "brought_example"
+EXAMPLE = ROOT / "examples" / "detector_package"
 DETECTORS, SOURCES = "corpus_audit.detectors", "corpus_audit.sources"
-POINTS: Mapping[str, Mapping[str, str]] = tomllib.loads((EXAMPLE / "pyproject.toml").read_text("utf-8"))["project"][
-    "entry-points"
-]
+_PROJECT = tomllib.loads((EXAMPLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+POINTS: Mapping[str, Mapping[str, str]] = _PROJECT["entry-points"]
 
 
 def install(site: Path, version: str = "1.0", points: Mapping[str, Mapping[str, str]] = POINTS) -> Path:

@@ -84,8 +84,9 @@ def evaluate(no_text: bool, **options: Any) -> None:
     show_table(
         "evaluations", rows, (("detector", "detector"), ("metric", "metric"), value, ("95% interval", _interval))
     )
-    detector = None if answer is None else answer["detector"]
-    show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
+    if answer is None or answer["sides"] != "audited against held-out":
+        detector = None if answer is None else answer["detector"]
+        show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
     _say_left_out(done.given.left_out)
     tell_left_out(done.paths)
     say(

@@ -188,7 +188,7 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
 
 def _kind_problem(path: Path) -> str | None:
     if path.suffix.lower() in _KINDLE:
-        return "a book for a Kindle, which cannot be read: convert it to EPUB"
+        return "a book for a Kindle cannot be read: convert it to EPUB"
     known = is_whole_file(path) or suffix_of(path) in ROW_SUFFIXES or path.is_dir()
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 

@@ -30,13 +30,16 @@ def findings_of(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Ta
 
 def comparisons_of(warehouse: Path, model: str, benchmark: str, detector: str | None) -> pa.Table:
     """Every two detectors that were compared on the same texts, as the view detector_comparison has them; with
-    ``detector``, only the pairs that it is in. Raises DataError where there is no warehouse that can be read."""
+    ``detector``, it against each other one. Raises DataError where there is no warehouse that can be read."""
     with open_read_only(warehouse) as connection:
-        statement = (
-            "SELECT detector, parameters, other, other_parameters, difference, ci_low, ci_high, p_value "
-            "FROM detector_comparison WHERE model = $model AND benchmark = $benchmark "
-            "AND ($detector IS NULL OR $detector IN (detector, other)) "
-            "ORDER BY detector, parameters, other, other_parameters"
-        )
+        statement = """
+            WITH compared AS (FROM detector_comparison WHERE model = $model AND benchmark = $benchmark)
+            SELECT detector, parameters, other, other_parameters, difference, ci_low, ci_high, p_value FROM compared
+            WHERE $detector IS NULL OR detector = $detector
+            UNION ALL
+            SELECT other, other_parameters, detector, parameters, -difference, -ci_high, -ci_low, p_value FROM compared
+            WHERE other = $detector
+            ORDER BY ALL
+        """
         parameters = {"model": model, "benchmark": benchmark, "detector": detector}
         return connection.sql(statement, params=parameters).to_arrow_table()

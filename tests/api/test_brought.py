@@ -1,14 +1,15 @@
-"""Detectors and sources that an installed package brings (examples/brought_example)."""
+"""Detectors and sources that an installed package brings (examples/detector_package)."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from installed_example import DETECTORS, POINTS, command_with, evaluated_with, install
+from installed_example import DETECTORS, EXAMPLE, POINTS, command_with, evaluated_with, install, run_with
 
 from assets.scores import scores
 from audit_pipeline.operate.situation import CODE
@@ -46,6 +47,17 @@ def test_the_version_of_the_package_is_part_of_that_of_the_scores(tmp_path: Path
     assert "+" not in SCORES_VERSION, "without the package nothing of it is there"
     assert CODE["scores"] == SCORES_VERSION
     assert set(scores.code_versions_by_key.values()) == {SCORES_VERSION}
+
+
+@pytest.mark.slow
+def test_pip_makes_an_installable_package_of_the_example(tmp_path: Path) -> None:
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(tmp_path / "site")]
+    copy = shutil.copytree(EXAMPLE, tmp_path / "copy")
+    done = run_with(None, "-m", "pip", "install", *options, str(copy))
+    assert done.returncode == 0, done.stderr
+    listed = command_with(tmp_path / "site", "detectors", "--json")
+    packages = {row["detector"]: row["package"] for row in json.loads(listed.stdout)["detectors"]}
+    assert packages["likely_tokens"] == "brought-example==1.0"
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
     for name in ("b.mobi", "c.azw", "d.azw3", "e.MOBI", "f.xls"):
         (books / name).write_bytes(b"BOOKMOBI")
     convert, unknown = in_words(look(OwnFiles((books,))).unused)
-    assert convert == "b.mobi, c.azw, d.azw3 and 1 more: a book for a Kindle, which cannot be read: convert it to EPUB"
+    assert convert == "b.mobi, c.azw, d.azw3 and 1 more: a book for a Kindle cannot be read: convert it to EPUB"
     assert unknown.startswith("f.xls: not one of .txt")
     (books / "a.txt").unlink()
     with pytest.raises(DataError) as raised:
