@@ -46,8 +46,8 @@ def metadata_of(shown: Shown) -> dict[str, Any]:
     }
     return {
         **{name: dg.MetadataValue.md(words) for name, words in shown.leads.items()},
-        **({} if shown.rows is None else rows(shown.rows)),
         **{name: _folded(words) for name, words in shown.folded.items()},
+        **({} if shown.rows is None else rows(shown.rows)),
         **values,
         **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
         **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
