@@ -214,7 +214,8 @@ def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_on
 
 
 def table_of(workspace: Workspace, table: Table) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = store.read(workspace.paths, table, PAIR, what=table.name).to_pylist()
+    run_id = latest_run(workspace.paths, table.name, PAIR.partition).run_id
+    found: list[dict[str, Any]] = kept(workspace, table, run_id).to_pylist()
     return found
 
 

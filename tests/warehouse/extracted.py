@@ -83,6 +83,7 @@ def window_row(document: str, window: Window) -> Row:
         **{"suffix_end": window.end, "tokens": 50, "log_p": log_p, "log_p_top_40": log_p, "outside_top_40": 0},
         **{"first_choices": window.matches, "is_coarse": True, "set_apart": window.set_apart},
         **{"reference_log_p": None, "strength": window.strength, "prefix_excerpt": window.prefix},
+        "log_p_near_verbatim": None,
         **{"suffix_pieces": window.pieces, "first_choice_pieces": window.first_choices},
     }
 
