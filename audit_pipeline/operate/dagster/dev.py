@@ -30,7 +30,7 @@ def run_services() -> None:
     warnings.filterwarnings("ignore", category=dg.SupersessionWarning)
     sys.argv[:1] = ["dagster", "dev"]
     try:
-        main()
+        main()  # type: ignore[no-untyped-call]
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
