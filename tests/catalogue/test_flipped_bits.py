@@ -168,7 +168,15 @@ def _write_comparison(pair: Pair, paths: DataPaths) -> None:
     row = {
         **{"model": pair.model, "benchmark": pair.benchmark, "before": "other", "holdout": pair.benchmark},
         **{"retrained": None, "metric": "privleak", "role": "after", "side": "both", "value": -12.5},
-        **{"ci_low": -30.0, "ci_high": 4.5, "n": 24, "method": "made up", "reason": None, "run_id": "run"},
+        **{
+            "ci_low": -30.0,
+            "ci_high": 4.5,
+            "n": 24,
+            "method": "made up",
+            "documents": None,
+            "reason": None,
+            "run_id": "run",
+        },
     }
     step = LineageStep.now("run", "unlearning", "1")
     store.write(paths, step, UNLEARNING, pair, table_from_rows([row], UNLEARNING), upstream={})
