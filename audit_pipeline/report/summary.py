@@ -81,14 +81,18 @@ def is_evidence(test: Row) -> bool:
 def in_order(rows: Sequence[Row]) -> list[Row]:
     """What is said of one model on one benchmark or set, what matters most first: by the place of its kind.
 
-    ``rows``: the answer from scores, tests of the whole set, what is given word for word; of one place as they come.
+    ``rows``: the answer from scores, tests of the whole set, what is given word for word; of one place as they come,
+    but for evidence of a test, which allows for all detectors and comes before that of one.
     """
-    return sorted(rows, key=_place)
+    return sorted(rows, key=lambda row: (_place(row), not _is_evidence_of_test(row)))
+
+
+def _is_evidence_of_test(row: Row) -> bool:
+    return "test" in row and is_evidence(row)
 
 
 def _place(row: Row) -> int:
-    evidence = "test" in row and is_evidence(row)
-    return kind_of("evidence_of_training" if evidence else row["outcome"]).place
+    return kind_of("evidence_of_training" if _is_evidence_of_test(row) else row["outcome"]).place
 
 
 def summary_of(

@@ -531,6 +531,7 @@ def test_a_test_of_a_whole_set_has_its_place_among_the_answers() -> None:
     evidence = said("found", test="canary_rank", claim_level="sound test")
     look, refused = said("found", test="dataset_inference"), said("refused", test="sharded_permutation")
     rows = [said("documents_stand_out"), refused, look, evidence, said("passages_not_reproduced")]
+    assert in_order([said("sound_evidence_of_training"), evidence])[0] == evidence
     assert [row["headline"] for row in in_order(rows)] == [
         *("found.", "documents_stand_out.", "found.", "passages_not_reproduced.", "refused."),
     ]
