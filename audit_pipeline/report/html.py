@@ -27,7 +27,7 @@ from markupsafe import Markup
 from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import level_in_words
 from audit_pipeline.report.glossary import GLOSSARY, Glossary
-from audit_pipeline.report.kinds import SIGNS, Sign
+from audit_pipeline.report.kinds import SIGNS, Sign, kind_of
 from audit_pipeline.report.memorisation_map import SHADES, STRIP_HEIGHT, STRIP_WIDTH, strip_shapes
 from audit_pipeline.report.numbers import (
     count,
@@ -51,7 +51,7 @@ from audit_pipeline.report.numbers import (
 from audit_pipeline.report.page import ReportPage
 from audit_pipeline.report.pictures import SIDE_NAMES, curve_pictures, roc_pictures, spread_pictures, study_pictures
 from audit_pipeline.report.section_files import sections
-from audit_pipeline.report.summary import TestOutcome, is_evidence, is_shown_first
+from audit_pipeline.report.summary import in_order, is_evidence, is_shown_first
 from audit_pipeline.report.words import Q_LEVEL, STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 from audit_pipeline.unlearning.compared import METRIC_IN_WORDS
 
@@ -74,12 +74,6 @@ FIRST_ANSWERS = 3
 """Answers that are shown in full where there are several; all of them stand in a table."""
 SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
 """What tells the kinds of answers apart without colour, beside the word."""
-TEST_SIGNS: Mapping[TestOutcome, Sign] = {
-    "found": "stands out",
-    "not_found": "nothing found",
-    "opposite_direction": "nothing found",
-    "refused": "no conclusion",
-}
 
 Row = Mapping[str, Any]
 
@@ -117,20 +111,14 @@ class Subject:
     tests: list[Row] = field(default_factory=list)
 
     @property
-    def headlines(self) -> list[str]:
-        """What is seen first, then evidence, and what was searched in vain last."""
-        seen = [self.found] if self.found and self.found["reproduced"] else []
-        vain = [self.found] if self.found and not seen else []
-        evidence = [test for test in self.tests if is_evidence(test)]
-        others = [test for test in self.tests if not is_evidence(test)]
-        scores = [self.answer] if self.answer else []
-        return [row["headline"] for row in (*seen, *evidence, *scores, *others, *vain)]
+    def said(self) -> list[Row]:
+        """Its rows, in the order of the terminal, too."""
+        return in_order([row for row in (self.answer, *self.tests, self.found) if row])
 
     @property
     def signs(self) -> list[Sign]:
         """The kinds of what is said, each once, what matters most first."""
-        rows = [row for row in (self.answer, self.found) if row]
-        met = {*(row["sign"] for row in rows), *(TEST_SIGNS[test["outcome"]] for test in self.tests)}
+        met = {kind_of(row["outcome"]).sign for row in self.said}
         return [sign for sign in SIGNS if sign in met]
 
 
@@ -219,7 +207,7 @@ def _environment() -> jinja2.Environment:
     environment.globals.update(
         side_names=SIDE_NAMES,
         sign_shapes=SIGN_SHAPES,
-        test_signs=TEST_SIGNS,
+        kind_of=kind_of,
         scale_of=Scale.of,
         heat=heat_levels,
         things=things,

@@ -74,7 +74,8 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     } ORDER BY place), []) FROM instrument)) AS instrument_words,
     (SELECT coalesce(list({
         'model': model, 'benchmark': benchmark, 'model_title': model_title, 'benchmark_title': benchmark_title,
-        'sign': said.sign, 'question': said.question, 'headline': said.headline, 'how_sure': said.how_sure,
+        'outcome': said.outcome, 'sign': said.sign, 'question': said.question, 'headline': said.headline,
+        'how_sure': said.how_sure,
         'what_would_change': said.what_would_change, 'claim': said.claim, 'documents': documents,
         'reproduced': reproduced, 'held_out': held_out, 'held_out_reproduced': held_out_reproduced
     } ORDER BY place), []) FROM extracted WHERE place <= 12) AS word_for_word,
