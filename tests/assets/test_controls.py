@@ -132,7 +132,9 @@ def test_a_training_that_came_to_nothing_is_told(workspace: Workspace, instance:
 
 def aurocs(workspace: Workspace) -> dict[str, dict[str, float]]:
     """AUROC by model and detector, at default settings, on the control's texts."""
-    rows = query(workspace.paths.warehouse, "FROM leaderboard WHERE benchmark = 'known_12'").to_pylist()
+    rows = query(
+        workspace.paths.warehouse, "FROM leaderboard_history WHERE is_latest AND benchmark = 'known_12'"
+    ).to_pylist()
     found: dict[str, dict[str, float]] = {}
     for row in rows:
         found.setdefault(row["model"], {})[row["detector"]] = row["auroc"]
@@ -152,7 +154,9 @@ def test_members_are_detected_in_the_exposed_model_and_not_in_its_twin(workspace
     [line] = [line for line in result.stdout.splitlines() if line.startswith("Instrument check: AUROC of members")]
     for model in ("exposed", "twin"):
         assert f"min_k {found[model]['min_k']:.2f}, min_k_plus_plus {found[model]['min_k_plus_plus']:.2f}" in line
-    rows = query(workspace.paths.warehouse, "SELECT DISTINCT model, split_verdict FROM leaderboard").to_pylist()
+    rows = query(
+        workspace.paths.warehouse, "SELECT DISTINCT model, split_verdict FROM leaderboard_history WHERE is_latest"
+    ).to_pylist()
     assert {row["model"]: row["split_verdict"] for row in rows} == dict.fromkeys(found, "randomised by design")
     assert [run.job_name for run in workspace.runs()].count("publish") == 1, "once for both audits"
     runs = len(workspace.runs())
