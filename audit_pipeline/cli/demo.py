@@ -28,7 +28,7 @@ from audit_pipeline.operate.console import say, tell
 @click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
 @json_option
 def demo(model: str) -> None:
-    """Check the instrument, audit a first real model, and let it recite.
+    """Check the instrument, audit a model, and let it recite.
 
     The texts are real; all of it takes a few minutes on two cores.
     """

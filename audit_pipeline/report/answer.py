@@ -101,7 +101,8 @@ def answer_words(
 def _nothing_to_compare_with(audited: int) -> str:
     if not audited:
         return "there is nothing to compare the scores with"
-    return f"no comparison documents, {count(held_out_needs(audited, 1, Q_LEVEL))} needed for one to stand out alone"
+    needed = count(held_out_needs(audited, 1, Q_LEVEL))
+    return f"no comparison documents, {needed} needed for a document to stand out alone"
 
 
 _EQUAL = Words(
@@ -138,7 +139,8 @@ def _nothing_found(bounded: Sequence[Estimate]) -> tuple[str, str]:
         )
     return (
         "no_difference",
-        f"Nothing found, and this comparison would have found an AUROC of {number(detectable)} four times in five.",
+        f"Nothing found, and this comparison would have found an AUROC of {number(detectable)} (0.5 is chance) four"
+        " times in five. That clears nobody.",
     )
 
 
@@ -153,8 +155,8 @@ def _separable(auroc: Estimate | None, sides: Sides, origin: ScoreOrigin) -> Wor
     lower = auroc is not None and auroc.high is not None and auroc.high < CHANCE
     return Words(
         "separable",
-        f"{COULD_NOT} the texts give themselves away.",
-        "The two sides can be separated without the model, by their words alone. Whatever the detector finds may"
+        f"{COULD_NOT} the two sides can be told apart without the model.",
+        "Their words alone suffice, as where one side is older or of another subject. Whatever the detector finds may"
         " be that difference, so this says nothing about the training data."
         + (f" {capital(first)} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
     )
@@ -194,7 +196,7 @@ def _of_every(
             kind,
             headline,
             f"None of {things(len(every), 'detector', 'detectors')} separates {first} from {second} better than chance."
-            f"{against} That clears nobody: text that was trained on can go unnoticed.",
+            f"{against} Text that was trained on can go unnoticed.",
         )
     values = [one.value for one in known if one.value is not None]
     return Words(
@@ -242,7 +244,7 @@ def _of_sides(
     return Words(
         kind,
         headline,
-        f"{words} That clears nobody: text that was trained on can go unnoticed.",
+        f"{words} Text that was trained on can go unnoticed.",
     )
 
 

@@ -219,7 +219,8 @@ def _overall_change(outcomes: Mapping[str, int], reproduced: int, nothing_found:
         told.append("Passages that also stand elsewhere, as quotations or copies, say nothing of these documents.")
     if separable := outcomes.get("separable"):
         told.append(
-            f"Where the texts give themselves away ({count(separable)}), only other texts change the answer: {ALIKE}."
+            f"Where the two sides can be told apart without the model ({count(separable)}), only other texts change the"
+            f" answer: {ALIKE}."
         )
     if any(outcomes.get(kind) for kind in ("difference_to_look_at", "documents_stand_out", "no_detector_named")):
         told.append(f"Where there is something to look at, {ALIKE}, would make it evidence or take it away.")

@@ -111,7 +111,7 @@ def _of_documents(
         return Words(
             "documents_cannot_stand_out",
             f"{COULD_NOT} {things(documents.calibration_groups, 'comparison document', 'comparison documents')},"
-            f" {count(held_out_needs(documents.tests, 1, Q_LEVEL, factor))} needed for one to stand out alone.",
+            f" {count(held_out_needs(documents.tests, 1, Q_LEVEL, factor))} needed for a document to stand out alone.",
             f"Each of {those} was compared with {against} the model cannot have read. So few allow no q-value below"
             f" {number(documents.smallest_q)}, whatever the scores."
             f" {count(fewest)} would be the fewest that do, if every document stood out.",
@@ -119,9 +119,10 @@ def _of_documents(
     if documents.standing_out == 0:
         return Words(
             "no_document_stands_out",
-            f"Nothing found, and this comparison would have found {_would_have_stood_out(documents)}.",
+            f"Nothing found, and this comparison would have found {_would_have_stood_out(documents)}. That clears"
+            " nobody.",
             f"None of {those} stands out: no score is unusual beside those of {against} the model cannot have read,"
-            f" once {allowed_for} is allowed for. That clears nobody: text that was trained on can go unnoticed.",
+            f" once {allowed_for} is allowed for. Text that was trained on can go unnoticed.",
         )
     headline, allowed = _of_standing_out(
         f"{count(documents.standing_out)} of {those}", documents, claim_level, split_verdict, origin
@@ -147,8 +148,8 @@ def _would_have_stood_out(documents: ShelfDocuments) -> str:
     together = math.ceil(factor * documents.tests / (Q_LEVEL * (groups + 1)) - 1e-9)
     alone = held_out_needs(documents.tests, 1, Q_LEVEL, factor)
     return (
-        f"{count(together)} documents that all score higher than all {count(groups)} comparison documents; for one to"
-        f" stand out alone {count(alone)} of these are needed"
+        f"{count(together)} documents that all score higher than all {count(groups)} comparison documents; for a"
+        f" document to stand out alone {count(alone)} of these are needed"
     )
 
 

@@ -203,8 +203,8 @@ def instrument_words(checks: Sequence[Row]) -> str:
     works = exposed.low is not None and exposed.low > CHANCE
     clean = control.low is None or control.high is None or control.low <= CHANCE <= control.high
     reached = (
-        f"(AUROC {number(exposed.value)} on texts that it was trained on, {number(control.value)} in the control model;"
-        f" {chosen['detector']})"
+        f"(AUROC {number(exposed.value)} in a model trained on known texts, {number(control.value)} in the control"
+        f" model, which was not; {chosen['detector']})"
     )
     if works and clean:
         return f"The instrument works {reached}. In large models texts leave less behind."

@@ -116,7 +116,7 @@ def _contradiction(texts: Texts, places: Sequence[int]) -> str:
     where = ", ".join(texts.locations[place].as_py() for place in places[:_NAMED])
     more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
     return (
-        f"{len(places):,} texts stand on both sides, as member and as non-member (equal, or near-duplicates), so they "
+        f"{len(places):,} texts are on both sides, as member and as non-member (equal, or near-duplicates), so they "
         f"are left out: {where}{more}"
     )
 

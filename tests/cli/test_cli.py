@@ -992,7 +992,7 @@ def test_texts_that_nobody_has_labelled_are_scored_and_no_more(workspace: Worksp
     (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     workspace.write_benchmarks(rows={**LABELLED, "path": ".", "label_column": None})
     shown = told(workspace.run("audit", "--model", "tiny", "--benchmark", "rows"))
-    assert "rows_8: no metrics, because none of its texts to evaluate is labelled" in shown
+    assert "rows_8: This comparison could not have found anything: no comparison documents, 79 needed" in shown
     scored = "SELECT count(DISTINCT example_id) AS n FROM scores_with_examples WHERE status = 'ok'"
     assert json.loads(told(workspace.run("sql", scored, "--format", "json"))) == {"n": 4}
 

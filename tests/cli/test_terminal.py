@@ -111,7 +111,8 @@ def test_a_bar_takes_the_place_of_the_steps_line_and_gives_it_back(screen: io.St
     end_step()
     assert not step._live.is_started
     assert "  neighbours of 3 of 20 texts" in plain(screen)
-    assert "1500/3000 tokens" in plain(screen)
+    assert "model ━" in plain(screen)
+    assert "5 of 10, 3 s left" in plain(screen)
 
 
 def test_a_pipe_gets_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str], clock: list[float]) -> None:

@@ -61,7 +61,9 @@ def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Wo
     assert "invalid UTF-8 at byte 6" in result.stderr
     [line] = [line for line in result.stderr.splitlines() if line.startswith("• left out of local_files")]
     assert line.startswith("• left out of local_files: 3, the first books.jsonl#")
-    assert "shelf_10: no metrics, because none of its texts to evaluate is labelled" in result.stdout
+    assert (
+        "shelf_10: This comparison could not have found anything: no comparison documents, 59 needed" in result.stdout
+    )
 
     rows = query(workspace.paths.warehouse, "FROM scores_with_examples WHERE detector = 'loss'").to_pylist()
     assert [row["status"] for row in rows] == ["ok"] * 10, "2 windows of the essay, 2 of each page"

@@ -96,7 +96,7 @@ def report_of(folder: Path, model: str = "a model") -> dict[str, Any]:
 
 def first_screen(folder: Path, model: str = "a model") -> str:
     html = (DataPaths(folder).reports / f"model={model}.html").read_text(encoding="utf-8")
-    return html[html.index("<header id=") : html.index("<section ")]
+    return html[html.index("<header id=") : html.index("<details class=")]
 
 
 def numbers_of(tables: Mapping[str, pa.Table]) -> dict[str, list[tuple[object, ...]]]:
@@ -214,7 +214,10 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
 
 def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    rows = [{**row, "text": "ein Satz"} for row in labelled(90, detectors={"a": 1.0, "it's b": 0.5})]
+    chance = np.random.default_rng(4)
+    texts = {f"t{text}": " ".join(chance.choice(WORDS, 30)) for text in range(90)}
+    made = labelled(90, detectors={"a": 1.0, "it's b": 0.5})
+    rows = [{**row, "text": texts[row["example_id"]]} for row in made]
     file = kept(here / "their scores $1.parquet", rows)
     monkeypatch.chdir(here)
     asked = {
@@ -495,7 +498,8 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     )
 
     wrong = evaluate(kept(tmp_path / "wrong.parquet", shelf(read=10, sign=-1.0)))
-    assert "wrong: Nothing found, and the opposite direction: was the sign of the scores forgotten?" in wrong.stdout
+    forgotten = "Nothing found: the scores point away from training. Was the sign of the scores forgotten?"
+    assert f"wrong: {forgotten}" in wrong.stdout
 
     # With known members it is known, by detector: here one has its sign forgotten.
     chance = np.random.default_rng(2)
@@ -551,7 +555,7 @@ def on_both_sides(tmp_path: Path, n: int, other: int = 0) -> Path:
 def test_one_text_on_both_sides_is_no_evidence(tmp_path: Path) -> None:
     result = evaluate(on_both_sides(tmp_path, 240), "--design", "randomised")
     assert result.exit_code == 2
-    assert "nothing is left to evaluate: 480 texts stand on both sides, as member and as non-member" in result.stderr
+    assert "480 texts are on both sides, as member and as non-member" in result.stderr
     assert not (tmp_path / "both_findings").exists()
 
 
@@ -563,13 +567,13 @@ def test_a_side_that_is_left_out_is_named_where_nothing_is_left_to_compare(tmp_p
     result = evaluate(kept(tmp_path / "both.parquet", rows))
     assert result.exit_code == 2
     assert "all 40 texts with a score are non-members" in result.stderr
-    assert "40 texts stand on both sides, as member and as non-member" in result.stderr
+    assert "40 texts are on both sides, as member and as non-member" in result.stderr
 
 
 def test_texts_on_both_sides_are_counted_named_and_left_out(tmp_path: Path) -> None:
     result = evaluate(on_both_sides(tmp_path, 30, 300), "--design", "randomised", "--json")
     assert result.exit_code == 0, result.output
-    assert "60 texts stand on both sides, as member and as non-member" in result.output
+    assert "60 texts are on both sides, as member and as non-member" in result.output
     assert re.search(r"both\.parquet.{1,9}1, ", result.output)
     warehouse = DataPaths(tmp_path / "both_findings").warehouse
     assert query(warehouse, "SELECT count(*) AS n FROM examples").to_pylist() == [{"n": 300}]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from importlib import resources
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from audit_pipeline.report.html import SIGN_SHAPES
 from audit_pipeline.report.kinds import KINDS, SIGNS
 from audit_pipeline.report.known import Estimate, ShelfDocuments
 from audit_pipeline.report.limits import not_shown
+from audit_pipeline.report.summary import TestOutcome
 from audit_pipeline.report.words import SOUND, STATISTICAL, ScoreOrigin
 
 from .four_cases import CASES, MODEL_TITLE, NOTES_TITLE, SHELF_TITLE, written_case
@@ -56,7 +58,7 @@ def test_nothing_found(cases: Mapping[str, Written]) -> None:
         f"We asked whether {MODEL_TITLE} was trained on those texts of “{NOTES_TITLE}” that are from before 2022-01-01."
     ) in told
     # Its interval is 0.12 wide: 0.5 + 2.80 * 0.12 / 3.92.
-    found = "Nothing found, and this comparison would have found an AUROC of 0.586 four times in five."
+    found = "Nothing found, and this comparison would have found an AUROC of 0.586 (0.5 is chance) four times in five."
     assert f"The answer: {found}" in told
     assert "How sure Sure of the number, not sure that the texts were not used." in told
     assert "in 45 to 57 of 100 pairs; 50 is a coin toss" in told
@@ -65,7 +67,8 @@ def test_nothing_found(cases: Mapping[str, Written]) -> None:
 
 def test_the_texts_give_themselves_away(cases: Mapping[str, Written]) -> None:
     told = first_screen(cases["separable"].pages[MODEL])
-    assert "The answer: This comparison could not have found anything: the texts give themselves away." in told
+    answer = "This comparison could not have found anything: the two sides can be told apart without the model."
+    assert f"The answer: {answer}" in told
     assert "How sure Not sure at all, in either direction." in told
     assert "picks the right one of two texts 93 times in 100" in told
     assert "More texts of the same kind, or another detector, change nothing." in told
@@ -257,9 +260,10 @@ shelves = st.builds(
     calibration_groups=st.integers(1, 500),
     smallest_q=st.floats(0.001, 1),
 )
+OF_TESTS = get_args(TestOutcome)
 judged = st.builds(
     Judged,
-    outcome=st.sampled_from([name for name in KINDS if not name.startswith("passages_")]),
+    outcome=st.sampled_from([name for name in KINDS if not name.startswith("passages_") and name not in OF_TESTS]),
     sides=st.sampled_from(["labelled", "audited against held-out", "none"]),
     design=st.sampled_from(["temporal", "exchangeable", "randomised", "selected", "unlabelled", None]),
     claim_level=st.sampled_from(["screening only", STATISTICAL, SOUND, None]),
@@ -303,7 +307,7 @@ def test_all_answers_together() -> None:
         told.how_sure == "Of 2 answers from scores, 1 of a comparison that chance decided can be more than a screening."
     )
     assert told.what_would_change.startswith(
-        "Where the texts give themselves away (1), only other texts change the answer"
+        "Where the two sides can be told apart without the model (1), only other texts change the answer"
     )
     told = overall_brief(["M", "N"], ["A"], [screening, screening], 0)
     assert told.question == "We asked whether 2 models were trained on texts of “A”."

@@ -240,7 +240,7 @@ def test_what_is_said_of_a_shelf() -> None:
     # 0.05 * 2001 / 20 = 5.0025: the fifth highest p-value, 5 / 2001, still has q <= 0.05 alone.
     assert nothing.headline == (
         "Nothing found, and this comparison would have found any document that scores higher than all but 4 of"
-        f" {count(2000)} comparison documents."
+        f" {count(2000)} comparison documents. That clears nobody."
     )
     some = words_of(0.5, 0.6, documents=shelf(3))
     assert some.headline == "3 of 20 documents stand out: worth a closer look."
@@ -251,7 +251,8 @@ def test_what_is_said_of_a_shelf() -> None:
     few = words_of(0.5, 0.6, documents=shelf(0, groups=12))
     assert few.outcome == "documents_cannot_stand_out"
     assert few.headline == (
-        "This comparison could not have found anything: 12 comparison documents, 399 needed for one to stand out alone."
+        "This comparison could not have found anything: 12 comparison documents, 399 needed for a document to stand out"
+        " alone."
     )
     assert "0.077" in few.explanation, "1 / 13"
 
@@ -497,7 +498,7 @@ def test_what_the_instrument_check_says() -> None:
     assert unchecked.startswith("The instrument has not been checked here.")
     assert "corpus-audit control" in unchecked
     assert "3 minutes" in unchecked
-    assert instrument_words([check(0.9, 1.0)]).startswith("The instrument works (AUROC 0.950 on texts that it was")
+    assert instrument_words([check(0.9, 1.0)]).startswith("The instrument works (AUROC 0.950 in a model trained")
     assert "0.950" in instrument_words([check(0.9, 1.0)])
     assert instrument_words([check(0.4, 0.6)]).startswith("The instrument does not find")
     assert instrument_words([check(0.9, 1.0, (0.6, 0.7))]).startswith("The instrument reacts, and to more")
