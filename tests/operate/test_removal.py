@@ -175,11 +175,11 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
 
     assert [(one.what, one.files, one.rows) for one in gone] == [(one.what, one.files, one.rows) for one in planned]
     counted = {one.what: one for one in gone}
-    # Two models, four kinds with the branches; a run is a file. Token statistics, scores, highlights and seven tables
+    # Two models, four kinds with the branches; a run is a file. Token statistics, scores, highlights and eight tables
     # of findings have lineage, and so have the build and the two tables of its assessment.
     assert counted["token statistics"].rows == len(own) * 8
     assert [counted[table].files for table in ("scores", "evaluations", "outcomes")] == [2, 2, 2]
-    assert counted["lineage"].files == 2 * 10 + 3
+    assert counted["lineage"].files == 2 * 11 + 3
     assert counted["split_quality"].files == 1
     assert counted["split_quality"].rows > 20
     assert (counted["examples and manifest"].files, counted["examples and manifest"].rows) == (2, 12)
@@ -209,7 +209,7 @@ def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> 
     every_text = texts(workspace, "made_8") | texts(workspace, "made_12") | texts(workspace, "twin_8")
     assert counted["token statistics"].rows == 4 * len(every_text)
     assert counted["cards"].files == 1
-    assert counted["lineage"].files == 3 * 10
+    assert counted["lineage"].files == 3 * 11
     assert not mentions(paths, "%7Cone", fingerprint)
     assert {kind: cached(workspace, kind, "two") for kind in KIND} == of_two
     assert names_kept("model", paths) == {"two"}

@@ -123,7 +123,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
     audited.write_benchmarks(made=temporal([8, 10, 11]))
     shown = told(audited.run("forget", "--benchmark", "made_9"))
     table = [line.split() for line in shown.splitlines() if re.match(r"(scores|evaluations|lineage) ", line)]
-    assert [row[:2] for row in table] == [["evaluations", "1"], ["scores", "1"], ["lineage", "13"]]
+    assert [row[:2] for row in table] == [["evaluations", "1"], ["scores", "1"], ["lineage", "14"]]
     would = [line.split() for line in planned.splitlines() if re.match(r"(scores|evaluations|lineage) ", line)]
     assert would == table
     assert "partition in Dagster" in shown

@@ -243,7 +243,7 @@ def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> N
 def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     model = built.model("tiny")
     request = AuditRequest("tiny", [spec()], kinds=("base", "topk"))
-    before = dry_run(request, model, built.paths)["made_8"][0]
+    before = dry_run(request, model.entry, model, built.paths).plans["made_8"][0]
     texts = read_built(built.paths, "made_8").examples.column("text").to_pylist()
     encoded = encode(model, texts)
     windows = [
@@ -258,14 +258,16 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
 
     kinds: tuple[Kind, ...] = ("base", "topk", "renyi")
     compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=kinds, branch_steps=1)
-    after = dry_run(request, model, built.paths)["made_8"][0]
+    after = dry_run(request, model.entry, model, built.paths).plans["made_8"][0]
     assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
     assert after.tokens_to_run < before.tokens_to_run
 
 
-def test_a_dry_run_of_what_is_not_built_says_how_to_build_it(built: Workspace) -> None:
+def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspace) -> None:
     built.fetch(
         made_document("alder", "a", OLD, made_text("a", 40)), made_document("alder", "b", NEW, made_text("b", 40))
     )
-    with pytest.raises(DataError, match="build it first: corpus-audit benchmarks --build made_8"):
-        dry_run(AuditRequest("tiny", [spec()]), built.model("tiny"), built.paths)
+    model = built.model("tiny")
+    found = dry_run(AuditRequest("tiny", [spec()]), model.entry, model, built.paths)
+    assert (found.plans, found.not_built) == ({}, ["made_8"])
+    assert [(step.kind, step.what) for step in found.first] == [("build", "made_8")]
