@@ -65,7 +65,9 @@ class LabelledScores:
     def __post_init__(self) -> None:
         defaults = [place for place, one in enumerate(self.settings) if is_default(*one, self.overrides)]
         self._scores = {place: array("d") for place in defaults}
-        self._labels, self._groups = array("b"), list[str]()
+        self._labels = array("b")
+        # By number: names of every text would take more room than all else that is kept of it.
+        self._groups, self._group_names = array("q"), dict[str, int]()
 
     def add(self, texts: Sequence[TextRow], scores: Floats) -> list[int | None]:
         """Take texts with their scores [texts, settings], NaN where there is none; returns their labels."""
@@ -78,10 +80,19 @@ class LabelledScores:
             label = labels[-1] = self.labels.read(text.values[self.label_column])
             if label is not None:
                 self._labels.append(label)
-                self._groups.append(group_of(text) or f"text {text.index:09d}")
+                self._groups.append(self._group_number(text))
                 for place, column in self._scores.items():
                     column.append(row[place])
         return labels
+
+    def _group_number(self, text: TextRow) -> int:
+        """The place of the text's group among their names; below 0 the text's own place where it names none."""
+        name = group_of(text)
+        return -1 - text.index if name is None else self._group_names.setdefault(name, len(self._group_names))
+
+    def _groups_of(self, places: Sequence[int]) -> list[str]:
+        names, numbers = list(self._group_names), (self._groups[place] for place in places)
+        return [names[number] if number >= 0 else f"text {-1 - number:09d}" for number in numbers]
 
     @property
     def problem(self) -> str | None:
@@ -100,7 +111,6 @@ class LabelledScores:
     def _separation(self, place: int) -> Separation | None:
         scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)
         scored = ~np.isnan(scores)
-        groups = [self._groups[index] for index in np.flatnonzero(scored)]
         scores, labels = scores[scored], labels[scored]
         if undefined(labels) is not None:
             return None
@@ -109,5 +119,6 @@ class LabelledScores:
             auroc, interval = auroc_with_interval(scores, labels)
         else:
             auroc = metrics(scores, labels)["auroc"]
+            groups = self._groups_of(np.flatnonzero(scored).tolist())
             interval = metric_intervals(scores, labels, groups)["auroc"]
         return Separation(*self.settings[place], auroc, interval, members, len(labels) - members)

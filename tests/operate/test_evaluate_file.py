@@ -215,8 +215,8 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
 def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     chance = np.random.default_rng(4)
-    texts = {f"t{text}": " ".join(chance.choice(WORDS, 30)) for text in range(90)}
-    made = labelled(90, detectors={"a": 1.0, "it's b": 0.5})
+    texts = {f"t{text}": " ".join(chance.choice(WORDS, 30)) for text in range(240)}
+    made = labelled(240, detectors={"a": 1.0, "it's b": 0.5})
     rows = [{**row, "text": texts[row["example_id"]]} for row in made]
     file = kept(here / "their scores $1.parquet", rows)
     monkeypatch.chdir(here)

@@ -249,13 +249,14 @@ def test_labels_that_are_not_understood_are_told_as_they_are_spelt_and_texts_nev
 
 
 def test_the_split_depends_on_the_texts_and_the_seed_and_on_no_name(tmp_path: Path) -> None:
-    rows = [{"example_id": f"t{n}", "score": float(n), "label": n % 2, "group": f"g{n // 2}"} for n in range(60)]
+    rows = [{"example_id": f"t{n}", "score": float(n), "label": n % 2, "group": f"g{n // 2}"} for n in range(120)]
     file = written(tmp_path, rows)
 
     def splits(file: Path, pair: Pair, seed: int = 0) -> dict[str, tuple[int | None, str]]:
         return labels_and_splits(read_given(file, pair, "run", calibration=0.5, seed=seed, language="en"))
 
     first = splits(file, PAIR)
+    assert {split for _, split in first.values()} == {"calibration", "evaluation"}
     for name in ("other", "another.one", "z"):
         renamed = tmp_path / f"{name}.parquet"
         renamed.write_bytes(file.read_bytes())

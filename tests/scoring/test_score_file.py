@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +29,7 @@ from audit_pipeline.fetch.read import open_texts
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.chunks import ChunkLimits
 from audit_pipeline.scoring.file import FileScores, ProgressListener, score_file
+from audit_pipeline.scoring.labelled import GROUP
 from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.encode import EncodedText
@@ -44,6 +46,9 @@ COLUMNS = {
     "score": pa.float64(),
     "status": pa.string(),
     "reason": pa.string(),
+    "label": pa.int8(),
+    "group": pa.string(),
+    "sha256": pa.string(),
 }
 FEW = ChunkLimits(texts=3)
 
@@ -71,7 +76,7 @@ def score(tiny: Tiny, tmp_path: Path, out: Path) -> Score:
         audited: TokenizedModel = model,
         **options: Any,
     ) -> FileScores:
-        texts = open_texts(file, text_column, [label_column])
+        texts = open_texts(file, text_column, [label_column, GROUP])
         options = {"label_column": label_column, "backend_of": lambda wanted: forward, **options}
         return score_file(texts, out, audited, select(detectors), DataPaths(data), **options)
 
@@ -95,7 +100,8 @@ def texts_file(folder: Path, count: int, name: str = "texts.jsonl") -> Path:
 def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
     score: Score, tiny: Tiny, tmp_path: Path, out: Path
 ) -> None:
-    lines = ['{"input": "a first text"}', '{"input": "broken', '{"input": "a third text"}', '{"input": "a first text"}']
+    third, fourth = '{"input": "a third text", "label": 0, "group": 7}', '{"input": "a first text", "label": "member"}'
+    lines = ['{"input": "a first text"}', '{"input": "broken', third, fourth]
     done = score(written(tmp_path, "t.jsonl", "\n".join(lines)), ["loss", "min_k"])
     table = pq.read_table(out)
     assert dict(zip(table.schema.names, table.schema.types, strict=True)) == COLUMNS
@@ -114,6 +120,9 @@ def test_the_table_is_written_as_promised_and_by_the_rows_of_the_file(
     assert found.keys() == expected.keys()
     np.testing.assert_allclose([found[place] for place in expected], list(expected.values()), atol=1e-4)
     assert {row["parameters"] for row in rows} == {"{}", '{"k":0.2}'}
+    assert [(row["label"], row["group"]) for row in rows[::2]] == [(None, None), (0, "7"), (1, None)]
+    texts = ("a first text", "a third text", "a first text")
+    assert [row["sha256"] for row in rows] == [sha256(text.encode()).hexdigest() for text in texts for _ in range(2)]
     assert (done.summary.own.texts, done.summary.own.texts_computed, done.summary.own.texts_from_cache) == (3, 2, 0)
 
 

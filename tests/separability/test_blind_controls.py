@@ -51,7 +51,9 @@ def test_each_control_sees_its_own():
         return [*words, f"{generator.integers(2005, 2015) + 10 * label}"]
 
     def ending(words, label, generator):
-        return [f"{word}{generator.integers(10**9)}{'ing' if label else 'ion'}" for word in words]
+        # Some words of others are left: a control that meets none of them has learned nothing and is not computed.
+        made_up = [f"{word}{generator.integers(10**9)}{'ing' if label else 'ion'}" for word in words[5:]]
+        return [*words[:5], *made_up]
 
     def longer(words, label, generator):
         return words[: 25 - 8 * label - generator.integers(4)]

@@ -174,7 +174,7 @@ def test_without_two_sides_there_are_reasons(labels):
     assert quality.worst is None
     for key in (("blind_auroc", "words", "both"), ("ngram_overlap_mean", "7", "nonmembers")):
         assert found[key]["value"] is None
-    assert "not read" in found["blind_auroc", "dates", "both"]["method"]
+    assert "not computed" in found["blind_auroc", "dates", "both"]["method"]
     assert "holds no" in found["near_duplicate_pairs", "all", "between"]["method"]
     side = {1: "members", 0: "nonmembers", None: "unlabelled"}[labels[-1]]
     assert found["texts", "all", side]["value"] == labels.count(labels[-1])

@@ -12,6 +12,7 @@ from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
+from audit_pipeline.sources.passages import PassagesSettings
 from audit_pipeline.sources.registry import all_sources
 
 
@@ -25,7 +26,10 @@ def test_the_shipped_file_says_what_the_defaults_are() -> None:
     assert shipped.problems == ()
     # A source of which nothing can be set has no section.
     assert {*shipped.sections, "sotu"} == set(all_sources())
-    assert all(settings == all_sources()[name].settings() for name, settings in shipped.sections.items())
+    assert {name for name, given in shipped.sections.items() if given != all_sources()[name].settings()} == {"passages"}
+    # Which passages there are is said by the file alone.
+    ready = shipped.for_source("passages").to_be_set, PassagesSettings().to_be_set
+    assert ready == (None, "set passages.files in config/sources.yaml")
 
 
 def test_sections_may_be_left_out_or_empty(tmp_path: Path) -> None:

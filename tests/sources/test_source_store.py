@@ -220,9 +220,10 @@ def test_refresh_of_local_files_keeps_a_file_that_broke(tmp_path: Path, paths: D
 
 
 def test_registry() -> None:
-    assert set(all_sources()) == {"release_notes", "sotu", "local_files", "wikipedia", "patents", "books"}
+    assert set(all_sources()) == {"release_notes", "sotu", "local_files", "wikipedia", "patents", "books", "passages"}
     assert all(source.name == name and source.description and source.licence for name, source in all_sources().items())
-    with pytest.raises(SourceError, match="no source 'rumours'; the sources are: local_files, release_notes, sotu"):
+    sources = "local_files, passages, release_notes, sotu"
+    with pytest.raises(SourceError, match=f"no source 'rumours'; the sources are: {sources}"):
         source_named("rumours")
 
 

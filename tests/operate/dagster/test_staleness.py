@@ -29,7 +29,6 @@ from audit_pipeline.benchmarks.registry import BUILDERS
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.build import build_control
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
 from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import plan, problems
