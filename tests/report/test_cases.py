@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -168,7 +169,12 @@ def test_without_texts_nothing_is_quoted(audited: Folder) -> None:
 
 
 def given_to(folder: Folder, *benchmarks: str, settings: bool = True) -> None:
-    """Make benchmarks into tables of scores that were handed over, a file per model."""
+    """Make benchmarks into tables of scores that were handed over, a file per model; answers are concluded anew."""
+    shutil.rmtree(folder.paths.table("pair_answers"))
+    for file in folder.paths.table("lineage").rglob("*.parquet"):
+        (row,) = pq.read_table(file, partitioning=None).to_pylist()
+        if row["table"] == "pair_answers":
+            file.unlink()
     for benchmark in benchmarks:
         path = folder.paths.benchmark_manifest(benchmark)
         write_json(path, {**read_json(path), "design": "selected", "spec": {"builder": "given"}})

@@ -77,9 +77,9 @@ def extract(folder: Folder, *found: Extracted, model: str = TINY, benchmark: str
 
 
 def section(found: Written, model: str = TINY) -> str:
-    """The HTML of the section."""
+    """The HTML of the section, up to the next one."""
     html = found.pages[model].html
-    return html[html.index('<section id="extraction"') :].partition("</section>")[0]
+    return html[html.index('<span class="anchor" id="extraction">') :].partition('<details class="section">')[0]
 
 
 @pytest.fixture
@@ -204,7 +204,9 @@ def test_a_model_that_was_not_asked_has_no_section(calibrated: Written) -> None:
         assert calibrated.reports[name].extraction == []
         assert 'id="extraction"' not in calibrated.pages[name].html
     assert "word for word" not in calibrated.pages[SMALL].text.replace("that the model gives word for word (", "")
-    assert "tiny-125m on notes_32 · word for word We asked whether tiny-125m" in calibrated.pages["across"].text
+    blocks = re.findall(r'<article class="answer">.*?</article>', calibrated.pages["across"].html, re.DOTALL)
+    told = {(f"model <code>{TINY}</code>" in block, "Found word for word:" in block) for block in blocks}
+    assert told == {(True, True), (False, False)}, "of the model that was asked alone"
 
 
 def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> None:

@@ -53,7 +53,10 @@ def test_a_canary_alone_is_an_answer(folder: Folder) -> None:
     for name in (TINY, "across"):
         report, page = found.reports[name], found.pages[name]
         (asked,) = report.first_screen
-        assert asked.summary == "Rank of the published canary: a sound test finds training on this set (p = 1.0×10⁻⁶)."
+        assert asked.summary == (
+            "The set stands out: the published canary ranks higher than those that were never published"
+            " (p = 1.0×10⁻⁶): a sound test finds training on this set."
+        )
         assert asked.summary in first_screen(page)
         assert "sound test" in first_screen(page)
         assert "Nothing has been audited yet" not in page.text
