@@ -2,8 +2,8 @@
 --
 -- heading: what was asked, as a title; of a control the model's title
 -- question: what was asked, in one sentence
--- models: models that were audited or tested
--- benchmarks: benchmarks that they were audited on
+-- models: models that were audited, tested or searched for passages
+-- benchmarks: benchmarks that this was done on
 -- pairs: pairs of a model and a benchmark that were audited
 -- tests: current results of tests of whole sets that were not refused
 -- first_audited: when the oldest of the current answers was ready
@@ -35,6 +35,12 @@ WITH asked AS (
         ELSE counted.model NOT IN (SELECT model FROM control_models) END
 ), every AS (
     SELECT model, benchmark FROM asked UNION SELECT model, benchmark FROM extracted
+), named AS (
+    -- What stands before a headline where there are several subjects.
+    SELECT model, benchmark, CASE WHEN count(*) OVER () = 1 THEN '' ELSE
+        CASE WHEN min(model) OVER () = max(model) OVER () THEN '' ELSE model_title(model) || ' on ' END
+        || '“' || benchmark_title(benchmark) || '”: ' END AS subject
+    FROM every
 ), own AS (
     -- Audited documents of a user's own files; null where any benchmark is of other texts.
     SELECT CASE WHEN bool_and(benchmark IN (
@@ -51,22 +57,23 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
         (SELECT documents FROM own)
     ) END AS heading,
     brief.question AS question,
-    (SELECT count(DISTINCT model) FROM asked) AS models,
-    (SELECT count(DISTINCT benchmark) FROM asked) AS benchmarks,
+    (SELECT count(DISTINCT model) FROM every) AS models,
+    (SELECT count(DISTINCT benchmark) FROM every) AS benchmarks,
     (SELECT count(*) FROM asked_pairs) AS pairs,
     (SELECT count(*) FROM page_tests WHERE refused IS NULL) AS tests,
     (SELECT min(ready_at) FROM asked) AS first_audited,
     (SELECT max(ready_at) FROM asked) AS last_audited,
     summary_of(
         (SELECT coalesce(list({
-            'outcome': outcome::VARCHAR, 'claim_level': claim_level, 'headline': headline
-        } ORDER BY place), []) FROM shown_pairs JOIN answers USING (model, benchmark)),
+            'outcome': outcome::VARCHAR, 'claim_level': claim_level, 'headline': subject || headline
+        } ORDER BY place), []) FROM shown_pairs JOIN answers USING (model, benchmark) JOIN named USING (model, benchmark)),
         (SELECT count(*) FROM asked_pairs),
         (SELECT coalesce(list({
             'test': test, 'design': design, 'outcome': outcome::VARCHAR, 'claim_level': claim_level,
             'headline': headline
         } ORDER BY place), []) FROM page_tests),
-        (SELECT coalesce(list({'outcome': said.outcome, 'headline': said.headline} ORDER BY place), []) FROM extracted)
+        (SELECT coalesce(list({'outcome': said.outcome, 'headline': subject || said.headline} ORDER BY place), [])
+            FROM extracted JOIN named USING (model, benchmark))
     ) AS summary,
     brief.how_sure AS how_sure, brief.what_would_change AS what_would_change,
     instrument_words((SELECT coalesce(list({
