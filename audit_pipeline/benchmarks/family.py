@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.words import UnitName
+from audit_pipeline.catalogue.contracts import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import Language, Seed, StrictSettings, Text
 
@@ -48,12 +49,10 @@ def _listed_or_any(value: object) -> object:
 class ExtractionSettings(StrictSettings):
     """How the documents of a benchmark are searched for passages that the model gives (docs/extraction.md)."""
 
-    prefix: Count | None = Field(default=None, description="tokens that the model is given; None: 50")
-    suffix: Annotated[int, Field(ge=2, strict=True)] | None = Field(
-        default=None, description="tokens that it has to give; None: 50"
-    )
-    stride: Annotated[str, StringConstraints(pattern=r"^(coarse-to-fine|tiled|chars:[1-9][0-9]*)$")] | None = Field(
-        default=None, description="where windows begin: coarse-to-fine, tiled or chars:N; None: coarse-to-fine"
+    prefix: Count = Field(default=PREFIX, description="tokens that the model is given")
+    suffix: Annotated[int, Field(ge=2, strict=True)] = Field(default=SUFFIX, description="tokens that it has to give")
+    stride: Annotated[str, StringConstraints(pattern=r"^(coarse-to-fine|tiled|chars:[1-9][0-9]*)$")] = Field(
+        default=COARSE_TO_FINE, description="where windows begin: coarse-to-fine, tiled or chars:N"
     )
     characters: Count | None = Field(
         default=None, description="only so many characters of each document are searched, from its first on; None: all"

@@ -135,7 +135,8 @@ def _show_labelled(benchmark: str, findings: Sequence[Row]) -> None:
     """How well each detector separates members from non-members."""
     if answers_in_json():
         show_table("findings", findings, _FINDINGS)
-    if not findings or answers_in_json():
+        return
+    if not findings:
         return
     most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
     say(visible(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members"))

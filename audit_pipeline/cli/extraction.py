@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from audit_pipeline.catalogue.contracts import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_generated import GoingOn, going_on_options, show_long_runs
 from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
@@ -76,12 +77,12 @@ _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
     help="A model that was not trained on the documents: what it gives, too, is set apart as predictable. Default: the "
     "model's entry.",
 )
-@click.option("--prefix", type=click.IntRange(min=1), help=f"Tokens the model is given. {_UNLESS_SAID.format(50)}")
-@click.option("--suffix", type=click.IntRange(min=2), help=f"Tokens it has to give. {_UNLESS_SAID.format(50)}")
+@click.option("--prefix", type=click.IntRange(min=1), help=f"Tokens the model is given. {_UNLESS_SAID.format(PREFIX)}")
+@click.option("--suffix", type=click.IntRange(min=2), help=f"Tokens it has to give. {_UNLESS_SAID.format(SUFFIX)}")
 @click.option(
     "--stride",
     help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
-    f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format('coarse-to-fine')}",
+    f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}",
 )
 @going_on_options
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")

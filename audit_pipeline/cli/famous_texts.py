@@ -97,7 +97,7 @@ def show_famous_texts(searched: Audited) -> None:
             ("text", "title"),
             ("p-value", lambda row: probability(row["p_value"])),
             ("q-value", lambda row: probability(row["q_bh"])),
-            ("word for word", _is_reproduced),
+            ("word for word", lambda row: "yes" if row["is_reproduced"] else "no"),
             ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
             ("probability", lambda row: f"{math.exp(row['log_p']):.2g}"),
             (f"{_differing(spec)} may differ", _near),
@@ -111,9 +111,11 @@ def show_famous_texts(searched: Audited) -> None:
 
 
 def count_installed_copies(passages: Sequence[str]) -> list[int]:
-    """In how many licence files of the installed packages each passage stands, white space levelled."""
-    files = [_levelled(text) for text in _installed_licences()]
-    return [sum(_levelled(passage) in text for text in files) for passage in passages]
+    """In how many licence files of the installed packages each passage stands, case and white space levelled."""
+    from audit_pipeline.separability.both_sides import levelled
+
+    files = [levelled(text) for text in _installed_licences()]
+    return [sum(levelled(passage) in text for text in files) for passage in passages]
 
 
 def _installed_licences() -> Iterable[str]:
@@ -127,16 +129,8 @@ def _installed_licences() -> Iterable[str]:
                     continue
 
 
-def _levelled(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _differing(spec: BenchmarkSpec) -> int:
     return (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
-
-
-def _is_reproduced(row: Row) -> str:
-    return "yes" if row["is_reproduced"] else "no"
 
 
 def _near(row: Row) -> str:

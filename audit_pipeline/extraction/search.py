@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import COARSE_TO_FINE
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclude import (
     THRESHOLDS,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extraction.long_runs import LongRun
     from audit_pipeline.extraction.near_verbatim import Nearness
 
-COARSE_TO_FINE, TILED = "coarse-to-fine", "tiled"
+TILED = "tiled"
 _CHARS = "chars:"
 _WINDOWS_AT_A_TIME = 8192
 

@@ -22,9 +22,6 @@ from audit_pipeline.token_statistics.prepare import Prepared
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.windows import Window
 
-PREFIX, SUFFIX = 50, 50
-"""How many tokens the model is given, and how many it has to give, where nobody says otherwise."""
-
 _CHARACTERS_A_TOKEN = 8
 # Tokens behind the window that its slice has to have, unless the document ends: the cut may change the last ones.
 _BEYOND = 8

@@ -179,7 +179,7 @@ def _refuse_nothing(file: Path, given: GivenScores, findings: Findings) -> None:
     by_groups = None in tested or (given.names_splits and MEMBER in tested)
     if by_groups or pc.any(pc.is_valid(values["value"])).as_py():
         return
-    notes = "".join(f"; {note}" for note in given.notes if note.startswith("labels") or "are on both sides" in note)
+    notes = "".join(f"; {note}" for note in given.notes)
     raise DataError(f"{file}: there is nothing to compare: {_why_nothing(given)}{notes}")
 
 

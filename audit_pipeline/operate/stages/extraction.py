@@ -19,11 +19,14 @@ from audit_pipeline.benchmarks.family import ExtractionSettings
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     BEAMS,
+    COARSE_TO_FINE,
     DOCUMENT_MEMORISATION,
     EXAMPLES,
     EXTRACTION,
     EXTRACTION_RATES,
     NON_MEMBER,
+    PREFIX,
+    SUFFIX,
     Pair,
 )
 from audit_pipeline.catalogue.documents import read_documents
@@ -35,9 +38,9 @@ from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclude import memorisation, windows_from
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.judged import Judged
-from audit_pipeline.extraction.search import COARSE_TO_FINE, Asked, Extracted, Search, asked_for
+from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
 from audit_pipeline.extraction.tables import extraction_tables
-from audit_pipeline.extraction.windows import PREFIX, SUFFIX, no_room
+from audit_pipeline.extraction.windows import no_room
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
@@ -53,7 +56,7 @@ EXTRACTION_VERSION = "2"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
 USUAL = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
-"""How documents are searched where their benchmark's entry does not say otherwise."""
+"""How documents are searched where nobody says otherwise."""
 
 _SHOWN = 10
 
@@ -151,11 +154,7 @@ def asked_by(
 
     A search as the entry has it is what an audit makes: one with other settings is done again by the next audit.
     """
-    asked = asked_for(
-        prefix or settings.prefix or PREFIX,
-        suffix or settings.suffix or SUFFIX,
-        stride or settings.stride or COARSE_TO_FINE,
-    )
+    asked = asked_for(prefix or settings.prefix, suffix or settings.suffix, stride or settings.stride)
     return replace(asked, characters=settings.characters, near_verbatim=settings.near_verbatim)
 
 
