@@ -20,12 +20,12 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
     the whole set, and what the model gives word for word. Returns the answer from scores, or None where there is
     none."""
     from audit_pipeline.report.page import conclusions_of
-    from audit_pipeline.report.summary import in_order
+    from audit_pipeline.report.summary import sort_by_kind
 
     found = conclusions_of(paths.warehouse, model)
     answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
     tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_told(test)]
-    for row in in_order([row for row in (answer, *tests, given) if row is not None]):
+    for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
         if row is answer:
             say(visible("\n" + "\n".join(filter(None, _lines(row)))), answers=[row])
         elif row is given:

@@ -28,6 +28,7 @@ from audit_pipeline.report.choice import rule_place
 from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
 from audit_pipeline.report.facts import facts
 from audit_pipeline.report.headings import page_heading
+from audit_pipeline.report.kinds import SIGNS, kind_of
 from audit_pipeline.report.known import Estimate
 from audit_pipeline.report.limits import LIMITS, not_shown
 from audit_pipeline.report.picture_data import as_fine_as_seen, spread_of
@@ -118,7 +119,7 @@ def _whole_set(
         direction=direction,
         origin=ScoreOrigin(handed_over, stated_by),
     )
-    return {"outcome": outcome, "headline": headline}
+    return {"outcome": outcome, "sign": kind_of(outcome).sign, "headline": headline}
 
 
 def _extraction(
@@ -223,7 +224,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "whole_set_words": Function(
         _whole_set,
         [*("VARCHAR", "VARCHAR", "DOUBLE", "BIGINT", "VARCHAR", "VARCHAR", "BOOLEAN", "VARCHAR")],
-        f"STRUCT(outcome {_enum(get_args(TestOutcome))}, headline VARCHAR)",
+        f"STRUCT(outcome {_enum(get_args(TestOutcome))}, sign {_enum(SIGNS)}, headline VARCHAR)",
     ),
     "unlearning_words": Function(
         _unlearning,

@@ -27,7 +27,7 @@ from markupsafe import Markup
 from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import level_in_words
 from audit_pipeline.report.glossary import GLOSSARY, Glossary
-from audit_pipeline.report.kinds import SIGNS, Sign, kind_of
+from audit_pipeline.report.kinds import SIGNS, Sign
 from audit_pipeline.report.memorisation_map import SHADES, STRIP_HEIGHT, STRIP_WIDTH, strip_shapes
 from audit_pipeline.report.numbers import (
     count,
@@ -51,7 +51,7 @@ from audit_pipeline.report.numbers import (
 from audit_pipeline.report.page import ReportPage
 from audit_pipeline.report.pictures import SIDE_NAMES, curve_pictures, roc_pictures, spread_pictures, study_pictures
 from audit_pipeline.report.section_files import sections
-from audit_pipeline.report.summary import in_order, is_evidence, is_shown_first
+from audit_pipeline.report.summary import is_evidence, is_shown_first, sort_by_kind
 from audit_pipeline.report.words import Q_LEVEL, STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
 from audit_pipeline.unlearning.compared import METRIC_IN_WORDS
 
@@ -113,12 +113,12 @@ class Subject:
     @property
     def said(self) -> list[Row]:
         """Its rows, in the order of the terminal, too."""
-        return in_order([row for row in (self.answer, *self.tests, self.found) if row])
+        return sort_by_kind([row for row in (self.answer, *self.tests, self.found) if row])
 
     @property
     def signs(self) -> list[Sign]:
         """The kinds of what is said, each once, what matters most first."""
-        met = {kind_of(row["outcome"]).sign for row in self.said}
+        met = {row["sign"] for row in self.said}
         return [sign for sign in SIGNS if sign in met]
 
 
@@ -207,7 +207,6 @@ def _environment() -> jinja2.Environment:
     environment.globals.update(
         side_names=SIDE_NAMES,
         sign_shapes=SIGN_SHAPES,
-        kind_of=kind_of,
         scale_of=Scale.of,
         heat=heat_levels,
         things=things,

@@ -78,7 +78,7 @@ def is_evidence(test: Row) -> bool:
     return test["outcome"] == "found" and test["claim_level"] in (SOUND, STATISTICAL)
 
 
-def in_order(rows: Sequence[Row]) -> list[Row]:
+def sort_by_kind(rows: Sequence[Row]) -> list[Row]:
     """What is said of one model on one benchmark or set, what matters most first: by the place of its kind.
 
     ``rows``: the answer from scores, tests of the whole set, what is given word for word; of one place as they come,
@@ -112,7 +112,7 @@ def summary_of(
         more = [f"So it is with {count(len(seen) - 1)} more."] if len(seen) > 1 else []
         scores = [_summary_of_scores(answers, pairs, tests)] if pairs or tests else []
         return " ".join([*seen[:1], *more, *scores])
-    said = [(_place(row), row["headline"]) for row in in_order(searched)]
+    said = [(_place(row), row["headline"]) for row in sort_by_kind(searched)]
     if len(said) > 1:
         said = [(said[0][0], f"In {count(len(said))} searches for passages, none was given word for word.")]
     if not said or pairs or tests:

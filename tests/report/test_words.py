@@ -32,7 +32,7 @@ from audit_pipeline.report.numbers import (
     setting,
     signed,
 )
-from audit_pipeline.report.summary import in_order, instrument_words, summary_of, whole_set_words
+from audit_pipeline.report.summary import instrument_words, sort_by_kind, summary_of, whole_set_words
 from audit_pipeline.report.words import (
     Q_LEVEL,
     TEST_IN_WORDS,
@@ -523,7 +523,7 @@ def said(outcome: str, **others: object) -> dict[str, Any]:
 )
 def test_terminal_and_report_say_the_same_first(answer: str, searched: str, first: str) -> None:
     rows = [said(answer), said(searched)]
-    ordered = in_order(rows)
+    ordered = sort_by_kind(rows)
     assert ordered[0]["outcome"] == first
     assert summary_of(rows[:1], 1, [], rows[1:]) == " ".join(row["headline"] for row in ordered)
 
@@ -532,8 +532,8 @@ def test_a_test_of_a_whole_set_has_its_place_among_the_answers() -> None:
     evidence = said("found", test="canary_rank", claim_level="sound test")
     look, refused = said("found", test="dataset_inference"), said("refused", test="sharded_permutation")
     rows = [said("documents_stand_out"), refused, look, evidence, said("passages_not_reproduced")]
-    assert in_order([said("sound_evidence_of_training"), evidence])[0] == evidence
-    assert [row["headline"] for row in in_order(rows)] == [
+    assert sort_by_kind([said("sound_evidence_of_training"), evidence])[0] == evidence
+    assert [row["headline"] for row in sort_by_kind(rows)] == [
         *("found.", "documents_stand_out.", "found.", "passages_not_reproduced.", "refused."),
     ]
 

@@ -29,10 +29,7 @@ WITH asked AS (
             SELECT benchmark || '|' || model FROM shown_pairs UNION SELECT benchmark FROM shown_pairs
         )
 ), extracted AS (
-    SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, counted.model, benchmark) AS place
-    FROM extraction_counts AS counted, page
-    WHERE CASE page.kind WHEN 'model' THEN counted.model = page.model
-        ELSE counted.model NOT IN (SELECT model FROM control_models) END
+    SELECT *, row_number() OVER (ORDER BY reproduced DESC, model, benchmark) AS place FROM page_searches
 ), every AS (
     SELECT model, benchmark FROM asked UNION SELECT model, benchmark FROM extracted
 ), named AS (

@@ -18,10 +18,8 @@
 -- more: documents that are not listed
 WITH asked AS (
     SELECT model, benchmark, place FROM shown_pairs
-    UNION ALL SELECT counted.model, counted.benchmark, 1000 FROM extraction_counts AS counted, page
-    WHERE (counted.model, counted.benchmark) NOT IN (SELECT (model, benchmark) FROM shown_pairs)
-        AND CASE page.kind WHEN 'model' THEN counted.model = page.model
-            ELSE counted.model NOT IN (SELECT model FROM control_models) END
+    UNION ALL SELECT model, benchmark, 1000 FROM page_searches
+    WHERE (model, benchmark) NOT IN (SELECT (model, benchmark) FROM shown_pairs)
 ), pairs AS (
     SELECT asked.*, answers.detector, answers.parameters FROM asked LEFT JOIN answers USING (model, benchmark)
     WHERE answers.sides IS DISTINCT FROM 'labelled' OR answers.documents IS NOT NULL

@@ -6,6 +6,7 @@
 -- benchmark: the benchmark, set of canaries or test set
 -- design: how the sides of the benchmark came about; null where the set is no benchmark
 -- outcome: what the test came to, all p-values of the set allowed for
+-- sign: the kind of that, as of an answer
 -- headline: the result in one line, which says no more than the claim level allows
 -- refused: why there is no p-value; null where there is one
 -- claim_stated_by: whose word the level rests on; null where it is more than somebody's word

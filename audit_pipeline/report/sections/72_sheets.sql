@@ -21,16 +21,13 @@ WITH pairs AS (
     SELECT model, benchmark, place FROM shown_pairs
     UNION ALL SELECT DISTINCT model, benchmark, 1000 FROM (
         SELECT model, benchmark FROM page_tests WHERE refused IS NULL
-        UNION ALL SELECT counted.model, benchmark FROM extraction_counts AS counted, page
-        WHERE CASE page.kind WHEN 'model' THEN counted.model = page.model
-            ELSE counted.model NOT IN (SELECT model FROM control_models) END
+        UNION ALL SELECT model, benchmark FROM page_searches
     ) WHERE (model, benchmark) NOT IN (SELECT (model, benchmark) FROM shown_pairs)
 ), said AS (
     SELECT model, benchmark, 1 AS place, said.sign AS sign, said.question AS question, said.headline AS headline,
         said.how_sure AS how_sure, NULL AS level
     FROM extraction_counts
-    UNION ALL SELECT model, benchmark, 2, CASE outcome WHEN 'found' THEN 'stands out' ELSE 'nothing found' END,
-        NULL, headline, claim_in_words, claim_level
+    UNION ALL SELECT model, benchmark, 2, sign, NULL, headline, claim_in_words, claim_level
     FROM page_tests WHERE refused IS NULL
     UNION ALL SELECT model, benchmark, 3, sign, question, headline, how_sure, claim_level FROM answers
 ), told AS (

@@ -27,7 +27,7 @@ WITH told AS (
     FROM told
 )
 SELECT model, benchmark, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title, design,
-    test, words.outcome AS outcome, words.headline AS headline, refused,
+    test, words.outcome AS outcome, words.sign AS sign, words.headline AS headline, refused,
     finite(p_value) AS p_value, finite(statistic) AS statistic, n, n_held_out, assumption, direction,
     claim_level, claim_stated_by, claim_words(claim_level, claim_stated_by) AS claim_in_words, method,
     p_values_so_far, finished_at, run_id,

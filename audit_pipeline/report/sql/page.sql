@@ -7,6 +7,12 @@ SELECT tests.* FROM tests, page
 WHERE CASE WHEN page.model IS NULL THEN tests.model NOT IN (SELECT model FROM control_models)
     ELSE tests.model = page.model END;
 
+CREATE OR REPLACE TEMP TABLE page_searches AS
+-- The searches for passages that the model gives word for word; across models none of controls.
+SELECT counted.* FROM extraction_counts AS counted, page
+WHERE CASE WHEN page.model IS NULL THEN counted.model NOT IN (SELECT model FROM control_models)
+    ELSE counted.model = page.model END;
+
 CREATE OR REPLACE TEMP TABLE extraction_documents AS
 -- The documents that the page's model was asked to go on with; of each side those that it gives most of first.
 SELECT documents.*, log10_draws(log_p) AS log10_draws, row_number() OVER (
