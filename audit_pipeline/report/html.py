@@ -117,9 +117,8 @@ class Subject:
 
     @property
     def signs(self) -> list[Sign]:
-        """The kinds of what is said, each once, what matters most first."""
-        met = {row["sign"] for row in self.said}
-        return [sign for sign in SIGNS if sign in met]
+        """The signs of its rows, each once, in their order."""
+        return list(dict.fromkeys(row["sign"] for row in self.said))
 
 
 def subjects_of(sections: Mapping[str, Sequence[Row]]) -> list[Subject]:
