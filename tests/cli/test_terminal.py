@@ -37,7 +37,7 @@ from audit_pipeline.operate.console import (
 from audit_pipeline.operate.progress import terminal_bar
 from audit_pipeline.token_statistics.run import Progress
 
-README = Path(__file__).parents[2] / "README.md"
+COMMANDS = Path(__file__).parents[2] / "docs" / "commands.md"
 HALF = Progress(texts_done=5, texts_total=10, tokens_done=1500, tokens_total=3000, seconds=3.0)
 
 
@@ -297,10 +297,10 @@ def test_help_lists_every_command_once_and_the_exit_codes() -> None:
     for name in main.commands:
         assert len(re.findall(rf"^  {name} ", shown, re.MULTILINE)) == 1
     assert "..." not in shown.partition("Exit codes")[0].partition("Begin:")[2], "no description is cut short"
-    readme = README.read_text(encoding="utf-8")
+    page = COMMANDS.read_text(encoding="utf-8")
     for code, meaning in _EXIT_CODES:
         assert f"  {code} " in shown
-        assert f"| {code} | {meaning} |" in readme
+        assert f"| {code} | {meaning} |" in page
 
 
 def test_quiet_is_of_one_command_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
