@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class WindowStatistics:
-    """What one window leaves behind: ``values`` by the names that kept.SWEPT gives them, one a scored token, in order.
+    """What one window leaves behind: ``values`` by the names of CachedKind.statistics, one a scored token, in order.
 
     What the back end cannot give (``TokenizedModel.gives``) is absent.
     """

@@ -15,6 +15,7 @@ import torch
 from local_pool import NODES, Stood, stand_in
 from tiny_models import SENTENCES, tokenized
 
+from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster import backend as backend_module
@@ -31,7 +32,7 @@ from audit_pipeline.token_statistics.backends import in_memory, open_backend
 from audit_pipeline.token_statistics.cache import PartCache, parts_of, read_part
 from audit_pipeline.token_statistics.encode import encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Kind, read_branches, read_statistics
+from audit_pipeline.token_statistics.kept import read_branches, read_statistics
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 from tiny_models import SENTENCES
 
+from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.extraction.generate import by_first_choices, generate
 from audit_pipeline.extraction.near_verbatim import Nearness, near_verbatim
 from audit_pipeline.models.load import TokenizedModel
@@ -21,11 +22,10 @@ from audit_pipeline.token_statistics.backend import WindowBranches, WindowStatis
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import SWEPT
 from audit_pipeline.token_statistics.windows import windows_of
 
 TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
-WANTED = tuple(sorted({name for names in SWEPT.values() for name in names}))
+WANTED = tuple(sorted({name for kind in KINDS.values() for name in kind.statistics}))
 BEFORE = tuple(range(5, 25))
 
 

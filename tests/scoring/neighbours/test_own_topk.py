@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import SENTENCES
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK_ENTRIES, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
 from audit_pipeline.scoring.neighbours.proposer import Proposer
-from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import compute
@@ -155,7 +154,7 @@ def made(monkeypatch, tmp_path, text, own, spans, topk, logprob) -> OwnTopkPropo
     tables = {
         "base": pa.Table.from_pylist([{**keys, **base}], schema=TOKEN_STATISTICS.schema),
         "topk": pa.Table.from_pylist(
-            [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK.schema
+            [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK_ENTRIES.schema
         ),
     }
     monkeypatch.setattr(own_topk, "read_statistics", lambda model, texts, paths, kind: tables[kind])
