@@ -186,7 +186,7 @@ def ready_to_run(
     """
     from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.models.load import load_tokenizer
-    from audit_pipeline.token_statistics.backends import loader
+    from audit_pipeline.scoring.backends import loader
 
     endpoints = Endpoints(limits.for_model(entry))
     model = endpoints.load(entry, paths, tell_step) if ask else load_tokenizer(entry, paths)

@@ -137,9 +137,15 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     )
     if entry.tensor_parallel is not None:
         # Long before anything is run. Transformers reads the configuration, and takes seconds to import.
-        from audit_pipeline.models.weights import require_divisible  # noqa: PLC0415
+        from audit_pipeline.models.architecture import require_divisible  # noqa: PLC0415
 
-        require_divisible(model, entry.tensor_parallel)
+        require_divisible(
+            entry.name,
+            model.config_folder,
+            entry.tensor_parallel,
+            model.quantisation,
+            trust_remote_code=entry.trust_remote_code,
+        )
     return model
 
 

@@ -88,6 +88,11 @@ class Backend(Protocol):
         """Where and how the model is run, in words: for the log."""
         ...
 
+    @property
+    def here(self) -> Backend:
+        """The same model on this machine, where it can be had here; else this one."""
+        ...
+
     def over(self, work: Work) -> Generator[Sequence[Done]]:
         """Run what ``work`` asks for, and yield what windows left behind as it comes, in whatever order.
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -30,17 +30,10 @@ import torch
 
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.answers import Process, answers_of, error_in
-from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics, Work
-from audit_pipeline.token_statistics.batches import run_batches
+from audit_pipeline.token_statistics.backend import WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
-from audit_pipeline.token_statistics.forward import (
-    BRANCH_TOKENS,
-    ForwardPass,
-    Found,
-    Given,
-    LoadCheck,
-    branches_in_words,
-)
+from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, branches_in_words
 from audit_pipeline.token_statistics.rank import Call, RankAnswer, RankReady, Start, serve
 from audit_pipeline.token_statistics.windows import Window
 
@@ -49,8 +42,8 @@ _FEWEST_BRANCH_TOKENS = 512
 _OfWindow = TypeVar("_OfWindow", WindowStatistics, WindowBranches)
 
 
-class RankedPass:
-    """As :class:`ForwardPass`, the model being divided over ``model.entry.tensor_parallel`` processes.
+class RankedPass(LocalPass):
+    """A model that is divided over ``model.entry.tensor_parallel`` processes.
 
     They are started here, and again where they have been ended after an error. Each runs the same batches, and the
     first one's findings are given back. Raises ModelError where a rank ends or fails, and torch.OutOfMemoryError where
@@ -72,19 +65,14 @@ class RankedPass:
         self._started: list[Process] = []
         self._end: Callable[[], object] = lambda: None
         ready = self._start()
-        self.parameters, self.length_step, self.checked = ready.parameters, ready.length_step, ready.checked
+        self.parameters, self.length_step = ready.parameters, ready.length_step
         self._known = ready.checked
-        self.equal_lengths, self.packed = ready.checked.equal_lengths, ready.checked.packed
-        self.shared_prefix = ready.checked.shared_prefix
+        self._go_by(ready.checked)
 
     @property
     def described(self) -> str:
         """As :meth:`ForwardPass.described`, and over how many processes it is divided."""
         return f"divided over {self._ranks} processes, {branches_in_words(packed=self.packed)}"
-
-    def over(self, work: Work) -> Generator[Sequence[Done]]:
-        """Run every window that wants something, batch by batch: see :class:`Backend`."""
-        return run_batches(self, work)
 
     def run(
         self,
@@ -94,7 +82,7 @@ class RankedPass:
         *,
         before: Sequence[int] = (),
     ) -> list[WindowStatistics]:
-        """As :meth:`ForwardPass.run`."""
+        """See :class:`LocalPass`."""
         self._has_prefix |= bool(before)
         found = self._of_batch(ForwardPass.run, encoded, batch, wanted, before=before)
         return _of_windows(found, batch)
@@ -108,7 +96,7 @@ class RankedPass:
         *,
         argmax: Sequence[IntArray] | None = None,
     ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
-        """As :meth:`ForwardPass.run_with_branches`."""
+        """See :class:`LocalPass`."""
         own, branches = self._of_batch(
             ForwardPass.run_with_branches, encoded, batch, steps, wanted, argmax=argmax, branches=True
         )
@@ -117,12 +105,12 @@ class RankedPass:
     def run_branches(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
     ) -> list[WindowBranches]:
-        """As :meth:`ForwardPass.run_branches`."""
+        """See :class:`LocalPass`."""
         found = self._of_batch(ForwardPass.run_branches, encoded, batch, argmax, steps, branches=True)
         return _of_windows(found, batch)
 
     def forget_prefix(self) -> None:
-        """As :meth:`ForwardPass.forget_prefix`."""
+        """See :class:`LocalPass`."""
         if self._has_prefix and self._started:
             self._ask(ForwardPass.forget_prefix)
         self._has_prefix = False
@@ -210,11 +198,6 @@ class RankedPass:
         if error := error_in(answers, self._ranks, self._model.entry.name):
             raise error
         return answers[0]
-
-
-LocalPass = ForwardPass | RankedPass
-"""A model on this machine, whole in this process or divided over several: what can be done with the one, can be with
-the other."""
 
 
 def _launch(rank: int, ranks: int, folder: Path) -> Process:

@@ -23,8 +23,9 @@ from audit_pipeline.endpoints.probe import probe
 from audit_pipeline.endpoints.prompt import prompt_of
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.token_statistics.backends import in_memory, open_backend
+from audit_pipeline.token_statistics.batches import in_memory
 from audit_pipeline.token_statistics.encode import behind as behind_prefix
 from audit_pipeline.token_statistics.encode import encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass

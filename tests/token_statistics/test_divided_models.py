@@ -22,8 +22,9 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics import answers, forward, ranks
+from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.rank import Call
 from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.windows import windows_of

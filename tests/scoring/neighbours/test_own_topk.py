@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import SENTENCES
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK_ENTRIES, text_sha256
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, TOPK_ENTRIES, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.scoring.neighbours import own_topk
@@ -154,7 +154,7 @@ def made(monkeypatch, tmp_path, text, own, spans, topk, logprob) -> OwnTopkPropo
     tables = {
         "base": pa.Table.from_pylist([{**keys, **base}], schema=TOKEN_STATISTICS.schema),
         "topk": pa.Table.from_pylist(
-            [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK_ENTRIES.schema
+            [{**keys, "k": len(topk) // n, "token_id": topk, "logprob": logprob}], schema=TOPK.schema
         ),
     }
     monkeypatch.setattr(own_topk, "read_statistics", lambda model, texts, paths, kind: tables[kind])
