@@ -132,6 +132,20 @@ def test_ray_is_imported_in_one_module() -> None:
     assert {module for module, _ in offences(MODULES, {"ray"})} == {"cluster.ray_pool"}
 
 
+def test_where_a_model_is_run_is_asked_of_its_host_outside_the_rooms_of_back_ends() -> None:
+    """An entry's endpoint is a matter of models/ and endpoints/: others ask ``entry.host``, which each back end is."""
+    others = [module for module in MODULES if module.parts[1] not in {"models", "endpoints"}]
+    asked = {
+        f"{module}:{node.lineno}"
+        for module in others
+        for node in ast.walk(parse(module))
+        if isinstance(node, ast.Attribute) and node.attr == "endpoint"
+        # Other things of that name: a file's path, the index of packages.
+        if ast.unparse(node) not in {"paths.endpoint", "index.endpoint"}
+    }
+    assert sorted(asked) == []
+
+
 def test_only_the_front_doors_import_the_composition_root_and_nobody_imports_them() -> None:
     elsewhere = [path for path in MODULES if path.parts[0] != "corpus_audit" and path.parts[1] != "cli"]
     assert offences(elsewhere, {"corpus_audit", "audit_pipeline.cli"}) == set()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.config.whole import Configuration
-    from audit_pipeline.endpoints.limits import Limits
+    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -75,7 +75,7 @@ def limits_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @wraps(command)
     def run(*arguments: Any, max_tokens: int | None, max_cost: float | None, **options: Any) -> None:
-        from audit_pipeline.endpoints.limits import Limits
+        from audit_pipeline.endpoints.budget import Limits
 
         command(*arguments, limits=Limits(max_tokens, max_cost), **options)
 

@@ -49,6 +49,11 @@ class ModelIdentity:
     config_digest: str
     before: frozenset[str] | None = None
 
+    @property
+    def is_unasked(self) -> bool:
+        """Whether the server has never been asked which model is behind it."""
+        return self.before is not None and not self.before
+
 
 def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     """The model's fingerprints: weights (or hub commit), config, dtype and attention back end; tokenizer files.

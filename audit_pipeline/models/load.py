@@ -68,9 +68,8 @@ class TokenizedModel:
         return self.located.entry
 
     def gives(self, statistic: str) -> bool:
-        """Whether the model's back end gives a statistic of every token, by the names of token_statistics/kept.py."""
-        endpoint = self.entry.endpoint
-        return endpoint is None or statistic in endpoint.gives
+        """Whether the model's back end gives a statistic of every token, by the names of CachedKind.statistics."""
+        return self.entry.host.can_give(statistic)
 
     @property
     def quantisation(self) -> Quantisation | None:
@@ -163,7 +162,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
     Of a model behind an interface that was not probed yet nothing is recorded: it is not known which it is.
     """
     path, endpoint = paths.model_card(tokenized.identity.model_fingerprint), tokenized.entry.endpoint
-    if endpoint is not None and not tokenized.identity.before:
+    if tokenized.identity.is_unasked:
         return
     earlier = read_json_if_whole(path) or {}
     entry = tokenized.entry

@@ -13,8 +13,8 @@ from pathlib import Path
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.detectors.registry import Overrides
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.fetch.stream import TextStream
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import with_overrides

@@ -36,7 +36,7 @@ class HeldModel:
 
         What ``load`` raises goes on to the caller, and no model is held then.
         """
-        key = (model.identity.model_fingerprint, model.entry.division, model.entry.endpoint, model.start_token_id)
+        key = (model.identity.model_fingerprint, model.entry.division, model.entry.host, model.start_token_id)
         if self._held is None or self._held[0] != key:
             self.free()
             self._held = (key, load(model))
@@ -67,7 +67,7 @@ def open_backend(
     ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
-    if model.entry.endpoint is not None:
+    if not model.entry.host.is_here:
         from audit_pipeline.endpoints.in_use import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
@@ -97,7 +97,7 @@ def loader(
     held = HeldModel()
 
     def load(wanted: TokenizedModel) -> Backend:
-        if wanted.entry.endpoint is None:
+        if wanted.entry.host.is_here:
             tell(f"loading {wanted.entry.name}")
         ready = open_backend(wanted, paths, device, tell, endpoints, engine or chosen_engine())
         tell(f"{wanted.entry.name}: {ready.described}")

@@ -101,7 +101,7 @@ def behind(prefix: Prefix, text: EncodedText) -> EncodedText:
 
 def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     always = model.entry.start_token_policy == "always"
-    drops_first = model.entry.endpoint is not None and model.entry.endpoint.starts_by_itself
+    drops_first = model.entry.host.starts_by_itself
     encoded = []
     for text, (ids, offsets, special) in zip(texts, _tokens(model, texts), strict=True):
         start_token_id: int | None = model.start_token_id if always else None

@@ -288,7 +288,12 @@ def test_a_large_model_has_more_time_on_cpus(monkeypatch, llama) -> None:
 
 def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    asked = replace(model, located=replace(model.located, entry=model.entry.model_copy(update={"endpoint": object()})))
+    asked = replace(
+        model,
+        located=replace(
+            model.located, entry=model.entry.model_copy(update={"endpoint": SimpleNamespace(is_here=False)})
+        ),
+    )
     endpoints = SimpleNamespace(open=lambda *given: "the server")
     told: list[str] = []
     opened = open_backend(asked, paths, None, told.append, endpoints, Engine(name="ray"))  # type: ignore[arg-type]

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.endpoints.budget import Budget, Together
-from audit_pipeline.endpoints.limits import Limits
+from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget
 from audit_pipeline.errors import BudgetError
 
 sizes = st.lists(st.integers(1, 5000), min_size=1, max_size=40)
@@ -53,7 +52,7 @@ def test_what_is_told() -> None:
 
 
 def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None:
-    together = Together(Limits(max_tokens=100, max_cost=1.0))
+    together = SharedBudget(Limits(max_tokens=100, max_cost=1.0))
     one, other = Budget(Limits(80), 10_000.0, together), Budget(Limits(), 1_000.0, together)
     one.reserve(60)
     with pytest.raises(BudgetError, match=r"60 of 80 are sent .* raise max_tokens in the endpoint's entry"):

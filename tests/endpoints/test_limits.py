@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from audit_pipeline.endpoints.in_use import Endpoints, sent_to
-from audit_pipeline.endpoints.limits import Limits, behind_interfaces
+from audit_pipeline.endpoints.budget import Limits, behind_interfaces
+from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import BudgetError, ConfigError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.operate.dagster.spending import COMMAND_TAG, left_of, note_spent
@@ -106,4 +106,4 @@ def test_runs_of_a_command_are_summed_up_over_all_endpoints() -> None:
 
 
 def test_who_gets_the_texts_is_said_with_the_port() -> None:
-    assert sent_to(endpoint()).startswith("the texts are sent to host:8000: whoever runs")
+    assert endpoint().sent_to.startswith("the texts are sent to host:8000: whoever runs")

@@ -19,8 +19,8 @@ from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.controls.config import load_controls, load_studies
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import Asked
 from audit_pipeline.extraction.windows import no_room

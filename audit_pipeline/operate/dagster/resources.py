@@ -20,8 +20,8 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.cluster.engine import Engine, chosen_engine
 from audit_pipeline.config.entries import Entries
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags
