@@ -2,7 +2,7 @@
 
 What belongs here: asking a server, before anything is planned or run, whether the model behind it is still the one that
 it was, and what is told of it. What does not: what is asked (probe.py), what counts as another model
-(models/behind.py), which limits hold (budget.py).
+(models/endpoint_history.py), which limits hold (budget.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, behind_interfaces
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.models.behind import note
 from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.endpoint_history import record_probe
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
 
@@ -171,7 +171,7 @@ class Endpoints:
         name = model.entry.name
         tell(f"{name}: {endpoint.sent_to}")
         found = probe(model, client_of(model, self.budget(endpoint), tell))
-        if note(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
+        if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             tell(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
         # Who looks at many models asks no server: they see on the cards which one was found last.

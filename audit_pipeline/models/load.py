@@ -19,8 +19,8 @@ from audit_pipeline.catalogue.tables import read_json, read_json_if_whole, write
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validating import validated
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.behind import path_of, read_behind
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
+from audit_pipeline.models.endpoint_history import path_of, read_history
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
 from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
@@ -194,7 +194,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
 
 
 def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPaths) -> dict[str, object]:
-    now = read_behind(endpoint, identity.tokenizer_fingerprint, paths).now
+    now = read_history(endpoint, identity.tokenizer_fingerprint, paths).now
     assert now is not None, "only of what was probed is there a card"
     said = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
     seen = now.seen

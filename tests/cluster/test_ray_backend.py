@@ -230,7 +230,7 @@ def test_the_room_is_lent_to_one_model_at_a_time(monkeypatch, llama) -> None:
     for one in (first, second):
         monkeypatch.setattr(backend_module, "RayPool", one.make_pool)
         monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: shared)
-        assert one.backend._hired.cluster is shared
+        assert one.backend._workers.cluster is shared
     compute(model, TEXTS[:2], paths, lambda: first.backend)
     assert first.pool._workers
     compute(model, TEXTS[2:4], paths, lambda: second.backend)
@@ -282,7 +282,7 @@ def test_a_large_model_has_more_time_on_cpus(monkeypatch, llama) -> None:
     for size in (5e8, 14e9):
         stood = stand_in(monkeypatch, model, paths)
         monkeypatch.setattr(backend_module, "weights_on_disk", lambda model, size=size: size)
-        given.append(stood.backend._hired.crew._clocks.token)
+        given.append(stood.backend._workers.crew._clocks.token)
     assert given == pytest.approx([0.1, 1.4])
 
 
