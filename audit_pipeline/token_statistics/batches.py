@@ -16,7 +16,7 @@ import torch
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import BackendOf, Done, WindowBranches, WindowStatistics, Work
+from audit_pipeline.token_statistics.backend import BackendOf, Done, Work
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.windows import Window, batches
 
@@ -90,39 +90,20 @@ class LocalPass(ABC):
         return self
 
     @abstractmethod
-    def run(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str], *, before: Sequence[int]
-    ) -> list[WindowStatistics]:
-        """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
-
-        ``wanted`` names the statistics that are kept beside the log-probability (reduce.py). ``before`` are the tokens
-        that stand in front of every window, its start token being the one behind them. Their keys and values are
-        computed once for all batches in a row that have the same, where ``shared_prefix`` says so.
-        """
-
-    @abstractmethod
-    def run_with_branches(
+    def run_batch(
         self,
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
-        steps: int,
-        wanted: Collection[str],
+        task: Task,
         *,
-        argmax: Sequence[IntArray] | None = None,
-    ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
-        """As :func:`run`, and the branches of up to ``steps`` tokens.
+        wanted: Collection[str],
+        steps: int = 0,
+        modes: Sequence[IntArray] | None = None,
+        before: Sequence[int] = (),
+    ) -> list[Done]:
+        """Run one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
-        They start from ``argmax`` as :func:`run_branches` does, else from the modes found.
-        """
-
-    @abstractmethod
-    def run_branches(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
-    ) -> list[WindowBranches]:
-        """The branches of windows whose statistics are known.
-
-        ``argmax`` holds each window's modes, one a scored token: they are taken as they are, since a near-tie could
-        turn out otherwise.
+        See ForwardPass.run for ``wanted`` and ``before``, and ForwardPass.run_branches for ``steps`` and ``modes``.
         """
 
     @abstractmethod
@@ -164,25 +145,23 @@ class LocalPass(ABC):
 
     def _halving(self, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
         """Run a batch, in halves where the device's memory does not hold it."""
-        encoded = work.prepared.encoded
         modes = [_modes_of(work, window) for window in batch] if task.from_modes else None
-        own: Sequence[WindowStatistics | None] = [None] * len(batch)
-        branches: Sequence[WindowBranches | None] = [None] * len(batch)
         try:
-            if task.branches and (task.own or modes is None):
-                own, branches = self.run_with_branches(encoded, batch, work.steps, work.wanted, argmax=modes)
-            elif modes is not None:
-                branches = self.run_branches(encoded, batch, modes, work.steps)
-            else:
-                own = self.run(encoded, batch, work.wanted, before=work.before)
+            return self.run_batch(
+                work.prepared.encoded,
+                batch,
+                task,
+                wanted=work.wanted,
+                steps=work.steps,
+                modes=modes,
+                before=work.before,
+            )
         except torch.OutOfMemoryError:
             if len(batch) == 1:
                 raise
             if work.before:
                 self.forget_prefix()
             torch.cuda.empty_cache()
-        else:
-            return [Done(*parts) for parts in zip(batch, own, branches, strict=True)]
         middle = len(batch) // 2
         return [done for half in (batch[:middle], batch[middle:]) for done in self._halving(work, task, half)]
 

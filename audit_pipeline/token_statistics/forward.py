@@ -16,8 +16,8 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
-from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowStatistics
-from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass
+from audit_pipeline.token_statistics.backend import Done, FloatArray, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
 from audit_pipeline.token_statistics.blocks import Reduced, Scratch
 from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
@@ -218,6 +218,28 @@ class ForwardPass(LocalPass):
         """See :class:`LocalPass`."""
         return f"on {self.device}, {branches_in_words(packed=self.packed)}"
 
+    def run_batch(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        task: Task,
+        *,
+        wanted: Collection[str],
+        steps: int = 0,
+        modes: Sequence[IntArray] | None = None,
+        before: Sequence[int] = (),
+    ) -> list[Done]:
+        """See :class:`LocalPass`."""
+        own: Sequence[WindowStatistics | None] = [None] * len(batch)
+        branches: Sequence[WindowBranches | None] = [None] * len(batch)
+        if task.branches and (task.own or modes is None):
+            own, branches = self.run_with_branches(encoded, batch, steps, wanted, argmax=modes)
+        elif modes is not None:
+            branches = self.run_branches(encoded, batch, modes, steps)
+        else:
+            own = self.run(encoded, batch, wanted, before=before)
+        return [Done(*parts) for parts in zip(batch, own, branches, strict=True)]
+
     def run(
         self,
         encoded: Sequence[EncodedText],
@@ -226,7 +248,12 @@ class ForwardPass(LocalPass):
         *,
         before: Sequence[int] = (),
     ) -> list[WindowStatistics]:
-        """See :class:`LocalPass`."""
+        """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
+
+        ``wanted`` names the statistics that are kept beside the log-probability (reduce.py). ``before`` are the tokens
+        that stand in front of every window, its start token being the one behind them. Their keys and values are
+        computed once for all batches in a row that have the same, where ``shared_prefix`` says so.
+        """
         with self.running():
             return self._base(encoded, batch, wanted, before=before, shared=self.shared_prefix)
 
@@ -239,7 +266,10 @@ class ForwardPass(LocalPass):
         *,
         argmax: Sequence[IntArray] | None = None,
     ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
-        """See :class:`LocalPass`."""
+        """As :func:`run`, and the branches of up to ``steps`` tokens.
+
+        They start from ``argmax`` as :func:`run_branches` does, else from the modes found.
+        """
         cache = DynamicCache() if self.packed else None
         with self.running():
             statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache=cache)
@@ -249,7 +279,11 @@ class ForwardPass(LocalPass):
     def run_branches(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
     ) -> list[WindowBranches]:
-        """See :class:`LocalPass`."""
+        """The branches of windows whose statistics are known.
+
+        ``argmax`` holds each window's modes, one a scored token: they are taken as they are, since a near-tie could
+        turn out otherwise.
+        """
         cache = None
         with self.running():
             if self.packed:

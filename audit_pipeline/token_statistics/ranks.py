@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import joblib
 import psutil
@@ -30,16 +30,14 @@ import torch
 
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.answers import Process, answers_of, error_in
-from audit_pipeline.token_statistics.backend import WindowBranches, WindowStatistics
-from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass
-from audit_pipeline.token_statistics.encode import EncodedText, IntArray
+from audit_pipeline.token_statistics.backend import Done
+from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
+from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, branches_in_words
 from audit_pipeline.token_statistics.rank import Call, RankAnswer, RankReady, Start, serve
 from audit_pipeline.token_statistics.windows import Window
 
 _FEWEST_BRANCH_TOKENS = 512
-
-_OfWindow = TypeVar("_OfWindow", WindowStatistics, WindowBranches)
 
 
 class RankedPass(LocalPass):
@@ -59,7 +57,7 @@ class RankedPass(LocalPass):
         self._ranks = model.entry.tensor_parallel
         self._known = known
         self._branch_tokens = BRANCH_TOKENS[self.device.type]
-        self._too_many: dict[str, int] = {}
+        self._too_many: dict[Task, int] = {}
         self._has_prefix = False
         self._asked = 0
         self._started: list[Process] = []
@@ -74,40 +72,34 @@ class RankedPass(LocalPass):
         """As :meth:`ForwardPass.described`, and over how many processes it is divided."""
         return f"divided over {self._ranks} processes, {branches_in_words(packed=self.packed)}"
 
-    def run(
+    def run_batch(
         self,
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
-        wanted: Collection[str],
-        *,
-        before: Sequence[int] = (),
-    ) -> list[WindowStatistics]:
-        """See :class:`LocalPass`."""
-        self._has_prefix |= bool(before)
-        found = self._of_batch(ForwardPass.run, encoded, batch, wanted, before=before)
-        return _of_windows(found, batch)
-
-    def run_with_branches(
-        self,
-        encoded: Sequence[EncodedText],
-        batch: Sequence[Window],
-        steps: int,
-        wanted: Collection[str],
-        *,
-        argmax: Sequence[IntArray] | None = None,
-    ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
-        """See :class:`LocalPass`."""
-        own, branches = self._of_batch(
-            ForwardPass.run_with_branches, encoded, batch, steps, wanted, argmax=argmax, branches=True
-        )
-        return _of_windows(own, batch), _of_windows(branches, batch)
-
-    def run_branches(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
-    ) -> list[WindowBranches]:
-        """See :class:`LocalPass`."""
-        found = self._of_batch(ForwardPass.run_branches, encoded, batch, argmax, steps, branches=True)
-        return _of_windows(found, batch)
+        task: Task,
+        **asked: Any,
+    ) -> list[Done]:
+        """See :class:`LocalPass`; of ``encoded`` the ranks are sent the texts that the batch is of."""
+        self._has_prefix |= bool(asked.get("before"))
+        texts = sorted({window.text for window in batch})
+        place = {text: number for number, text in enumerate(texts)}
+        own = [encoded[text] for text in texts]
+        renumbered = [replace(window, text=place[window.text]) for window in batch]
+        size = len(batch) * max(window.length for window in batch)
+        while True:
+            if len(batch) > 1 and size >= self._too_many.get(task, math.inf):
+                raise torch.OutOfMemoryError(f"a batch of {size} tokens was too large before")
+            try:
+                found: list[Done] = self._ask(ForwardPass.run_batch, own, renumbered, task, **asked)
+            except torch.OutOfMemoryError:
+                self._too_many[task] = size
+                halvable = task.branches and self._branch_tokens > _FEWEST_BRANCH_TOKENS
+                if halvable:
+                    self._branch_tokens //= 2
+                if len(batch) > 1 or not halvable:
+                    raise
+            else:
+                return [_done_of(window, done) for window, done in zip(batch, found, strict=True)]
 
     def forget_prefix(self) -> None:
         """See :class:`LocalPass`."""
@@ -124,34 +116,6 @@ class RankedPass(LocalPass):
         """End the ranks; they are started again where something is asked of them."""
         self._started = []
         self._end()
-
-    def _of_batch(
-        self,
-        function: Callable[..., Any],
-        encoded: Sequence[EncodedText],
-        batch: Sequence[Window],
-        *given: Any,
-        branches: bool = False,
-        **named: Any,
-    ) -> Any:
-        """What the ranks find of a batch; of ``encoded`` they are sent the texts that it is of."""
-        texts = sorted({window.text for window in batch})
-        place = {text: number for number, text in enumerate(texts)}
-        own = [encoded[text] for text in texts]
-        renumbered = [replace(window, text=place[window.text]) for window in batch]
-        size = len(batch) * max(window.length for window in batch)
-        while True:
-            if len(batch) > 1 and size >= self._too_many.get(function.__name__, math.inf):
-                raise torch.OutOfMemoryError(f"a batch of {size} tokens was too large before")
-            try:
-                return self._ask(function, own, renumbered, *given, **named)
-            except torch.OutOfMemoryError:
-                self._too_many[function.__name__] = size
-                halvable = branches and self._branch_tokens > _FEWEST_BRANCH_TOKENS
-                if halvable:
-                    self._branch_tokens //= 2
-                if len(batch) > 1 or not halvable:
-                    raise
 
     def _start(self) -> RankReady:
         folder = Path(tempfile.mkdtemp(prefix="corpus-audit-ranks-"))
@@ -256,6 +220,10 @@ def _end(started: Sequence[Process], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _of_windows(found: Sequence[_OfWindow], batch: Sequence[Window]) -> list[_OfWindow]:
-    """``found`` of windows that were renumbered, under the windows as they were given."""
-    return [replace(one, window=window) for one, window in zip(found, batch, strict=True)]
+def _done_of(window: Window, done: Done) -> Done:
+    """What was found of a window that was renumbered, under the window as it was given."""
+    return Done(
+        window,
+        None if done.statistics is None else replace(done.statistics, window=window),
+        None if done.branches is None else replace(done.branches, window=window),
+    )
