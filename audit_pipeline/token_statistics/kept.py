@@ -6,8 +6,11 @@ is missing (prepare.py), running a model (run.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
@@ -95,3 +98,15 @@ def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, ste
     branched = TextsWithBranches(model, cache, steps, distinct)
     keys = map(branched.best, distinct)
     return cache.read(key for key in keys if key is not None)
+
+
+def lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
+    """The lists ``names`` of each row, by its text's sha256; they share the table's memory."""
+    found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
+    for batch in table.to_batches():
+        columns = {name: batch.column(name) for name in names}
+        values = {name: column.values.to_numpy(zero_copy_only=True) for name, column in columns.items()}
+        ends = {name: column.offsets.to_numpy() for name, column in columns.items()}
+        for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
+            found[sha256] = {name: np.asarray(values[name][ends[name][row] : ends[name][row + 1]]) for name in names}
+    return found

@@ -16,9 +16,8 @@ from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, Done, Work
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.cached_lists import lists_by_text
 from audit_pipeline.token_statistics.encode import IntArray
-from audit_pipeline.token_statistics.kept import Caches, Where, caches_of, read_statistics, require_kinds
+from audit_pipeline.token_statistics.kept import Caches, Where, caches_of, lists_by_text, read_statistics, require_kinds
 from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare, with_logits
 from audit_pipeline.token_statistics.rows import RowWriter
 

@@ -14,8 +14,7 @@ from audit_pipeline.detectors.max_renyi import OF_POWER_SUMS, POWER_SUMS
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.statistics import PowerSums
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.cached_lists import lists_by_text
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.kept import lists_by_text, read_statistics
 
 _NOT_RUN = Lacking("the sums for Rényi entropies of this order are not cached for the text: run the model on it again")
 
