@@ -1,8 +1,8 @@
 """The interface between what a run keeps account of and what runs a model: windows in, what each leaves behind out.
 
 What belongs here: the interface and what goes through it. What does not: any one back end (forward.py runs a model in
-this process), and which one a model has (backends.py). Caches, plans, progress, lineage and detectors know nothing
-beyond this.
+this process), and which one a model has (scoring/backends.py). Caches, plans, progress, lineage and detectors know
+nothing beyond this.
 """
 
 from __future__ import annotations
