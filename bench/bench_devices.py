@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +25,9 @@ from bench_token_statistics import texts_from_addresses
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
+from audit_pipeline.token_statistics.backend import WindowStatistics
+from audit_pipeline.token_statistics.batches import TOKEN_BUDGET, LocalPass, Task
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.windows import Window, batches, windows_of
 
@@ -59,25 +59,32 @@ class Work:
         self.before = [one for text in self.encoded for one in text.token_id.tolist()][:PREFIX_TOKENS]
         self.modes: dict[Window, np.ndarray] = {}
 
-    def own(self, forward: ForwardPass) -> Found:
-        found = [one for batch in self.batches for one in forward.run(self.encoded, batch, WANTED)]
+    def own(self, forward: LocalPass) -> Found:
+        found = list(self._run(forward, WANTED))
         self.modes = self.modes or {one.window: one.values["argmax_id"] for one in found}
         return [one.values["logprob"] for one in found]
 
-    def branches(self, forward: ForwardPass) -> Found:
+    def branches(self, forward: LocalPass) -> Found:
+        task = Task(own=False, branches=True, from_modes=True)
         found = [
-            one
+            done.branches
             for batch in self.batches
-            for one in forward.run_branches(self.encoded, batch, [self.modes[window] for window in batch], STEPS)
+            for done in forward.run_batch(
+                self.encoded, batch, task, wanted=(), steps=STEPS, modes=[self.modes[window] for window in batch]
+            )
         ]
-        return [one.logprob for one in found]
+        return [one.logprob for one in found if one is not None]
 
-    def behind(self, forward: ForwardPass) -> Found:
+    def behind(self, forward: LocalPass) -> Found:
         forward.forget_prefix()
-        found = [
-            one for batch in self.batches for one in forward.run(self.encoded, batch, ("logprob",), before=self.before)
-        ]
-        return [one.values["logprob"] for one in found]
+        return [one.values["logprob"] for one in self._run(forward, ("logprob",), self.before)]
+
+    def _run(self, forward: LocalPass, wanted: Sequence[str], before: Sequence[int] = ()) -> Iterator[WindowStatistics]:
+        task = Task(own=True, branches=False, from_modes=False)
+        for batch in self.batches:
+            for done in forward.run_batch(self.encoded, batch, task, wanted=wanted, before=before):
+                assert done.statistics is not None
+                yield done.statistics
 
 
 def best(work: Callable[[], Found], repeats: int) -> tuple[float, Found]:
@@ -94,7 +101,7 @@ def farthest(one: Found, other: Found) -> float:
     return max(float(np.abs(a - b).max(initial=0.0)) for a, b in zip(one, other, strict=True))
 
 
-def loaded(model: TokenizedModel, paths: DataPaths, what: str) -> ForwardPass:
+def loaded(model: TokenizedModel, paths: DataPaths, what: str) -> LocalPass:
     started = time.perf_counter()
     ready = forward_pass(model, paths, "cpu")
     print(f"{what}: ready after {time.perf_counter() - started:.1f} s")
@@ -110,7 +117,7 @@ def main() -> None:
         whole = loaded(model, paths, "one process")
         several = load_tokenizer(entry.model_copy(update={"tensor_parallel": given.ranks}), paths)
         divided = loaded(several, paths, f"{given.ranks} ranks")
-        plain = ForwardPass(whole.model, model.vocab_size, replace(whole.checked, onednn=False))
+        plain = LocalPass(whole.model, model.vocab_size, replace(whole.checked, onednn=False))
         work = Work(model, texts_from_addresses(given.texts, given.words))
         work.own(whole)
         tokens = sum(window.length for batch in work.batches for window in batch)

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from bench_token_statistics import seconds_of
 
-from audit_pipeline.catalogue.contracts import PREFIX, SUFFIX
+from audit_pipeline.catalogue.contracts import KINDS, PREFIX, SUFFIX
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.extraction.documents import SearchedDocument
@@ -35,7 +35,7 @@ from audit_pipeline.models.weights import default_device
 from audit_pipeline.operate.stages.extraction import documents_of
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import SWEPT, Caches
+from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.windows import Window
 
@@ -87,7 +87,7 @@ def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, re
 
     def ours() -> None:
         for batch in batches:
-            forward.run(encoded, batch, wanted=SWEPT["extraction"])
+            forward.run(encoded, batch, wanted=KINDS["extraction"].statistics)
 
     @torch.inference_mode()
     def bare() -> None:

@@ -19,7 +19,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.kept import Kind
+    from audit_pipeline.catalogue.contracts import Kind
 
 WIDTH = 576
 
@@ -28,16 +28,16 @@ def measure(vocabulary: int, positions: int, kinds: list[Kind]) -> None:
     """Print by how many MB the peak of this process grows in one sweep."""
     import torch
 
+    from audit_pipeline.catalogue.contracts import KINDS
     from audit_pipeline.token_statistics.blocks import Scratch
     from audit_pipeline.token_statistics.head import Head, HeadLogits
-    from audit_pipeline.token_statistics.kept import SWEPT
     from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by
     from audit_pipeline.token_statistics.reduce import sweep
 
     weight = torch.randn(vocabulary, WIDTH)
     head = Head(weight, None, 1.0, None, linear_by(onednn=faster_with_onednn(weight)))
     target = torch.randint(vocabulary, (positions,))
-    wanted = {name for kind in kinds for name in SWEPT[kind]}
+    wanted = {name for kind in kinds for name in KINDS[kind].statistics}
     with torch.inference_mode():
         # Libraries load their kernels, and the allocator its pools, in the first call.
         sweep(HeadLogits(head, torch.randn(64, WIDTH)), target[:64], Scratch(torch.device("cpu")), wanted)

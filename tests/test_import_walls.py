@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,14 @@ WALLS = {
     "handing_on": {
         *ours_but("errors", "catalogue", "fetch", "metrics", "benchmarks", "handing_on"),
         *TORCH,
+        "dagster",
+    },
+    "models": {
+        *only("token_statistics", "endpoints", "cluster", "scoring", "operate", "warehouse", "report"),
+        "dagster",
+    },
+    "token_statistics": {
+        *only("endpoints", "cluster", "scoring", "extraction", "operate", "warehouse", "report", "detectors"),
         "dagster",
     },
     "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
@@ -118,6 +127,17 @@ def test_nobody_climbs_a_wall() -> None:
     assert sorted(found) == []
 
 
+def test_no_files_of_back_ends_import_each_other_in_a_circle() -> None:
+    """Imports within functions and those for types alone count as well."""
+    known = {module_name(path): path for path in MODULES}
+    rooms = ("models", "token_statistics", "endpoints", "cluster")
+    files = {module_name(path): path for room in rooms for path in behind(room)}
+    graph = {
+        name: {one for one in imported(parse(path), path) if one in known} - {name} for name, path in files.items()
+    }
+    TopologicalSorter(graph).prepare()
+
+
 def test_only_what_operates_imports_dagster() -> None:
     elsewhere = [
         path
@@ -130,6 +150,20 @@ def test_only_what_operates_imports_dagster() -> None:
 
 def test_ray_is_imported_in_one_module() -> None:
     assert {module for module, _ in offences(MODULES, {"ray"})} == {"cluster.ray_pool"}
+
+
+def test_where_a_model_is_run_is_asked_of_its_host_outside_the_rooms_of_back_ends() -> None:
+    """An entry's endpoint is a matter of models/ and endpoints/: others ask ``entry.host``, which each back end is."""
+    others = [module for module in MODULES if module.parts[1] not in {"models", "endpoints"}]
+    asked = {
+        f"{module}:{node.lineno}"
+        for module in others
+        for node in ast.walk(parse(module))
+        if isinstance(node, ast.Attribute) and node.attr == "endpoint"
+        # Other things of that name: a file's path, the index of packages.
+        if ast.unparse(node) not in {"paths.endpoint", "index.endpoint"}
+    }
+    assert sorted(asked) == []
 
 
 def test_only_the_front_doors_import_the_composition_root_and_nobody_imports_them() -> None:

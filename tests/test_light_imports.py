@@ -50,7 +50,7 @@ def test_torch_is_not_loaded_to_tell_a_fault_that_may_pass() -> None:
 def test_torch_is_not_loaded_to_ask_an_endpoint() -> None:
     code = (
         "import audit_pipeline.endpoints.backend\nimport audit_pipeline.endpoints.probe\n"
-        "import audit_pipeline.token_statistics.backends\nimport audit_pipeline.token_statistics.run"
+        "import audit_pipeline.scoring.backends\nimport audit_pipeline.token_statistics.run"
     )
     assert loaded(code, "torch", "transformers") == []
 

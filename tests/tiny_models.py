@@ -16,13 +16,13 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
-from audit_pipeline.token_statistics.kept import SWEPT
 from audit_pipeline.token_statistics.windows import batches, windows_of
 
 CONTEXT = 64
@@ -231,7 +231,7 @@ def score(
     windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
     done: list[list[WindowStatistics]] = [[] for _ in texts]
     for batch in batches(windows, budget, equal_lengths=forward.equal_lengths, length_step=forward.length_step):
-        for one in forward.run(encoded, batch, {*SWEPT["base"], *also}):
+        for one in forward.run(encoded, batch, {*KINDS["base"].statistics, *also}):
             done[one.window.text].append(one)
     rows = []
     for parts in done:

@@ -14,7 +14,7 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.cli.audited import audit_pairs, show_audited
-from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
+from audit_pipeline.cli.sending import about, say_room, say_sending, seconds_of
 from audit_pipeline.cli.shared import (
     DETAILS,
     DEVICE,
@@ -22,10 +22,9 @@ from audit_pipeline.cli.shared import (
     engine_options,
     json_option,
     limits_options,
-    say_fit,
     tell_problems,
 )
-from audit_pipeline.endpoints.limits import Limits
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.asked import AuditOptions, named_pairs
 from audit_pipeline.operate.console import Row, answers_in_json, say, show_table, tell
@@ -152,16 +151,13 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) ->
     show_table(
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
     )
-    if entry.endpoint is None and engine.name == "ray":
-        say_workers(engine)
-    elif entry.endpoint is None:
-        say_fit(tokenized, asked.device)
+    say_room(tokenized, asked.device, engine)
     measured = (
         "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
         "loading and without the passes of a reference model."
     )
     elsewhere = "what a reference model takes comes on top, and the time is not known."
-    is_here = entry.endpoint is None and engine.name == "in_process"
+    is_here = entry.host.is_here and engine.name == "in_process"
     say(
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
         + (measured if is_here else elsewhere)
@@ -246,7 +242,7 @@ def _of_reference(
     except AuditError as error:
         tell(f"the reference model: {error}")
         return []
-    if reference is None or reference.entry.endpoint is None:
+    if reference is None or reference.entry.host.is_here:
         return []
     planned = plan(reference, [text for name in benchmarks for text in read_built(paths, name).texts], paths)
     return [(reference, planned.tokens_to_run + planned.passes)]

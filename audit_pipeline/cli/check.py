@@ -35,7 +35,7 @@ from audit_pipeline.cli.shared import (
     whole_configuration,
 )
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK
-from audit_pipeline.endpoints.limits import Limits
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.operate.asked import AuditOptions
 from audit_pipeline.operate.console import answers_in_json, say, tell_step, telling_what_takes_long
 
@@ -227,7 +227,7 @@ def _prepared(tokenized: TokenizedModel, families: list[str], device: str | None
         for spec in searched:
             found, run = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, caches).tokens()
             windows, in_windows = windows + found, in_windows + run
-    if entry.endpoint is None:
+    if entry.host.is_here:
         say_fit(tokenized, device)
     say_sending([(tokenized, tokens + in_windows)], limits.for_model(entry))
     return Work(tokens, in_windows, windows, seconds_of(tokenized, tokens + in_windows, device, chosen_engine()))

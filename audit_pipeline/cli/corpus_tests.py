@@ -31,7 +31,7 @@ from audit_pipeline.evidence.shards import PERMUTATIONS, items_needed
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.limits import Limits
+    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.scoring.corpus_tests import CorpusTest
 

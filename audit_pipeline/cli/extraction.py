@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.contracts import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_generated import GoingOn, going_on_options, show_long_runs
 from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
-from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
+from audit_pipeline.cli.sending import about, say_room, say_sending, seconds_of
 from audit_pipeline.cli.shared import (
     DEVICE,
     FILE,
@@ -32,7 +32,6 @@ from audit_pipeline.cli.shared import (
     limits_options,
     model_named,
     ready_to_run,
-    say_fit,
     whole_configuration,
 )
 from audit_pipeline.errors import ConfigError, DataError
@@ -41,7 +40,7 @@ from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.spec import BenchmarkSpec
     from audit_pipeline.cluster.engine import Engine
-    from audit_pipeline.endpoints.limits import Limits
+    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Extracted, Search
     from audit_pipeline.models.config import ModelEntry
@@ -276,15 +275,12 @@ def _dry_run(
         tokens=tokens,
         seconds=seconds,
     )
-    if model.entry.endpoint is None and engine.name == "ray":
-        say_workers(engine)
-    elif model.entry.endpoint is None:
-        say_fit(model, device)
+    say_room(model, device, engine)
     # Each window is a request, for which the server generates a token besides.
     to_send = [(model, tokens + windows)]
     if reference is not None:
         # It is asked of the likely passages alone.
         to_send.append((reference, 0))
-        if reference.entry.endpoint is not None:
+        if not reference.entry.host.is_here:
             say(f"{reference.entry.name} gets the passages besides that turn out likely: how many is not known yet.")
     say_sending(to_send, limits.for_model(model.entry))

@@ -49,7 +49,7 @@ class GoingOn:
     def require_weights(self, entry: ModelEntry) -> None:
         """Raise UsageError where a model that is behind an interface is to go on."""
         asked = self.draws is not None or self.differing is not None or self.tokens is not None
-        if asked and entry.endpoint is not None:
+        if asked and not entry.host.is_here:
             raise click.UsageError(
                 f"{entry.name} is behind an interface: to go on (--generate, --near-verbatim, --continue) a model's "
                 "weights have to be on this machine"

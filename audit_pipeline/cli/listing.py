@@ -124,7 +124,7 @@ def models(is_long: bool) -> None:
         {
             "model": entry.name,
             "from": origin(entry),
-            "dtype": entry.dtype if entry.endpoint is None else None,
+            "dtype": entry.dtype if entry.host.is_here else None,
             "start_token": entry.start_token,
             "start_token_policy": entry.start_token_policy,
             "released": entry.release_date,

@@ -41,7 +41,7 @@ from audit_pipeline.operate.console import (
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
-    from audit_pipeline.endpoints.limits import Limits
+    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.scoring.file import FileScores
     from audit_pipeline.scoring.known_texts import Side

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from audit_pipeline.endpoints.limits import Limits, cost_of
+from audit_pipeline.cli.shared import say_fit
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.operate.console import duration, say
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.models.load import TokenizedModel
 
-_PROBES = 2
-"""A command asks a server once before it plans, and its run once more before texts are sent."""
-
 
 def seconds_of(model: TokenizedModel, tokens: int, device: str | None, engine: Engine) -> float | None:
     """About how long ``tokens`` tokens take; None: the speed of a server, or of a Ray cluster, is not known."""
-    if model.entry.endpoint is not None or engine.name == "ray":
+    if not model.entry.host.is_here or engine.name == "ray":
         return None
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.token_statistics.estimate import seconds_for
@@ -30,8 +28,16 @@ def seconds_of(model: TokenizedModel, tokens: int, device: str | None, engine: E
     return seconds_for(model, tokens, device or default_device())
 
 
-def say_workers(engine: Engine) -> None:
-    """What a dry run cannot know of a Ray cluster, which it does not reach for."""
+def say_room(model: TokenizedModel, device: str | None, engine: Engine) -> None:
+    """Whether the weights fit where the model is run; of a server nothing is known, and nothing is said.
+
+    A dry run does not reach for a Ray cluster.
+    """
+    if not model.entry.host.is_here:
+        return
+    if engine.name != "ray":
+        say_fit(model, device)
+        return
     count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
     say(
         f"The model would be run by a Ray cluster, which is asked for {count}. How long it takes, and whether the "
@@ -52,26 +58,22 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
     the command's.
     """
-    from audit_pipeline.endpoints.in_use import probe_tokens, sent_to
+    from audit_pipeline.endpoints.in_use import sending_of
 
     hosts: list[dict[str, object]] = []
     total, total_cost, no_price, allowed, is_over = 0, 0.0, False, [], False
-    for model, tokens in to_send:
-        endpoint = model.entry.endpoint
-        if endpoint is None:
+    for sending in [sending_of(model, tokens) for model, tokens in to_send]:
+        if sending is None:
             continue
-        probes = _PROBES * probe_tokens(model)
-        sent, is_free = tokens + probes, endpoint.price_per_million is None
-        cost = None if is_free else cost_of(sent, endpoint)
+        name, sent, cost = sending.model, sending.tokens, sending.cost
         money = "no price is given" if cost is None else f"about {cost:,.4g} by the price in its entry"
-        name = model.entry.name
         say(
-            f"{name}: {sent_to(endpoint)}. About {sent:,} tokens would be sent, {probes:,} of them to ask the server "
-            f"which model it is; {money}."
+            f"{name}: {sending.sent_to}. About {sent:,} tokens would be sent, {sending.probes:,} of them to ask the "
+            f"server which model it is; {money}."
         )
-        hosts.append({"model": name, "url": endpoint.url, "tokens": sent, "cost": cost})
-        total, total_cost, no_price = total + sent, total_cost + (cost or 0.0), no_price or is_free
-        said, over = _allowed(Limits(endpoint.max_tokens, endpoint.max_cost), sent, cost)
+        hosts.append({"model": name, "url": sending.url, "tokens": sent, "cost": cost})
+        total, total_cost, no_price = total + sent, total_cost + (cost or 0.0), no_price or cost is None
+        said, over = _allowed(sending.limits, sent, cost)
         allowed += [f"{one} (the entry of {name})" for one in said]
         is_over = is_over or over
     if not hosts:

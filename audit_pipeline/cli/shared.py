@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.config.whole import Configuration
-    from audit_pipeline.endpoints.limits import Limits
+    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -75,7 +75,7 @@ def limits_options(command: Callable[..., None]) -> Callable[..., None]:
     )
     @wraps(command)
     def run(*arguments: Any, max_tokens: int | None, max_cost: float | None, **options: Any) -> None:
-        from audit_pipeline.endpoints.limits import Limits
+        from audit_pipeline.endpoints.budget import Limits
 
         command(*arguments, limits=Limits(max_tokens, max_cost), **options)
 
@@ -186,7 +186,7 @@ def ready_to_run(
     """
     from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.models.load import load_tokenizer
-    from audit_pipeline.token_statistics.backends import loader
+    from audit_pipeline.scoring.backends import loader
 
     endpoints = Endpoints(limits.for_model(entry))
     model = endpoints.load(entry, paths, tell_step) if ask else load_tokenizer(entry, paths)

@@ -27,7 +27,7 @@ _SMALL_BYTES = 1e9
 
 
 @dataclass(frozen=True)
-class _Hired:
+class _WorkerPool:
     """What a model has of a cluster."""
 
     cluster: Cluster
@@ -67,7 +67,7 @@ class RayBackend:
         self._load = load
 
     @cached_property
-    def _hired(self) -> _Hired:
+    def _workers(self) -> _WorkerPool:
         """The cluster, what workers take of it, and the workers, none of which has been started."""
         engine, entry = self._engine, self._model.entry
         reached = cluster(engine, self._tell)
@@ -89,9 +89,9 @@ class RayBackend:
             clocks = Clocks()
         else:
             clocks = Clocks(token=_TOKEN_SECONDS * max(1.0, weights_on_disk(self._model) / _SMALL_BYTES))
-        hired = _Hired(reached, room, Crew(RayPool(assignment, room.gpus), room.workers, clocks, self._tell))
-        self._tell(f"{entry.name}: {hired.described}")
-        return hired
+        workers = _WorkerPool(reached, room, Crew(RayPool(assignment, room.gpus), room.workers, clocks, self._tell))
+        self._tell(f"{entry.name}: {workers.described}")
+        return workers
 
     @cached_property
     def here(self) -> Backend:
@@ -99,8 +99,8 @@ class RayBackend:
 
         Workers that hold it are ended first: they may have the memory that it takes.
         """
-        if "_hired" in vars(self):
-            self._hired.crew.dismiss()
+        if "_workers" in vars(self):
+            self._workers.crew.dismiss()
         return self._load()
 
     @property
@@ -111,10 +111,10 @@ class RayBackend:
 
     def over(self, work: Work) -> Generator[Sequence[Done]]:
         """Have every window run by a worker, shard by shard: see :class:`Backend`. The rows are on disk by then."""
-        hired = self._hired
-        hired.cluster.lend_to(hired.crew)
-        most = MOST_TOKENS["cuda" if hired.room.gpus else "cpu"]
-        for shard, summary in hired.crew.run(shards_of(work, hired.room.workers, most)):
+        workers = self._workers
+        workers.cluster.lend_to(workers.crew)
+        most = MOST_TOKENS["cuda" if workers.room.gpus else "cpu"]
+        for shard, summary in workers.crew.run(shards_of(work, workers.room.workers, most)):
             self.branch_tokens_run += summary.branch_tokens
             yield [Done(window, None, None, written=True) for window in shard.windows]
         for kind in frozenset().union(*work.prepared.missing):

@@ -1,7 +1,7 @@
 """Where models are run: in this process, or by the workers of a Ray cluster.
 
 What belongs here: the choice, from the command line, a run's configuration or the environment. What does not: Ray
-(ray_pool.py), and what a model's own entry says of how it is run (token_statistics/backends.py).
+(ray_pool.py), and what a model's own entry says of how it is run (scoring/backends.py).
 """
 
 from __future__ import annotations

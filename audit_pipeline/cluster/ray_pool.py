@@ -9,9 +9,11 @@ actor, whose machine may never come back. dispatch.py does both.
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import os
 import secrets
+import socket
 import sys
 import textwrap
 import time
@@ -22,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import joblib
 
-from audit_pipeline.cluster.addresses import warning_of
 from audit_pipeline.cluster.dispatch import Crew, Ended, Event, Failed, Finished, Placed, Ready
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.faults import as_raised_there
@@ -127,6 +128,32 @@ def _start_here(engine: Engine, tell: Callable[[str], None]) -> None:
         )
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         raise ClusterError(f"Ray cannot be started on this machine: {one_line(error)}") from error
+
+
+def warning_of(address: str) -> str | None:
+    """What is wrong with an address (host:port) that is neither loopback nor private; None where it is either.
+
+    A host name is looked up; one that is not known says nothing.
+    """
+    host = address.rpartition(":")[0].strip("[]")
+    if not (public := [ip for ip in _ips_of(host) if not (ip.is_loopback or ip.is_private)]):
+        return None
+    return (
+        f"WARNING: the Ray cluster at {address} has the public address {public[0]}: anyone who reaches its ports can "
+        "run any code on its machines. Keep it in a private network, and set RAY_AUTH_MODE=token (docs/ray.md)"
+    )
+
+
+def _ips_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    try:
+        return [ipaddress.ip_address(host)]
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError:
+        return []
+    return [ipaddress.ip_address(str(place[0]).partition("%")[0]) for *_, place in found]
 
 
 def room_for(engine: Engine, nodes: Sequence[dict[str, float]], device: str | None, entry: ModelEntry) -> Room:

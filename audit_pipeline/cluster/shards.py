@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from audit_pipeline.catalogue.contracts import SHARE_WITH_BRANCH
 from audit_pipeline.token_statistics.backend import Work
-from audit_pipeline.token_statistics.prepare import SHARE_WITH_BRANCH, Prepared
+from audit_pipeline.token_statistics.prepare import Prepared
 from audit_pipeline.token_statistics.windows import Window
 
 MOST_TOKENS = {"cpu": 20_000, "cuda": 1_000_000}

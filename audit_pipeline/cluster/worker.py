@@ -70,10 +70,10 @@ class Worker:
         paths = DataPaths(data_root(asked.data))
         model = load_tokenizer(asked.entry, paths)
         _require_same(f"files of {asked.entry.name}", vars(asked.identity), vars(model.identity))
-        from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
         from audit_pipeline.token_statistics.kept import Caches  # noqa: PLC0415
+        from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 
-        backend = open_backend(model, paths, asked.device)
+        backend = forward_pass(model, paths, asked.device)
         self._held = model, backend, Caches(paths, only_written=True)
         return f"process {os.getpid()} on {socket.gethostname()}, {backend.described}"
 

@@ -60,6 +60,11 @@ class EndpointBackend:
         endpoint = self.client.endpoint
         return f"behind {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
 
+    @property
+    def here(self) -> EndpointBackend:
+        """See Backend."""
+        return self
+
     def over(self, work: Work) -> Generator[Sequence[Done]]:
         """Ask for what ``work`` wants, and yield what windows left behind, part by part.
 

@@ -1,7 +1,8 @@
 """What one command, or run, may send to endpoints, in tokens and in money.
 
-What belongs here: counting, and refusing what would be too much. What does not: which limits hold (limits.py),
-estimates before a run (token_statistics/prepare.py), sending (client.py).
+What belongs here: which limits hold for which endpoints, counting, and refusing what would be too much. What does not:
+how users say limits (cli/, operate/dagster/resources.py), estimates before a run (token_statistics/prepare.py), sending
+(client.py).
 """
 
 from __future__ import annotations
@@ -9,15 +10,69 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from audit_pipeline.endpoints.limits import Limits
-from audit_pipeline.errors import BudgetError
+from audit_pipeline.errors import AuditError, BudgetError, ConfigError
+
+if TYPE_CHECKING:
+    from audit_pipeline.models.config import Endpoint, ModelEntry
 
 MILLION = 1_000_000
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a user allows all endpoints of a command together; None: no limit but those of the models' entries.
+
+    Each endpoint keeps to the limits of its own entry besides.
+    """
+
+    max_tokens: int | None = None
+    max_cost: float | None = None
+
+    def for_model(self, entry: ModelEntry) -> Limits:
+        """These limits, for a command that runs a model; raises ConfigError where they have no meaning for it."""
+        asked = behind_interfaces(entry)
+        if not asked and self != Limits():
+            raise ConfigError(
+                f"{entry.name} runs on this machine, nothing is sent: leave --max-tokens and --max-cost out"
+            )
+        for one, endpoint in asked:
+            if self.max_cost is not None and endpoint.price_per_million is None:
+                raise ConfigError(
+                    f"{one.name} has no price: give price_per_million in its entry, or leave --max-cost out"
+                )
+        return self
+
+    def less(self, tokens: int, cost: float) -> Limits:
+        """What is left of them when so much was sent."""
+        return Limits(
+            None if self.max_tokens is None else max(0, self.max_tokens - tokens),
+            None if self.max_cost is None else max(0.0, self.max_cost - cost),
+        )
+
+
+def behind_interfaces(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
+    """The model and its reference model, in this order, as far as they are behind interfaces."""
+    both = (entry, _reference(entry))
+    return [(one, one.endpoint) for one in both if one is not None and one.endpoint is not None]
+
+
+def _reference(entry: ModelEntry) -> ModelEntry | None:
+    if entry.reference_model is None:
+        return None
+    # Imported where a reference model is named: who asks for a command's help waits for nothing.
+    from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
+
+    try:
+        return resolve_model(entry.reference_model, load_models())
+    except AuditError:
+        # Whoever runs it says what is wrong with it; an audit goes on without.
+        return None
+
+
 @dataclass
-class Together:
+class SharedBudget:
     """What all endpoints that a command, or run, asks may be sent together."""
 
     limits: Limits = field(default_factory=Limits)
@@ -45,7 +100,7 @@ class Budget:
 
     limits: Limits = field(default_factory=Limits)
     price_per_million: float | None = None
-    together: Together = field(default_factory=Together, repr=False, compare=False)
+    together: SharedBudget = field(default_factory=SharedBudget, repr=False, compare=False)
     spent: int = field(default=0, init=False)
     back: int = field(default=0, init=False, repr=False, compare=False)
 

@@ -2,22 +2,21 @@
 
 What belongs here: asking a server, before anything is planned or run, whether the model behind it is still the one that
 it was, and what is told of it. What does not: what is asked (probe.py), what counts as another model
-(models/behind.py), which limits hold (limits.py).
+(models/endpoint_history.py), which limits hold (budget.py).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.endpoints.budget import Budget, Together
-from audit_pipeline.endpoints.limits import Limits, behind_interfaces, cost_of
+from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, behind_interfaces
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.models.behind import note
 from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.endpoint_history import record_probe
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
 
@@ -27,10 +26,8 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 
-
-def sent_to(endpoint: Endpoint) -> str:
-    """Who gets to see the texts, in words."""
-    return f"the texts are sent to {urlsplit(endpoint.url).netloc}: whoever runs that server can read and keep them"
+_PROBES = 2
+"""A command asks a server once before it plans, and its run once more before texts are sent."""
 
 
 def probe_tokens(model: TokenizedModel) -> int:
@@ -45,6 +42,34 @@ def probe_tokens(model: TokenizedModel) -> int:
     return sum(lengths)
 
 
+@dataclass(frozen=True)
+class Sending:
+    """What a command would send to the server of ``model``: ``tokens``, of which ``probes`` ask which model it is.
+
+    ``cost`` is None without a price; ``limits`` are those of the model's entry.
+    """
+
+    model: str
+    url: str
+    sent_to: str
+    tokens: int
+    probes: int
+    cost: float | None
+    limits: Limits
+
+
+def sending_of(model: TokenizedModel, tokens: int) -> Sending | None:
+    """What a command would send for texts of so many ``tokens``; None where the model is behind no server."""
+    endpoint = model.entry.endpoint
+    if endpoint is None:
+        return None
+    probes = _PROBES * probe_tokens(model)
+    sent = tokens + probes
+    cost = None if endpoint.price_per_million is None else endpoint.cost_of(sent)
+    limits = Limits(endpoint.max_tokens, endpoint.max_cost)
+    return Sending(model.entry.name, endpoint.url, endpoint.sent_to, sent, probes, cost, limits)
+
+
 class Endpoints:
     """What a command, or run, has asked and sent so far, with a budget for each endpoint.
 
@@ -53,7 +78,7 @@ class Endpoints:
     """
 
     def __init__(self, limits: Limits | None = None, sent: Mapping[str, int] | None = None) -> None:
-        self._together = Together(limits or Limits())
+        self._together = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
         self._budgets: dict[Endpoint, Budget] = {}
         self._probed: dict[Endpoint, Probed] = {}
@@ -114,7 +139,7 @@ class Endpoints:
             if self._together.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
-            left = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, cost_of(before, endpoint))
+            left = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
             self._budgets[endpoint] = Budget(left, endpoint.price_per_million, self._together)
         return self._budgets[endpoint]
 
@@ -144,9 +169,9 @@ class Endpoints:
         # Nothing is sent without the key: that is said first.
         key_of(endpoint)
         name = model.entry.name
-        tell(f"{name}: {sent_to(endpoint)}")
+        tell(f"{name}: {endpoint.sent_to}")
         found = probe(model, client_of(model, self.budget(endpoint), tell))
-        if note(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
+        if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             tell(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
         # Who looks at many models asks no server: they see on the cards which one was found last.

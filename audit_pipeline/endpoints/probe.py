@@ -22,7 +22,7 @@ from audit_pipeline.endpoints.dialects.dialect import WHOLE, Answer, AnswerPart,
 from audit_pipeline.endpoints.prompt import Prompt, prompt_of
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
-from audit_pipeline.models.behind import LARGEST_NOISE, NOISE_TO_TELL, Seen, deviation, differs
+from audit_pipeline.models.endpoint_history import LARGEST_NOISE, NOISE_TO_TELL, Probe, deviation, differs
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
 from audit_pipeline.token_statistics.windows import windows_of
@@ -59,7 +59,7 @@ class Probed:
     ``seen``: what its answers to ``TEXTS`` were. ``takes_ids``: whether prompts are sent as token ids.
     """
 
-    seen: Seen
+    seen: Probe
     takes_ids: bool
 
 
@@ -88,7 +88,7 @@ def probe(model: TokenizedModel, client: Client) -> Probed:
     noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
     _require_little_noise(client, noise)
     _require_moments(model, client, prompts)
-    return Probed(Seen(_values(first), noise, first[0].server), takes_ids)
+    return Probed(Probe(_values(first), noise, first[0].server), takes_ids)
 
 
 class Check:

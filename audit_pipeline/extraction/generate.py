@@ -16,9 +16,9 @@ from transformers import GenerationConfig
 from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.extraction.windows import given_and_asked
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.batches import LocalPass
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ranks import LocalPass
 
 _DRAWS_AT_ONCE = 64
 

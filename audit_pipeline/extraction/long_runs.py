@@ -18,8 +18,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.generate import by_first_choices
 from audit_pipeline.extraction.windows import own_tokens
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.batches import LocalPass
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
-from audit_pipeline.token_statistics.ranks import LocalPass
 
 BLOCK_WORDS = 20
 

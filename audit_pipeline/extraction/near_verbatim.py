@@ -22,9 +22,9 @@ from transformers.cache_utils import DynamicCache
 from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.extraction.windows import given_and_asked
 from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.token_statistics.batches import LocalPass
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ranks import LocalPass
 
 Ints = npt.NDArray[np.int64]
 _Distance = tuple[Ints, Ints, Ints]

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, Kind, digest, text_sha256
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
-from audit_pipeline.token_statistics.kept import Kind, Where, caches_of
+from audit_pipeline.token_statistics.kept import Where, caches_of
 from audit_pipeline.token_statistics.prepare import Prepared
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.windows import Window
@@ -171,5 +171,5 @@ def _key(model: TokenizedModel, window: EncodedText) -> str:
         model.identity.model_fingerprint,
         model.identity.tokenizer_fingerprint,
         "extraction",
-        KIND_VERSIONS["extraction"],
+        KINDS["extraction"].version,
     )

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
@@ -27,7 +28,7 @@ FILE_NAME = "models.yaml"
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 StartTokenPolicy = Literal["always", "tokenizer"]
-Backend = Literal["transformers", "openai"]
+BackendName = Literal["transformers", "openai"]
 Dialect = Literal["vllm", "sglang", "llama_cpp", "completions"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
@@ -50,8 +51,31 @@ class TrainedHere(StrictSettings):
     role: Role = Field(description="exposed: was trained on the members; twin: was trained on other texts")
 
 
+@dataclass(frozen=True)
+class WeightsHere:
+    """The back end of a model whose weights are run on machines of the user's: this one, or those of a cluster.
+
+    What is known of a back end without reaching it, :class:`Endpoint` answers as well: whoever asks need not know
+    which of the two a model has.
+    """
+
+    is_here: ClassVar[bool] = True
+    described: ClassVar[str] = "run here"
+    starts_by_itself: ClassVar[bool] = False
+
+    def can_give(self, statistic: str) -> bool:
+        """Whether a statistic of every token can be had, by the names of CachedKind.statistics: any can."""
+        return True
+
+    def origin(self, files: str) -> str:
+        """Where the model is, in words, of which these are about its ``files``."""
+        return files
+
+
 class Endpoint(StrictSettings):
     """A server that gives log-probabilities of the tokens of a prompt, and what it may be asked for."""
+
+    is_here: ClassVar[bool] = False
 
     url: str = Field(description="up to the part that all routes share: http://127.0.0.1:8000/v1")
     model: str = Field(description="the name that the server knows the model by")
@@ -107,8 +131,25 @@ class Endpoint(StrictSettings):
         return self.dialect == "llama_cpp"
 
     @property
+    def sent_to(self) -> str:
+        """Who gets to see the texts, in words."""
+        return f"the texts are sent to {urlsplit(self.url).netloc}: whoever runs that server can read and keep them"
+
+    def cost_of(self, tokens: int) -> float:
+        """What so many tokens cost by the price; 0 without one."""
+        return tokens * (self.price_per_million or 0.0) / 1e6
+
+    def can_give(self, statistic: str) -> bool:
+        """Whether answers hold a statistic of every token, by the names of CachedKind.statistics."""
+        return statistic in self.gives
+
+    def origin(self, files: str) -> str:
+        """Where the model is, in words, of which ``files`` are about its tokenizer's."""
+        return f"{self.described}; tokenizer: {files}"
+
+    @property
     def gives(self) -> frozenset[str]:
-        """The statistics of every token that answers hold, by the names of token_statistics/kept.py."""
+        """The statistics of every token that answers hold, by the names of CachedKind.statistics."""
         best = self.top_logprobs
         by_id = self.dialect in ("vllm", "sglang")
         return frozenset(
@@ -129,7 +170,7 @@ class ModelEntry(StrictSettings):
 
     name: str
     title: Text | None = Field(default=None, description="its name for people, in reports; None: the entry's own")
-    backend: Backend = Field(default="transformers", description="what runs the model: transformers, or openai")
+    backend: BackendName = Field(default="transformers", description="what runs the model: transformers, or openai")
     endpoint: Endpoint | None = Field(
         default=None, description="with backend: openai; hub, path or package then say where its tokenizer is"
     )
@@ -168,6 +209,11 @@ class ModelEntry(StrictSettings):
         default=None, description="every layer divided over so many devices"
     )
     notes: str | None = Field(default=None, description="whatever a reader should know")
+
+    @property
+    def host(self) -> WeightsHere | Endpoint:
+        """What runs the model, as far as it is known without reaching it."""
+        return self.endpoint or WeightsHere()
 
     @property
     def division(self) -> str | None:

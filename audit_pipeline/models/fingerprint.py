@@ -16,8 +16,8 @@ from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.behind import LENGTH, fingerprint_of, read_behind
 from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.endpoint_history import LENGTH, fingerprint_of, read_history
 from audit_pipeline.models.locate import LocatedModel
 
 _TOKENIZER_FILES = (
@@ -48,6 +48,11 @@ class ModelIdentity:
     weights_digest: str | None
     config_digest: str
     before: frozenset[str] | None = None
+
+    @property
+    def is_unasked(self) -> bool:
+        """Whether the server has never been asked which model is behind it."""
+        return self.before is not None and not self.before
 
 
 def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
@@ -100,7 +105,7 @@ def _behind(endpoint: Endpoint, tokenizer: str, config: str, paths: DataPaths) -
 
 def _fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
     """Those of all that was seen behind an endpoint, in order; the first is that of one that was not probed."""
-    states = [None, *(one.state for one in read_behind(endpoint, tokenizer, paths).states)]
+    states = [None, *(one.state for one in read_history(endpoint, tokenizer, paths).states)]
     return [fingerprint_of(endpoint, tokenizer, one) for one in states]
 
 

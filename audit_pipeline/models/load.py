@@ -19,8 +19,8 @@ from audit_pipeline.catalogue.tables import read_json, read_json_if_whole, write
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validating import validated
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.behind import path_of, read_behind
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
+from audit_pipeline.models.endpoint_history import path_of, read_history
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
 from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
@@ -68,9 +68,8 @@ class TokenizedModel:
         return self.located.entry
 
     def gives(self, statistic: str) -> bool:
-        """Whether the model's back end gives a statistic of every token, by the names of token_statistics/kept.py."""
-        endpoint = self.entry.endpoint
-        return endpoint is None or statistic in endpoint.gives
+        """Whether the model's back end gives a statistic of every token, by the names of CachedKind.statistics."""
+        return self.entry.host.can_give(statistic)
 
     @property
     def quantisation(self) -> Quantisation | None:
@@ -137,9 +136,15 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     )
     if entry.tensor_parallel is not None:
         # Long before anything is run. Transformers reads the configuration, and takes seconds to import.
-        from audit_pipeline.models.weights import require_divisible  # noqa: PLC0415
+        from audit_pipeline.models.architecture import require_divisible  # noqa: PLC0415
 
-        require_divisible(model, entry.tensor_parallel)
+        require_divisible(
+            entry.name,
+            model.config_folder,
+            entry.tensor_parallel,
+            model.quantisation,
+            trust_remote_code=entry.trust_remote_code,
+        )
     return model
 
 
@@ -157,7 +162,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
     Of a model behind an interface that was not probed yet nothing is recorded: it is not known which it is.
     """
     path, endpoint = paths.model_card(tokenized.identity.model_fingerprint), tokenized.entry.endpoint
-    if endpoint is not None and not tokenized.identity.before:
+    if tokenized.identity.is_unasked:
         return
     earlier = read_json_if_whole(path) or {}
     entry = tokenized.entry
@@ -189,7 +194,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
 
 
 def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPaths) -> dict[str, object]:
-    now = read_behind(endpoint, identity.tokenizer_fingerprint, paths).now
+    now = read_history(endpoint, identity.tokenizer_fingerprint, paths).now
     assert now is not None, "only of what was probed is there a card"
     said = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
     seen = now.seen

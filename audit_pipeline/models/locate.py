@@ -45,19 +45,13 @@ class LocatedModel:
     def resolved_from(self) -> str:
         """Where the files came from, in words that mean the same on another machine where possible."""
         entry = self.entry
-        if entry.endpoint is not None:
-            return f"{entry.endpoint.described}; tokenizer: {self._files_from}"
-        return self._files_from
-
-    @property
-    def _files_from(self) -> str:
-        entry = self.entry
+        files = f"hub {entry.hub}" if entry.hub is not None else f"path {self.gguf or self.folder}"
         if entry.package is not None:
             version = importlib.metadata.version(entry.package.distribution)
-            return f"package {entry.package.distribution} {version}: {entry.package.file}"
+            files = f"package {entry.package.distribution} {version}: {entry.package.file}"
         if entry.control is not None:
-            return f"control {entry.control.name}, {entry.control.role}: version {self.folder.parent.name}"
-        return f"hub {entry.hub}" if entry.hub is not None else f"path {self.gguf or self.folder}"
+            files = f"control {entry.control.name}, {entry.control.role}: version {self.folder.parent.name}"
+        return entry.host.origin(files)
 
 
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:

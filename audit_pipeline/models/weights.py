@@ -6,9 +6,8 @@ model without them (load.py), running it (token_statistics/).
 
 from __future__ import annotations
 
-import math
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -115,42 +114,6 @@ def _devices_of(model: Any) -> set[str]:
     """The devices that the layers of a model lie on, and 'disk' where they are read when they are run."""
     by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
     return {f"cuda:{where}" if isinstance(where, int) else str(where) for where in by_layer.values()}
-
-
-def require_divisible(tokenized: TokenizedModel, ranks: int) -> None:
-    """Raise ModelError unless transformers can divide every layer of the model by ``ranks``."""
-    entry = tokenized.entry
-    if tokenized.quantisation is not None:
-        raise ModelError(
-            f"{entry.name} cannot be divided: its weights are quantised ({tokenized.quantisation}); set devices: auto "
-            "in its entry instead of tensor_parallel"
-        )
-    config = AutoConfig.from_pretrained(tokenized.config_folder, trust_remote_code=entry.trust_remote_code)
-    text = config.get_text_config()
-    if not getattr(text, "base_model_tp_plan", None):
-        raise ModelError(
-            f"{entry.name} cannot be divided: transformers has no tensor-parallel plan for {config.model_type}; "
-            "set devices: auto in its entry instead of tensor_parallel"
-        )
-    # Some architectures have other numbers in some layers.
-    heads = {layer.num_attention_heads for layer in text.per_layer_config}
-    key_values = {
-        getattr(layer, "num_key_value_heads", None) or layer.num_attention_heads for layer in text.per_layer_config
-    }
-    # A number divides all of several numbers where it divides their greatest common divisor.
-    common = math.gcd(*heads, *key_values)
-    if common % ranks:
-        possible = [str(number) for number in range(2, common + 1) if not common % number]
-        fitting = f"set tensor_parallel: {' or '.join(possible)}" if possible else "no number does"
-        raise ModelError(
-            f"{entry.name} cannot be divided by tensor_parallel: {ranks}, which has to divide its {_or(heads)} "
-            f"attention heads and its {_or(key_values)} key-value heads: {fitting}, or devices: auto in its entry "
-            "instead"
-        )
-
-
-def _or(numbers: Collection[int]) -> str:
-    return " or ".join(map(str, sorted(numbers)))
 
 
 def _from_gguf(tokenized: TokenizedModel) -> Any:

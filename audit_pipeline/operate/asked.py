@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.data_folder import require_writable
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.endpoints.limits import Limits
+from audit_pipeline.endpoints.budget import Limits
 
 if TYPE_CHECKING:
     import dagster as dg

@@ -158,10 +158,9 @@ def _model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
     what = f"model {entry.name}"
     if entry.hub is not None:
         where = f"on the hub as {entry.hub}; fetched when it is first used"
-        behind = (
-            "" if entry.endpoint is None else f"{entry.endpoint.described}, not asked for a look; its tokenizer is "
-        )
-        return DoctorCheck(what, ok=True, words=behind + where)
+        host = entry.host
+        words = where if host.is_here else f"{host.described}, not asked for a look; its tokenizer is {where}"
+        return DoctorCheck(what, ok=True, words=words)
     if entry.control is not None and not paths.control_pointer(entry.control.name).exists():
         words = f"trained when it is first asked for: corpus-audit control {entry.control.name}"
         return DoctorCheck(what, ok=True, words=words)

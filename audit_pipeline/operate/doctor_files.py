@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import OUTCOMES, TABLES
+from audit_pipeline.catalogue.contracts import KINDS, OUTCOMES, TABLES
 from audit_pipeline.catalogue.data_folder import is_writable
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
 from audit_pipeline.catalogue.lineage_files import (
@@ -31,7 +31,6 @@ from audit_pipeline.models.kept import kept_folders, require_kept
 from audit_pipeline.operate.doctor_checks import DoctorCheck, HowEnded, Look, named
 from audit_pipeline.operate.doctor_missing import examine_missing
 from audit_pipeline.token_statistics.cache import damaged_parts, digest_in_name, parts_of, set_aside
-from audit_pipeline.token_statistics.kept import KINDS
 from audit_pipeline.warehouse.build import read_lineage
 from audit_pipeline.warehouse.query import read_every_block
 
@@ -95,7 +94,7 @@ def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[DoctorCheck]
 def _schema_of(folder: Path) -> pa.Schema | None:
     """The columns of the folder's kind; None where a later version made it."""
     kind = folder.parent.name.partition("=")[2]
-    return next((schema for name, schema in KINDS.items() if name == kind), None)
+    return KINDS[kind].table.schema if kind in KINDS else None
 
 
 def _kept_of_models(paths: DataPaths) -> Iterator[DoctorCheck]:

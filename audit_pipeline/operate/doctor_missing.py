@@ -326,6 +326,6 @@ def _known_models(paths: DataPaths) -> dict[str, TokenizedModel]:
     with suppress(AuditError):
         for name, entry in load_models().items():
             with suppress(AuditError, OSError):
-                if entry.endpoint is None and is_kept(entry, paths):
+                if entry.host.is_here and is_kept(entry, paths):
                     found[name] = load_tokenizer(entry, paths)
     return found

@@ -130,7 +130,7 @@ def _known_model(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
 
     None too where its server has to be asked first whether it is still the same model.
     """
-    if entry.endpoint is not None:
+    if not entry.host.is_here:
         return None
     try:
         return load_tokenizer(entry, paths) if is_kept(entry, paths) else None

@@ -13,17 +13,17 @@ from pathlib import Path
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.detectors.registry import Overrides
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.fetch.stream import TextStream
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import with_overrides
+from audit_pipeline.scoring.backends import loader
 from audit_pipeline.scoring.file import FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.known_texts import Side
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.session import Selection
-from audit_pipeline.token_statistics.backends import loader
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from pydantic import ValidationError
 
+from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.page import table
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.config import Dialect, Endpoint
-from audit_pipeline.token_statistics.kept import SWEPT
 
 _YES, _NO = "yes", "no"
 # So many best tokens an endpoint is asked for, where its server gives as many.
@@ -27,7 +27,7 @@ _DIALECTS: Mapping[str, tuple[Dialect, bool]] = {
     "openai: llama_cpp": ("llama_cpp", False),
     "openai: completions": ("completions", False),
 }
-_COLUMNS = tuple(dict.fromkeys([*(name for names in SWEPT.values() for name in names), "branches"]))
+_COLUMNS = tuple(dict.fromkeys([*(name for kind in KINDS.values() for name in kind.statistics), "branches"]))
 
 
 def tables(detectors: Sequence[Detector]) -> str:

@@ -88,7 +88,7 @@ def score_file(
     """Score every text of a file and write ``out`` (Parquet, the columns of SCHEMA), whole or not at all.
 
     ``backend_of`` gives a model ready to be run, where something of it is not in the cache. It is asked once per chunk,
-    so it is to hold the model (token_statistics/held.py). What has been run is in the cache, whatever stops this: the
+    so it is to hold the model (backends.py). What has been run is in the cache, whatever stops this: the
     same call goes on from there. Raises DataError where the file holds no usable text, or breaks off;
     rows that cannot be read have no rows in the table.
     """

@@ -29,8 +29,8 @@ from audit_pipeline.scoring.needs.provider import (
     TextWithStatistics,
 )
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_lists import lists_by_text
 from audit_pipeline.token_statistics.encode import Prefix, encode_prefix, window_and_stride
+from audit_pipeline.token_statistics.kept import lists_by_text
 from audit_pipeline.token_statistics.prefixed import (
     compute_prefixed,
     has_room,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings
 from audit_pipeline.detectors.needs import Lacking, Need
@@ -32,8 +33,8 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import KINDS, Caches, Kind, Where, read_statistics
-from audit_pipeline.token_statistics.prepare import SHARE_WITH_BRANCH, Plan, bytes_a_token, kinds_of, plan
+from audit_pipeline.token_statistics.kept import Caches, Where, read_statistics
+from audit_pipeline.token_statistics.prepare import Plan, kinds_of, plan
 from audit_pipeline.token_statistics.run import Phase, RunSummary, compute, joined
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
@@ -159,9 +160,11 @@ class Session:
     @property
     def held_per_text(self) -> int:
         """What is in memory of a text while it is scored, as a multiple of its own statistics."""
-        a_token = bytes_a_token(self.model.vocab_size, self.branch_steps)
-        all_kinds = kinds_of(self._kinds(("base",)), self.branch_steps)
-        return sum(self.further_passes.values()) + round(sum(a_token[kind] for kind in all_kinds) / a_token["base"])
+        sizes = {
+            kind: KINDS[kind].bytes_a_token(self.model.vocab_size, self.branch_steps)
+            for kind in kinds_of(self._kinds(("base",)), self.branch_steps)
+        }
+        return sum(self.further_passes.values()) + round(sum(sizes.values()) / sizes["base"])
 
     def costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""

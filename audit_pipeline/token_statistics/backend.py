@@ -1,8 +1,8 @@
 """The interface between what a run keeps account of and what runs a model: windows in, what each leaves behind out.
 
 What belongs here: the interface and what goes through it. What does not: any one back end (forward.py runs a model in
-this process), and which one a model has (backends.py). Caches, plans, progress, lineage and detectors know nothing
-beyond this.
+this process), and which one a model has (scoring/backends.py). Caches, plans, progress, lineage and detectors know
+nothing beyond this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class WindowStatistics:
-    """What one window leaves behind: ``values`` by the names that kept.SWEPT gives them, one a scored token, in order.
+    """What one window leaves behind: ``values`` by the names of CachedKind.statistics, one a scored token, in order.
 
     What the back end cannot give (``TokenizedModel.gives``) is absent.
     """
@@ -86,6 +86,11 @@ class Backend(Protocol):
     @property
     def described(self) -> str:
         """Where and how the model is run, in words: for the log."""
+        ...
+
+    @property
+    def here(self) -> Backend:
+        """The same model on this machine, where it can be had here; else this one."""
         ...
 
     def over(self, work: Work) -> Generator[Sequence[Done]]:

@@ -1,26 +1,44 @@
-"""Batches of windows through a model in this process.
+"""A model on this machine, whole in this process or divided over several: batches of windows through it.
 
-What belongs here: what a window wants run, batches that want the same, and halving one that a device has no room for.
-What does not: which windows there are (prepare.py), what becomes of their statistics (rows.py), tensors (forward.py).
+What belongs here: what can be done with such a model, what a window wants run, batches that want the same, and halving
+one that a device has no room for. What does not: which windows there are (prepare.py), what becomes of their statistics
+(rows.py), tensors (forward.py), several processes (ranks.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Self, TypeVar, TypeVarTuple
 
 import torch
 
-from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics, Work
-from audit_pipeline.token_statistics.encode import IntArray
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.backend import BackendOf, Done, Work
+from audit_pipeline.token_statistics.encode import EncodedText, IntArray
 from audit_pipeline.token_statistics.windows import Window, batches
-
-if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.ranks import LocalPass
 
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch."""
+
+Given = TypeVarTuple("Given")
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class LoadCheck:
+    """What the check at loading finds out of a model: see :class:`LocalPass`.
+
+    ``split``: body and head run apart; ``onednn``: its linear layers are multiplied faster by oneDNN (products.py).
+    """
+
+    onednn: bool
+    split: bool
+    equal_lengths: bool
+    packed: bool
+    shared_prefix: bool
 
 
 @dataclass(frozen=True)
@@ -32,61 +50,135 @@ class Task:
     from_modes: bool
 
 
-def run_batches(forward: LocalPass, work: Work) -> Generator[Sequence[Done]]:
-    """Run every window that wants something, and yield what each batch left behind."""
-    try:
-        for task, batch in _tasks(forward, work):
-            yield _halving(forward, work, task, batch)
-    finally:
-        forward.forget_prefix()
+class LocalPass(ABC):
+    """A model on this machine, ready to score windows.
 
+    Sequences are padded on the right and no mask is passed: in a causal model no real token can see what stands
+    behind it, and the fast attention kernels stay in use. Where a model is not so (or takes its positions from
+    padding), the check at loading finds it out and ``equal_lengths`` says that only windows of one length share
+    a batch. ``length_step`` is the length beyond which a model encodes positions otherwise (LongRoPE): windows on
+    either side of it do not share a batch, since the padded length decides. ``packed`` says whether branches run as
+    one packed pass over the keys and values of their text; where the check finds that this does not give what running
+    each branch anew gives (or the model keeps no keys and values), each is run anew. ``shared_prefix`` says the same of
+    texts behind one prefix, whose keys and values are computed once. ``checked`` is what the check found out;
+    ``device`` is where token ids are given to the model.
+    """
 
-def _tasks(forward: LocalPass, work: Work) -> Iterator[tuple[Task, Sequence[Window]]]:
-    """Batches of windows that want the same."""
-    groups: dict[Task, list[Window]] = {}
-    prepared = work.prepared
-    for window in prepared.windows:
-        task = Task(prepared.wants_pass(window.text), prepared.wants_branches(window.text), window.text in work.modes)
-        groups.setdefault(task, []).append(window)
-    for task, windows in groups.items():
-        yield from (
-            (task, batch)
-            for batch in batches(
-                windows,
-                work.token_budget or TOKEN_BUDGET[forward.device.type],
-                equal_lengths=forward.equal_lengths,
-                length_step=forward.length_step,
-                before=0 if forward.shared_prefix else len(work.before),
+    device: torch.device
+    tokens_run: int
+    branch_tokens_run: int
+    length_step: int | None
+    equal_lengths: bool
+    packed: bool
+    shared_prefix: bool
+    checked: LoadCheck
+
+    def _go_by(self, checked: LoadCheck) -> None:
+        """Run the model from now on as the check at loading says."""
+        self.checked = checked
+        self.equal_lengths, self.packed = checked.equal_lengths, checked.packed
+        self.shared_prefix = checked.shared_prefix
+
+    @property
+    @abstractmethod
+    def described(self) -> str:
+        """Where the model is run, and how branches are, in words."""
+
+    @property
+    def here(self) -> Self:
+        """See Backend."""
+        return self
+
+    @abstractmethod
+    def run_batch(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        task: Task,
+        *,
+        wanted: Collection[str],
+        steps: int = 0,
+        modes: Sequence[IntArray] | None = None,
+        before: Sequence[int] = (),
+    ) -> list[Done]:
+        """Run one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
+
+        See ForwardPass.run for ``wanted`` and ``before``, and ForwardPass.run_branches for ``steps`` and ``modes``.
+        """
+
+    @abstractmethod
+    def forget_prefix(self) -> None:
+        """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
+
+    @abstractmethod
+    def apply(self, function: Callable[[Any, *Given], Found], *given: *Given) -> Found:
+        """What ``function``, of a module's top level, finds with the ForwardPass as its first argument."""
+
+    def over(self, work: Work) -> Generator[Sequence[Done]]:
+        """Run every window that wants something, and yield what each batch left behind: see :class:`Backend`."""
+        try:
+            for task, batch in self._tasks(work):
+                yield self._halving(work, task, batch)
+        finally:
+            self.forget_prefix()
+
+    def _tasks(self, work: Work) -> Iterator[tuple[Task, Sequence[Window]]]:
+        """Batches of windows that want the same."""
+        groups: dict[Task, list[Window]] = {}
+        prepared = work.prepared
+        for window in prepared.windows:
+            task = Task(
+                prepared.wants_pass(window.text), prepared.wants_branches(window.text), window.text in work.modes
             )
+            groups.setdefault(task, []).append(window)
+        for task, windows in groups.items():
+            yield from (
+                (task, batch)
+                for batch in batches(
+                    windows,
+                    work.token_budget or TOKEN_BUDGET[self.device.type],
+                    equal_lengths=self.equal_lengths,
+                    length_step=self.length_step,
+                    before=0 if self.shared_prefix else len(work.before),
+                )
+            )
+
+    def _halving(self, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
+        """Run a batch, in halves where the device's memory does not hold it."""
+        modes = [_modes_of(work, window) for window in batch] if task.from_modes else None
+        try:
+            return self.run_batch(
+                work.prepared.encoded,
+                batch,
+                task,
+                wanted=work.wanted,
+                steps=work.steps,
+                modes=modes,
+                before=work.before,
+            )
+        except torch.OutOfMemoryError:
+            if len(batch) == 1:
+                raise
+            if work.before:
+                self.forget_prefix()
+            torch.cuda.empty_cache()
+        middle = len(batch) // 2
+        return [done for half in (batch[:middle], batch[middle:]) for done in self._halving(work, task, half)]
+
+
+def in_memory(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:
+    """The model on this machine, for what goes through it otherwise than window by window.
+
+    One that workers run is loaded here as well.
+    Raises ModelError where its entry says another back end.
+    """
+    backend = backend_of(model).here
+    if not isinstance(backend, LocalPass):
+        raise ModelError(
+            f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "
+            "weights on this machine"
         )
-
-
-def _halving(forward: LocalPass, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
-    """Run a batch, in halves where the device's memory does not hold it."""
-    try:
-        return _run(forward, work, task, batch)
-    except torch.OutOfMemoryError:
-        if len(batch) == 1:
-            raise
-        if work.before:
-            forward.forget_prefix()
-        torch.cuda.empty_cache()
-    middle = len(batch) // 2
-    return [one for half in (batch[:middle], batch[middle:]) for one in _halving(forward, work, task, half)]
-
-
-def _run(forward: LocalPass, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
-    encoded, steps, wanted = work.prepared.encoded, work.steps, work.wanted
-    own: Sequence[WindowStatistics | None] = [None] * len(batch)
-    branches: Sequence[WindowBranches | None] = [None] * len(batch)
-    modes = [_modes_of(work, window) for window in batch] if task.from_modes else None
-    if task.branches and (task.own or modes is None):
-        own, branches = forward.run_with_branches(encoded, batch, steps, wanted, argmax=modes)
-    elif modes is not None:
-        branches = forward.run_branches(encoded, batch, modes, steps)
-    else:
-        own = forward.run(encoded, batch, wanted, before=work.before)
-    return [Done(*parts) for parts in zip(batch, own, branches, strict=True)]
+    return backend
 
 
 def _modes_of(work: Work, window: Window) -> IntArray:

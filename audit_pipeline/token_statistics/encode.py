@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind, digest, text_sha256
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import KnownModel, TokenizedModel
 
 IntArray = npt.NDArray[np.int32]
 _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
 
-TOPK = 20
 _TEXTS_A_CALL = 1024
 
 
@@ -54,7 +53,7 @@ def window_and_stride(model: KnownModel) -> tuple[int, int]:
     return window, stride
 
 
-def cache_key(model: TokenizedModel, sha256: str, kind: str, steps: int = 0) -> str:
+def cache_key(model: TokenizedModel, sha256: str, kind: Kind, steps: int = 0) -> str:
     """The key of one text's row in the cache of ``kind``: whatever can change the row is in it, nothing else.
 
     ``steps`` is the length of the branches, for the kind ``branches``.
@@ -67,8 +66,8 @@ def cache_key(model: TokenizedModel, sha256: str, kind: str, steps: int = 0) -> 
         model.start_token if model.entry.start_token_policy == "always" else None,
         *window_and_stride(model),
         kind,
-        KIND_VERSIONS[kind],
-        *((TOPK,) if kind == "topk" else ()),
+        KINDS[kind].version,
+        *((TOPK_ENTRIES,) if kind == "topk" else ()),
         *((steps,) if kind == "branches" else ()),
     )
 
@@ -102,7 +101,7 @@ def behind(prefix: Prefix, text: EncodedText) -> EncodedText:
 
 def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     always = model.entry.start_token_policy == "always"
-    drops_first = model.entry.endpoint is not None and model.entry.endpoint.starts_by_itself
+    drops_first = model.entry.host.starts_by_itself
     encoded = []
     for text, (ids, offsets, special) in zip(texts, _tokens(model, texts), strict=True):
         start_token_id: int | None = model.start_token_id if always else None

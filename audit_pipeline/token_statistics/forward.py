@@ -5,10 +5,9 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar, TypeVarTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,8 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
-from audit_pipeline.token_statistics.backend import Done, FloatArray, WindowBranches, WindowStatistics, Work
-from audit_pipeline.token_statistics.batches import run_batches
+from audit_pipeline.token_statistics.backend import Done, FloatArray, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
 from audit_pipeline.token_statistics.blocks import Reduced, Scratch
 from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
@@ -32,9 +31,6 @@ from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attendin
 from audit_pipeline.token_statistics.traits import has_local_attention, length_step_of, most_faster_with_onednn
 from audit_pipeline.token_statistics.windows import Window, batch_arrays
 
-Given = TypeVarTuple("Given")
-Found = TypeVar("Found")
-
 # Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
 _MIN_LENGTH = 16
@@ -47,36 +43,15 @@ _MOMENTS = ("logprob", "mean", "std")
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 
-@dataclass(frozen=True)
-class LoadCheck:
-    """What the check at loading finds out of a model: see :class:`ForwardPass`.
+class ForwardPass(LocalPass):
+    """A model in this process.
 
-    ``split``: body and head run apart; ``onednn``: its linear layers are multiplied faster by oneDNN (products.py).
-    """
+    ``known`` is what an earlier check of the same model on this machine found out; without it the check takes some
+    seconds. ``branch_tokens`` bounds a batch of branches; None: ``BRANCH_TOKENS``. ``in_step`` says that other
+    processes run the same batches together with this one, so that it must not halve one by itself. Raises ModelError
+    where the model's logits are not numbers.
 
-    onednn: bool
-    split: bool
-    equal_lengths: bool
-    packed: bool
-    shared_prefix: bool
-
-
-class ForwardPass:
-    """A model ready to score windows.
-
-    Sequences are padded on the right and no mask is passed: in a causal model no real token can see what stands
-    behind it, and the fast attention kernels stay in use. Where a model is not so (or takes its positions from
-    padding), the check at construction finds it out and ``equal_lengths`` says that only windows of one length share
-    a batch. ``length_step`` is the length beyond which a model encodes positions otherwise (LongRoPE): windows on
-    either side of it do not share a batch, since the padded length decides. ``packed`` says whether branches run as
-    one packed pass over the keys and values of their text; where the check finds that this does not give what running
-    each branch anew gives (or the model keeps no keys and values), each is run anew. ``shared_prefix`` says the same of
-    texts behind one prefix, whose keys and values are computed once. ``known`` is what an earlier check
-    of the same model on this machine found out; without it the check takes some seconds. ``branch_tokens`` bounds a
-    batch of branches; None: ``BRANCH_TOKENS``. ``in_step`` says that other processes run the same batches together with
-    this one, so that it must not halve one by itself. Raises ModelError where the model's logits are not numbers.
-
-    The layers may lie on several devices: ``device`` is where token ids are given to the model.
+    The layers may lie on several devices.
     """
 
     def __init__(
@@ -107,17 +82,9 @@ class ForwardPass:
         self._onednn = self._agreed(most_faster_with_onednn(self._layers)) if known is None else known.onednn
         # Made while the model is not run: within that, every layer looks as if another library held it.
         head = head_of(model, config, linear_by(onednn=self._onednn))
-        if known is None:
-            split, self.equal_lengths = self._agreed(self._check(head))
-            self._head = head if split else None
-            shareable = not (self.equal_lengths or self.length_step is not None or has_local_attention(config))
-            packed = shareable and self._agreed(self._check_packed())
-            shared = shareable and self._agreed(self._check_shared())
-            known = LoadCheck(self._onednn, split, self.equal_lengths, packed, shared)
-        self.checked = known
-        self._head = head if known.split else None
-        self.equal_lengths, self.packed = known.equal_lengths, known.packed
-        self.shared_prefix = known.shared_prefix
+        checked = self._found_out(head) if known is None else known
+        self._head = head if checked.split else None
+        self._go_by(checked)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -126,7 +93,7 @@ class ForwardPass:
             yield
 
     def apply(self, function: Callable[[ForwardPass, *Given], Found], *given: *Given) -> Found:
-        """What ``function``, of a module's top level, finds with this pass as its first argument."""
+        """See :class:`LocalPass`."""
         return function(self, *given)
 
     def _agreed(self, found: Found) -> Found:
@@ -136,6 +103,16 @@ class ForwardPass:
         of_first = [found]
         torch.distributed.broadcast_object_list(of_first)
         return of_first[0]
+
+    def _found_out(self, head: Head | None) -> LoadCheck:
+        """What the check at loading finds out; each part is run as the parts before it say."""
+        split, equal_lengths = self._agreed(self._check(head))
+        self._head = head if split else None
+        self.equal_lengths = equal_lengths
+        shareable = not (equal_lengths or self.length_step is not None or has_local_attention(self._config))
+        packed = shareable and self._agreed(self._check_packed())
+        shared = shareable and self._agreed(self._check_shared())
+        return LoadCheck(self._onednn, split, equal_lengths, packed, shared)
 
     def _check(self, head: Head | None) -> tuple[bool, bool]:
         """Whether body and head apart give the model's own logits, and whether padding disturbs them."""
@@ -233,17 +210,35 @@ class ForwardPass:
         return self._last_prefix
 
     def forget_prefix(self) -> None:
-        """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
+        """See :class:`LocalPass`."""
         self._last_prefix = None
 
     @property
     def described(self) -> str:
-        """Where the model is run, and how branches are."""
+        """See :class:`LocalPass`."""
         return f"on {self.device}, {branches_in_words(packed=self.packed)}"
 
-    def over(self, work: Work) -> Generator[Sequence[Done]]:
-        """Run every window that wants something, batch by batch: see :class:`Backend`."""
-        return run_batches(self, work)
+    def run_batch(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        task: Task,
+        *,
+        wanted: Collection[str],
+        steps: int = 0,
+        modes: Sequence[IntArray] | None = None,
+        before: Sequence[int] = (),
+    ) -> list[Done]:
+        """See :class:`LocalPass`."""
+        own: Sequence[WindowStatistics | None] = [None] * len(batch)
+        branches: Sequence[WindowBranches | None] = [None] * len(batch)
+        if task.branches and (task.own or modes is None):
+            own, branches = self.run_with_branches(encoded, batch, steps, wanted, argmax=modes)
+        elif modes is not None:
+            branches = self.run_branches(encoded, batch, modes, steps)
+        else:
+            own = self.run(encoded, batch, wanted, before=before)
+        return [Done(*parts) for parts in zip(batch, own, branches, strict=True)]
 
     def run(
         self,
@@ -311,28 +306,18 @@ class ForwardPass:
         before: Sequence[int] = (),
         shared: bool = False,
     ) -> list[WindowStatistics]:
-        if before and shared:
-            prefix = self._prefix_once(before)
-            with attending(self._config, prefix, linear_by(onednn=self._onednn)):
-                return self._swept(encoded, batch, wanted, inputs_behind(prefix))
-        inputs = {} if cache is None else {"past_key_values": cache, "use_cache": True}
-        return self._swept(encoded, batch, wanted, inputs, before)
-
-    def _swept(
-        self,
-        encoded: Sequence[EncodedText],
-        batch: Sequence[Window],
-        wanted: Collection[str],
-        beside: Mapping[str, Any],
-        before: Sequence[int] = (),
-    ) -> list[WindowStatistics]:
-        """The statistics of a batch whose model is called with ``beside``, too."""
-        ids, rows, targets = batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
-        self.tokens_run += ids.size
-        inputs = {"input_ids": torch.from_numpy(ids).to(self.device), **beside}
-        of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self._end)
-        logits = self._logits(inputs, torch.from_numpy(np.concatenate(rows)))
-        return _by_window(batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted))
+        with ExitStack() as meanwhile:
+            beside: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
+            if before and shared:
+                prefix, before = self._prefix_once(before), ()
+                beside = inputs_behind(prefix)
+                meanwhile.enter_context(attending(self._config, prefix, linear_by(onednn=self._onednn)))
+            ids, rows, targets = batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
+            self.tokens_run += ids.size
+            inputs = {"input_ids": torch.from_numpy(ids).to(self.device), **beside}
+            of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self._end)
+            logits = self._logits(inputs, torch.from_numpy(np.concatenate(rows)))
+            return _by_window(batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted))
 
     def _logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
         """The logits at the places ``rows`` of the flattened batch."""

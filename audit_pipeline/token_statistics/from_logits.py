@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from audit_pipeline.catalogue.contracts import KINDS, Kind
 from audit_pipeline.token_statistics.blocks import Scratch
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.head import LogitsAtHand
-from audit_pipeline.token_statistics.kept import FROM_LOGITS, SWEPT, Kind
 from audit_pipeline.token_statistics.prepare import Prepared
 from audit_pipeline.token_statistics.reduce import fetched, sweep
-from audit_pipeline.token_statistics.rows import Values, add_row, columns_of_sums
+from audit_pipeline.token_statistics.rows import Values, add_row, swept_columns
 from audit_pipeline.token_statistics.threads import use_threads
 
 
@@ -31,7 +31,7 @@ def reduce_cached(
     caches: Mapping[Kind, PartCache],
     tell: Callable[[int, int], None],
 ) -> set[int]:
-    """Fill the missing ``FROM_LOGITS`` rows of ``texts``, numbers by the keys of their logits; those that were filled.
+    """Fill the missing rows that logits give of ``texts``, numbers by the keys of their logits; those that were filled.
 
     A text whose logits are gone, or are not those of its tokens, or give no finite sums is left out: it needs a pass.
     ``tell`` is called with the texts and tokens that are done, after each.
@@ -44,12 +44,12 @@ def reduce_cached(
         for batch in part.to_batches():
             for row, key in enumerate(batch.column("key").to_pylist()):
                 number = texts[key]
-                kinds = sorted(FROM_LOGITS & prepared.missing[number])
+                kinds = sorted(kind for kind in prepared.missing[number] if KINDS[kind].is_from_logits)
                 found = None if number in done else _reduced(batch, row, prepared.encoded[number], kinds, scratch)
                 if found is None:
                     continue
                 for kind in kinds:
-                    columns = columns_of_sums(kind, [found], from_logits=True)
+                    columns = swept_columns(kind, [found], from_logits=True)
                     add_row(caches[kind], prepared.keys[number][kind], prepared.encoded[number], columns)
                 done.add(number)
                 tokens += prepared.encoded[number].n_scored
@@ -65,7 +65,7 @@ def _reduced(batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kin
         return None
     # A copy: what Arrow owns is read-only, which torch has no tensors for.
     at_hand = LogitsAtHand(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
-    wanted = {name for kind in kinds for name in SWEPT[kind]}
+    wanted = {name for kind in kinds for name in KINDS[kind].statistics}
     target = torch.from_numpy(text.token_id[text.first_scored :].astype(np.int64))
     with torch.inference_mode():
         found = fetched(sweep(at_hand, target, scratch, wanted))

@@ -7,22 +7,13 @@ is missing (prepare.py), running a model (run.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import (
-    BRANCHES,
-    EXTRACTION,
-    LOGITS,
-    MEASURED,
-    PREFIXED,
-    RENYI,
-    TEMPERATURES,
-    TOKEN_STATISTICS,
-    TOPK,
-    text_sha256,
-)
+from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import bring
 from audit_pipeline.errors import ModelError
@@ -30,43 +21,10 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import cache_key
 
-Kind = Literal["base", "topk", "logits", "renyi", "temperatures", "branches", "extraction", "prefixed"]
-KINDS: Mapping[Kind, pa.Schema] = {
-    "base": TOKEN_STATISTICS.schema,
-    "topk": TOPK.schema,
-    "logits": LOGITS.schema,
-    "renyi": RENYI.schema,
-    "temperatures": TEMPERATURES.schema,
-    "branches": BRANCHES.schema,
-    "extraction": EXTRACTION.schema,
-    "prefixed": PREFIXED.schema,
-}
-SWEPT: Mapping[Kind, tuple[str, ...]] = {
-    "base": tuple(one.name for one in MEASURED),
-    "topk": ("topk",),
-    "logits": ("logits",),
-    "renyi": ("log_sum_p2", "log_sum_sqrt_p"),
-    "temperatures": ("log_sum_p_beta", "mean_at_beta", "std_at_beta"),
-    "branches": (),
-    "extraction": ("logprob", "argmax_id", "rank", "log_mass_40"),
-    "prefixed": ("logprob",),
-}
-"""What a back end is asked for, for the rows of each kind (in this process: the sweep over the vocabulary, reduce.py).
-"""
-_ENOUGH: Mapping[Kind, tuple[str, ...]] = {"base": ("logprob",), "extraction": ("logprob",), "branches": ("branches",)}
-"""What a back end has to give for there to be rows of a kind, where that is not all that the kind is made of."""
-FROM_LOGITS = frozenset(kind for kind, schema in KINDS.items() if "from_logits" in schema.names)
-"""The kinds whose rows are made of a text's cached logits where these are there, without a pass (from_logits.py)."""
-
-
-def can_have(model: TokenizedModel, kind: Kind) -> bool:
-    """Whether the model's back end gives enough for rows of ``kind``; what else they hold may be missing (empty)."""
-    return all(map(model.gives, _ENOUGH.get(kind, SWEPT[kind])))
-
 
 def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
     """Raise ModelError where the model's back end does not give enough for rows of one of ``kinds``."""
-    if impossible := [kind for kind in kinds if not can_have(model, kind)]:
+    if impossible := [kind for kind in kinds if not KINDS[kind].is_had_from(model.gives)]:
         raise ModelError(f"the interface that {model.entry.name} is behind does not give: {', '.join(impossible)}")
 
 
@@ -89,7 +47,7 @@ class Caches:
             folder = self.paths.token_statistics(*place)
             if not self._only_written:
                 bring(folder)
-            self._open[place] = PartCache(folder, KINDS[kind])
+            self._open[place] = PartCache(folder, KINDS[kind].table.schema)
         return self._open[place]
 
     def compact(self) -> None:
@@ -140,3 +98,15 @@ def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, ste
     branched = TextsWithBranches(model, cache, steps, distinct)
     keys = map(branched.best, distinct)
     return cache.read(key for key in keys if key is not None)
+
+
+def lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
+    """The lists ``names`` of each row, by its text's sha256; they share the table's memory."""
+    found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
+    for batch in table.to_batches():
+        columns = {name: batch.column(name) for name in names}
+        values = {name: column.values.to_numpy(zero_copy_only=True) for name, column in columns.items()}
+        ends = {name: column.offsets.to_numpy() for name, column in columns.items()}
+        for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
+            found[sha256] = {name: np.asarray(values[name][ends[name][row] : ends[name][row + 1]]) for name in names}
+    return found

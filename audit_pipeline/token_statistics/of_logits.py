@@ -10,9 +10,8 @@ from typing import Protocol
 
 import torch
 
-from audit_pipeline.catalogue.contracts import BEST_TOKENS
+from audit_pipeline.catalogue.contracts import BEST_TOKENS, TOPK_ENTRIES
 from audit_pipeline.token_statistics.blocks import Block, Reduced, Total
-from audit_pipeline.token_statistics.encode import TOPK
 from audit_pipeline.token_statistics.head import Logits
 
 
@@ -108,7 +107,7 @@ class _TopK(_Best):
     """The best tokens and their log-probabilities."""
 
     def __init__(self, logits: Logits, target: torch.Tensor, own: Own) -> None:
-        super().__init__(TOPK, target)
+        super().__init__(TOPK_ENTRIES, target)
 
     def columns(self, total: Total) -> Reduced:
         return {"topk_id": self.tokens.to(torch.int32), "topk_logprob": total.log_p(self.values)}

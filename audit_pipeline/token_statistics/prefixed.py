@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import KIND_VERSIONS, digest, text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, digest, text_sha256
 from audit_pipeline.catalogue.tables import read_json_if_whole
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
@@ -117,5 +117,5 @@ def _key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
         model.entry.start_token_policy,
         window_and_stride(model)[0],
         "prefixed",
-        KIND_VERSIONS["prefixed"],
+        KINDS["prefixed"].version,
     )

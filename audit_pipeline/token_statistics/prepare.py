@@ -9,32 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import pyarrow as pa
-
-from audit_pipeline.catalogue.contracts import (
-    BETAS,
-    EXTRACTION,
-    PREFIXED,
-    RENYI,
-    TEMPERATURES,
-    TOKEN_STATISTICS,
-    Table,
-    text_sha256,
-)
+from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind, text_sha256
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import EncodedText, Prefix, cache_key, encode, window_and_stride
-from audit_pipeline.token_statistics.kept import FROM_LOGITS, Kind, TextsWithBranches, Where, caches_of
+from audit_pipeline.token_statistics.kept import TextsWithBranches, Where, caches_of
 from audit_pipeline.token_statistics.windows import Window, windows_of
 
-
-def _bytes_a_token(table: Table) -> int:
-    return sum(field.type.value_type.bit_width // 8 for field in table.schema if pa.types.is_list(field.type))
-
-
-# About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it.
-SHARE_WITH_BRANCH = 0.6
+_FROM_LOGITS = frozenset(kind.name for kind in KINDS.values() if kind.is_from_logits)
 
 
 @dataclass(frozen=True)
@@ -74,8 +56,8 @@ class Prepared:
         return "branches" in self.missing[text]
 
     def without_sums(self, texts: Collection[int]) -> Prepared:
-        """What is left to be run where the ``FROM_LOGITS`` rows of ``texts`` are there."""
-        missing = [lacking - FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
+        """What is left to be run where the rows of ``texts`` that cached logits give are there."""
+        missing = [lacking - _FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
         left = [text for text, lacking in enumerate(missing) if lacking]
         place = {text: number for number, text in enumerate(left)}
         return Prepared(
@@ -162,32 +144,17 @@ def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) ->
     could = [
         number
         for number, lacking in enumerate(prepared.missing)
-        if prepared.encoded[number].n_scored and FROM_LOGITS & lacking and lacking <= FROM_LOGITS | {"branches"}
+        if prepared.encoded[number].n_scored and _FROM_LOGITS & lacking and lacking <= _FROM_LOGITS | {"branches"}
     ]
     keys = {cache_key(model, prepared.encoded[number].text_sha256, "logits"): number for number in could}
     there = logits.known(keys) if keys else set()
     return {key: number for key, number in keys.items() if key in there}
 
 
-def bytes_a_token(vocab_size: int, steps: int) -> Mapping[Kind, int]:
-    """About how many bytes a row of each kind takes for a scored token, uncompressed; ``steps``: of the branches."""
-    return {
-        "base": _bytes_a_token(TOKEN_STATISTICS),
-        "topk": 8 * TOPK_ENTRIES,
-        "logits": 2 * vocab_size,
-        "renyi": _bytes_a_token(RENYI),
-        "temperatures": _bytes_a_token(TEMPERATURES) * len(BETAS),
-        "branches": 4 + round(8 * steps * SHARE_WITH_BRANCH),
-        "extraction": _bytes_a_token(EXTRACTION),
-        "prefixed": _bytes_a_token(PREFIXED),
-    }
-
-
 def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
     """About how many bytes the missing rows take, uncompressed, by kind."""
-    a_token = bytes_a_token(model.vocab_size, steps)
     totals: dict[Kind, int] = {}
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
         for kind in lacking:
-            totals[kind] = totals.get(kind, 0) + a_token[kind] * text.n_scored
+            totals[kind] = totals.get(kind, 0) + KINDS[kind].bytes_a_token(model.vocab_size, steps) * text.n_scored
     return totals

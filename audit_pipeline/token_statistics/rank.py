@@ -28,7 +28,8 @@ import torch
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.batches import LoadCheck
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.threads import use_threads
 
 # A rank that is gone is noticed by the process that writes. This is how long one waits for another that reads its share

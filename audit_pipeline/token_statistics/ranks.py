@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import joblib
 import psutil
@@ -30,27 +30,18 @@ import torch
 
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.answers import Process, answers_of, error_in
-from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics, Work
-from audit_pipeline.token_statistics.batches import run_batches
-from audit_pipeline.token_statistics.encode import EncodedText, IntArray
-from audit_pipeline.token_statistics.forward import (
-    BRANCH_TOKENS,
-    ForwardPass,
-    Found,
-    Given,
-    LoadCheck,
-    branches_in_words,
-)
+from audit_pipeline.token_statistics.backend import Done
+from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
+from audit_pipeline.token_statistics.encode import EncodedText
+from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, branches_in_words
 from audit_pipeline.token_statistics.rank import Call, RankAnswer, RankReady, Start, serve
 from audit_pipeline.token_statistics.windows import Window
 
 _FEWEST_BRANCH_TOKENS = 512
 
-_OfWindow = TypeVar("_OfWindow", WindowStatistics, WindowBranches)
 
-
-class RankedPass:
-    """As :class:`ForwardPass`, the model being divided over ``model.entry.tensor_parallel`` processes.
+class RankedPass(LocalPass):
+    """A model that is divided over ``model.entry.tensor_parallel`` processes.
 
     They are started here, and again where they have been ended after an error. Each runs the same batches, and the
     first one's findings are given back. Raises ModelError where a rank ends or fails, and torch.OutOfMemoryError where
@@ -66,63 +57,52 @@ class RankedPass:
         self._ranks = model.entry.tensor_parallel
         self._known = known
         self._branch_tokens = BRANCH_TOKENS[self.device.type]
-        self._too_many: dict[str, int] = {}
+        self._too_many: dict[Task, int] = {}
         self._has_prefix = False
         self._asked = 0
         self._started: list[Process] = []
         self._end: Callable[[], object] = lambda: None
         ready = self._start()
-        self.parameters, self.length_step, self.checked = ready.parameters, ready.length_step, ready.checked
+        self.parameters, self.length_step = ready.parameters, ready.length_step
         self._known = ready.checked
-        self.equal_lengths, self.packed = ready.checked.equal_lengths, ready.checked.packed
-        self.shared_prefix = ready.checked.shared_prefix
+        self._go_by(ready.checked)
 
     @property
     def described(self) -> str:
         """As :meth:`ForwardPass.described`, and over how many processes it is divided."""
         return f"divided over {self._ranks} processes, {branches_in_words(packed=self.packed)}"
 
-    def over(self, work: Work) -> Generator[Sequence[Done]]:
-        """Run every window that wants something, batch by batch: see :class:`Backend`."""
-        return run_batches(self, work)
-
-    def run(
+    def run_batch(
         self,
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
-        wanted: Collection[str],
-        *,
-        before: Sequence[int] = (),
-    ) -> list[WindowStatistics]:
-        """As :meth:`ForwardPass.run`."""
-        self._has_prefix |= bool(before)
-        found = self._of_batch(ForwardPass.run, encoded, batch, wanted, before=before)
-        return _of_windows(found, batch)
-
-    def run_with_branches(
-        self,
-        encoded: Sequence[EncodedText],
-        batch: Sequence[Window],
-        steps: int,
-        wanted: Collection[str],
-        *,
-        argmax: Sequence[IntArray] | None = None,
-    ) -> tuple[list[WindowStatistics], list[WindowBranches]]:
-        """As :meth:`ForwardPass.run_with_branches`."""
-        own, branches = self._of_batch(
-            ForwardPass.run_with_branches, encoded, batch, steps, wanted, argmax=argmax, branches=True
-        )
-        return _of_windows(own, batch), _of_windows(branches, batch)
-
-    def run_branches(
-        self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
-    ) -> list[WindowBranches]:
-        """As :meth:`ForwardPass.run_branches`."""
-        found = self._of_batch(ForwardPass.run_branches, encoded, batch, argmax, steps, branches=True)
-        return _of_windows(found, batch)
+        task: Task,
+        **asked: Any,
+    ) -> list[Done]:
+        """See :class:`LocalPass`; of ``encoded`` the ranks are sent the texts that the batch is of."""
+        self._has_prefix |= bool(asked.get("before"))
+        texts = sorted({window.text for window in batch})
+        place = {text: number for number, text in enumerate(texts)}
+        own = [encoded[text] for text in texts]
+        renumbered = [replace(window, text=place[window.text]) for window in batch]
+        size = len(batch) * max(window.length for window in batch)
+        while True:
+            if len(batch) > 1 and size >= self._too_many.get(task, math.inf):
+                raise torch.OutOfMemoryError(f"a batch of {size} tokens was too large before")
+            try:
+                found: list[Done] = self._ask(ForwardPass.run_batch, own, renumbered, task, **asked)
+            except torch.OutOfMemoryError:
+                self._too_many[task] = size
+                halvable = task.branches and self._branch_tokens > _FEWEST_BRANCH_TOKENS
+                if halvable:
+                    self._branch_tokens //= 2
+                if len(batch) > 1 or not halvable:
+                    raise
+            else:
+                return [_done_of(window, done) for window, done in zip(batch, found, strict=True)]
 
     def forget_prefix(self) -> None:
-        """As :meth:`ForwardPass.forget_prefix`."""
+        """See :class:`LocalPass`."""
         if self._has_prefix and self._started:
             self._ask(ForwardPass.forget_prefix)
         self._has_prefix = False
@@ -136,34 +116,6 @@ class RankedPass:
         """End the ranks; they are started again where something is asked of them."""
         self._started = []
         self._end()
-
-    def _of_batch(
-        self,
-        function: Callable[..., Any],
-        encoded: Sequence[EncodedText],
-        batch: Sequence[Window],
-        *given: Any,
-        branches: bool = False,
-        **named: Any,
-    ) -> Any:
-        """What the ranks find of a batch; of ``encoded`` they are sent the texts that it is of."""
-        texts = sorted({window.text for window in batch})
-        place = {text: number for number, text in enumerate(texts)}
-        own = [encoded[text] for text in texts]
-        renumbered = [replace(window, text=place[window.text]) for window in batch]
-        size = len(batch) * max(window.length for window in batch)
-        while True:
-            if len(batch) > 1 and size >= self._too_many.get(function.__name__, math.inf):
-                raise torch.OutOfMemoryError(f"a batch of {size} tokens was too large before")
-            try:
-                return self._ask(function, own, renumbered, *given, **named)
-            except torch.OutOfMemoryError:
-                self._too_many[function.__name__] = size
-                halvable = branches and self._branch_tokens > _FEWEST_BRANCH_TOKENS
-                if halvable:
-                    self._branch_tokens //= 2
-                if len(batch) > 1 or not halvable:
-                    raise
 
     def _start(self) -> RankReady:
         folder = Path(tempfile.mkdtemp(prefix="corpus-audit-ranks-"))
@@ -210,11 +162,6 @@ class RankedPass:
         if error := error_in(answers, self._ranks, self._model.entry.name):
             raise error
         return answers[0]
-
-
-LocalPass = ForwardPass | RankedPass
-"""A model on this machine, whole in this process or divided over several: what can be done with the one, can be with
-the other."""
 
 
 def _launch(rank: int, ranks: int, folder: Path) -> Process:
@@ -273,6 +220,10 @@ def _end(started: Sequence[Process], folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _of_windows(found: Sequence[_OfWindow], batch: Sequence[Window]) -> list[_OfWindow]:
-    """``found`` of windows that were renumbered, under the windows as they were given."""
-    return [replace(one, window=window) for one, window in zip(found, batch, strict=True)]
+def _done_of(window: Window, done: Done) -> Done:
+    """What was found of a window that was renumbered, under the window as it was given."""
+    return Done(
+        window,
+        None if done.statistics is None else replace(done.statistics, window=window),
+        None if done.branches is None else replace(done.branches, window=window),
+    )

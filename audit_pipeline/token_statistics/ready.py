@@ -18,8 +18,9 @@ from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.quantised import require_package
 from audit_pipeline.models.room import parameters, require_device, require_room
 from audit_pipeline.models.weights import default_device, in_safetensors, load_weights
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
-from audit_pipeline.token_statistics.ranks import LocalPass, RankedPass
+from audit_pipeline.token_statistics.batches import LoadCheck, LocalPass
+from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.ranks import RankedPass
 from audit_pipeline.token_statistics.threads import use_threads
 
 CHECK_VERSION = 4

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.catalogue.contracts import BETAS
+from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import EncodedText
-from audit_pipeline.token_statistics.kept import FROM_LOGITS, SWEPT, Kind
 from audit_pipeline.token_statistics.prepare import Prepared
 
 if TYPE_CHECKING:
@@ -67,14 +65,31 @@ class RowWriter:
         own = [part.statistics.values for part in parts if part.statistics is not None]
         branches = [part.branches for part in parts if part.branches is not None]
         for kind in sorted(self._prepared.missing[number]):
-            columns = (
-                _branch_columns(branches, self._steps)
-                if kind == "branches"
-                else _columns(kind, text, own, self._model.vocab_size)
-            )
-            if kind == "prefixed" and self._prepared.prefix is not None:
-                columns = {"prefix_sha256": self._prepared.prefix.sha256, **columns}
+            columns = _branch_columns(branches, self._steps) if kind == "branches" else self._columns(kind, text, own)
             add_row(self._caches[kind], self._prepared.keys[number][kind], text, columns)
+
+    def _columns(self, kind: Kind, text: EncodedText, parts: Sequence[Values]) -> dict[str, object]:
+        """The columns of a kind's row but key and text, of all kinds but branches."""
+        if kind == "topk":
+            return {
+                "k": parts[0]["topk_id"].shape[1] if parts else TOPK_ENTRIES,
+                "token_id": _joined([part["topk_id"] for part in parts]),
+                "logprob": _joined([part["topk_logprob"] for part in parts]),
+            }
+        if kind == "logits":
+            halves = [part["logits"].astype("<f2", copy=False) for part in parts]
+            width = halves[0].shape[1] if halves else self._model.vocab_size
+            return {"vocab_size": width, "logits": _joined(halves).tobytes()}
+        columns = swept_columns(kind, parts)
+        names = KINDS[kind].table.schema.names
+        if "prefix_sha256" in names and self._prepared.prefix is not None:
+            columns["prefix_sha256"] = self._prepared.prefix.sha256
+        if "start" in names:
+            columns |= {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored}
+        if "char_start" in names:
+            own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
+            columns |= {name: values[text.first_scored :] for name, values in own.items()}
+        return columns
 
 
 def add_row(cache: PartCache, key: str, text: EncodedText, columns: Mapping[str, object]) -> None:
@@ -93,35 +108,15 @@ def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, ob
     }
 
 
-def columns_of_sums(kind: Kind, parts: Sequence[Values], *, from_logits: bool) -> dict[str, object]:
-    """The columns of a kind of ``FROM_LOGITS``."""
-    entries = {"k": len(BETAS)} if kind == "temperatures" else {}
-    sums = {name: _joined([part[name] for part in parts]) for name in SWEPT[kind]}
-    return {**entries, **sums, "from_logits": from_logits}
+def swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = False) -> dict[str, object]:
+    """The lists of a kind as the sweep gives them, and what says how they are to be read.
 
-
-def _columns(kind: Kind, text: EncodedText, parts: Sequence[Values], vocab_size: int) -> dict[str, object]:
-    if kind in FROM_LOGITS:
-        return columns_of_sums(kind, parts, from_logits=False)
-    scored = slice(text.first_scored, None)
-    own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
-    tokens = {name: values[scored] for name, values in own.items()}
-    if kind in ("base", "extraction"):
-        # What the back end cannot give is an empty list.
-        measured = {name: _joined([part[name] for part in parts if name in part]) for name in SWEPT[kind]}
-        place = {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored} if kind == "extraction" else {}
-        return {**place, **tokens, **measured}
-    if kind == "prefixed":
-        return {"logprob": _joined([part["logprob"] for part in parts])}
-    if kind == "topk":
-        return {
-            "k": parts[0]["topk_id"].shape[1] if parts else TOPK_ENTRIES,
-            "token_id": _joined([part["topk_id"] for part in parts]),
-            "logprob": _joined([part["topk_logprob"] for part in parts]),
-        }
-    halves = [part["logits"].astype("<f2", copy=False) for part in parts]
-    width = halves[0].shape[1] if halves else vocab_size
-    return {"vocab_size": width, "logits": _joined(halves).tobytes()}
+    What the back end cannot give is an empty list.
+    """
+    declared = KINDS[kind]
+    entries = {"k": declared.entries} if "k" in declared.table.schema.names else {}
+    lists = {name: _joined([part[name] for part in parts if name in part]) for name in declared.statistics}
+    return {**entries, **lists, **({"from_logits": from_logits} if declared.is_from_logits else {})}
 
 
 def _size(value: object) -> int:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
-from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, Done, Work
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.cached_lists import lists_by_text
 from audit_pipeline.token_statistics.encode import IntArray
-from audit_pipeline.token_statistics.kept import SWEPT, Caches, Kind, Where, caches_of, read_statistics, require_kinds
+from audit_pipeline.token_statistics.kept import Caches, Where, caches_of, lists_by_text, read_statistics, require_kinds
 from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare, with_logits
 from audit_pipeline.token_statistics.rows import RowWriter
 
@@ -120,11 +119,11 @@ def compute(
     ``backend`` is called only if there is something to run. ``along`` are kinds that a text is given where it is run
     for others, and not run for alone. With ``branch_steps`` the branches of so many tokens are brought up to date too
     (a text that has longer ones needs none); where only they are missing, the text itself is run for its keys and
-    values alone, and its modes are taken from the cache. What cached logits tell of a text (kept.FROM_LOGITS) is made
-    of them, and the text is not run for it. ``logits_budget`` bounds the bytes of full logits that the run may add
-    (uncompressed float16); more raises BudgetError before anything runs. Raises ModelError for a kind that the model's
-    back end cannot give. Text without a scored token gets an empty row,
-    so that detectors can say why they give no score.
+    values alone, and its modes are taken from the cache. What cached logits tell of a text (CachedKind.is_from_logits)
+    is made of them, and the text is not run for it. ``logits_budget`` bounds the bytes of full logits that the run may
+    add (uncompressed float16); more raises BudgetError before anything runs. Raises ModelError for a kind that the
+    model's back end cannot give. Text without a scored token gets an empty row, so that detectors can say why they give
+    no score.
     """
     wanted = kinds_of([*kinds, *along], branch_steps)
     require_kinds(model, wanted)
@@ -196,7 +195,12 @@ def run_prepared(
     branch_tokens_before = ready.branch_tokens_run if ready is not None else 0
     started = time.perf_counter()
     if ready is not None:
-        wanted = {name for kind in frozenset().union(*prepared.missing) for name in SWEPT[kind] if model.gives(name)}
+        wanted = {
+            name
+            for kind in frozenset().union(*prepared.missing)
+            for name in KINDS[kind].statistics
+            if model.gives(name)
+        }
         _run(ready.over(Work(prepared, wanted, branch_steps, modes or {}, token_budget)), prepared, writer, on_progress)
     for cache in caches.values():
         cache.flush()

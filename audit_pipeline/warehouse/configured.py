@@ -96,9 +96,7 @@ def _as_built(name: str, paths: DataPaths) -> Iterator[Mapping[str, object]]:
 
 def origin(entry: ModelEntry) -> str:
     """Where an entry says that its model is, in words."""
-    if entry.endpoint is not None:
-        return f"{entry.endpoint.described}; tokenizer: {_files(entry)}"
-    return _files(entry)
+    return entry.host.origin(_files(entry))
 
 
 def _files(entry: ModelEntry) -> str:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.catalogue import contracts, store
-from audit_pipeline.catalogue.contracts import EXAMPLES, HIGHLIGHTS, RUN_TABLES, SCORES, TABLES, Pair, Table
+from audit_pipeline.catalogue.contracts import EXAMPLES, HIGHLIGHTS, KINDS, RUN_TABLES, SCORES, TABLES, Pair, Table
 from audit_pipeline.catalogue.contracts.columns import BENCHMARK, MODEL, RUN_ID
 from audit_pipeline.catalogue.ddl import create_table, expressions, later_columns, rows_by_run, sql_type
 from audit_pipeline.catalogue.lineage import LineageStep
@@ -67,6 +67,12 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
 def test_the_tables_that_runs_add_to() -> None:
     assert {"scores", "highlights", "evaluations", "corpus_tests"} <= {*RUN_TABLES}
     assert not {"lineage", "outcomes", "documents", "examples", "token_statistics"} & {*RUN_TABLES}
+
+
+def test_every_table_of_the_cache_is_a_kind_and_its_bytes_are_known() -> None:
+    assert {kind.table.name for kind in KINDS.values()} == {one.name for one in TABLES.values() if one.kept == "cache"}
+    assert all({"key", "text_sha256"} <= set(kind.table.schema.names) for kind in KINDS.values())
+    assert all(kind.bytes_a_token(50_000, 5) for kind in KINDS.values())
 
 
 def test_a_table_without_text_quotes_nothing(tmp_path: Path) -> None:

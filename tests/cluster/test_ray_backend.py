@@ -15,6 +15,7 @@ import torch
 from local_pool import NODES, Stood, stand_in
 from tiny_models import SENTENCES, tokenized
 
+from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster import backend as backend_module
@@ -26,12 +27,13 @@ from audit_pipeline.errors import ClusterError, ModelError
 from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
 from audit_pipeline.fetch.retry import may_pass
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics import run as run_module
-from audit_pipeline.token_statistics.backends import in_memory, open_backend
+from audit_pipeline.token_statistics.batches import in_memory
 from audit_pipeline.token_statistics.cache import PartCache, parts_of, read_part
 from audit_pipeline.token_statistics.encode import encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Kind, read_branches, read_statistics
+from audit_pipeline.token_statistics.kept import read_branches, read_statistics
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
@@ -228,7 +230,7 @@ def test_the_room_is_lent_to_one_model_at_a_time(monkeypatch, llama) -> None:
     for one in (first, second):
         monkeypatch.setattr(backend_module, "RayPool", one.make_pool)
         monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: shared)
-        assert one.backend._hired.cluster is shared
+        assert one.backend._workers.cluster is shared
     compute(model, TEXTS[:2], paths, lambda: first.backend)
     assert first.pool._workers
     compute(model, TEXTS[2:4], paths, lambda: second.backend)
@@ -280,13 +282,18 @@ def test_a_large_model_has_more_time_on_cpus(monkeypatch, llama) -> None:
     for size in (5e8, 14e9):
         stood = stand_in(monkeypatch, model, paths)
         monkeypatch.setattr(backend_module, "weights_on_disk", lambda model, size=size: size)
-        given.append(stood.backend._hired.crew._clocks.token)
+        given.append(stood.backend._workers.crew._clocks.token)
     assert given == pytest.approx([0.1, 1.4])
 
 
 def test_a_model_behind_an_interface_is_asked_from_this_process(monkeypatch, llama) -> None:
     model, paths = llama("there")
-    asked = replace(model, located=replace(model.located, entry=model.entry.model_copy(update={"endpoint": object()})))
+    asked = replace(
+        model,
+        located=replace(
+            model.located, entry=model.entry.model_copy(update={"endpoint": SimpleNamespace(is_here=False)})
+        ),
+    )
     endpoints = SimpleNamespace(open=lambda *given: "the server")
     told: list[str] = []
     opened = open_backend(asked, paths, None, told.append, endpoints, Engine(name="ray"))  # type: ignore[arg-type]

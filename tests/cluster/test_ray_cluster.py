@@ -21,7 +21,7 @@ from tiny_models import SENTENCES, save_model, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backends import open_backend
+from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics.cache import parts_of, read_part
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import compute

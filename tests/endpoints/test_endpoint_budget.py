@@ -1,14 +1,115 @@
-"""The budget: what is sent never exceeds it."""
+"""What a command may send: its own limits, or those of the model's entry; what is sent never exceeds them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.endpoints.budget import Budget, Together
-from audit_pipeline.endpoints.limits import Limits
-from audit_pipeline.errors import BudgetError
+from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, behind_interfaces
+from audit_pipeline.endpoints.in_use import Endpoints
+from audit_pipeline.errors import BudgetError, ConfigError
+from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.operate.dagster.spending import COMMAND_TAG, left_of, note_spent
+
+
+def entry(**endpoint: Any) -> ModelEntry:
+    given = {"url": "https://host:8000/v1", "model": "m", "dialect": "vllm", **endpoint}
+    return ModelEntry(name="served", backend="openai", endpoint=Endpoint(**given), path=Path("anywhere"))
+
+
+def test_limits_need_an_endpoint_and_those_in_money_a_price() -> None:
+    assert Limits(30, 6.0).for_model(entry(price_per_million=2.0)) == Limits(30, 6.0)
+    assert Limits().for_model(entry()) == Limits()
+    with pytest.raises(ConfigError, match="served has no price"):
+        Limits(max_cost=1.0).for_model(entry())
+    with pytest.raises(ConfigError, match="here runs on this machine"):
+        Limits(max_tokens=1).for_model(ModelEntry(name="here", path=Path("anywhere")))
+
+
+def test_limits_go_with_a_reference_model_behind_an_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = ModelEntry(name="here", path=Path("anywhere"), reference_model="served")
+    reference = entry()
+    monkeypatch.setattr("audit_pipeline.models.config.load_models", lambda: {"served": reference})
+    monkeypatch.setattr("audit_pipeline.models.config.resolve_model", lambda name, models: models[name])
+    assert behind_interfaces(here) == [(reference, reference.endpoint)]
+    assert Limits(max_tokens=1).for_model(here) == Limits(max_tokens=1)
+    with pytest.raises(ConfigError, match="served has no price"):
+        Limits(max_cost=1.0).for_model(here)
+
+
+def test_what_is_left_is_never_less_than_nothing() -> None:
+    assert Limits(10, 1.0).less(4, 0.25) == Limits(6, 0.75)
+    assert Limits(10, 1.0).less(14, 2.5) == Limits(0, 0.0)
+    assert Limits().less(4, 1.0) == Limits()
+
+
+def endpoint(**given: Any) -> Endpoint:
+    found = entry(**given).endpoint
+    assert found is not None
+    return found
+
+
+def test_all_endpoints_share_a_limit_and_each_keeps_to_its_own() -> None:
+    own, reference = endpoint(), endpoint(model="reference", max_tokens=30)
+    endpoints = Endpoints(Limits(max_tokens=100))
+    budget = endpoints.budget(own)
+    assert endpoints.budget(own) is budget
+    endpoints.budget(reference).reserve(25)
+    with pytest.raises(BudgetError, match=r"25 of 30 are sent and the next request has 6; .* raise max_tokens"):
+        endpoints.budget(reference).reserve(6)
+    budget.reserve(70)
+    with pytest.raises(BudgetError, match=r"95 of 100 are sent and the next request has 6; .* raise --max-tokens"):
+        budget.reserve(6)
+    with pytest.raises(BudgetError):
+        endpoints.budget(reference).reserve(6)
+    budget.reserve(5)
+    assert (endpoints.tokens, endpoints.cost) == (100, 0.0)
+    assert endpoints.sent == {own.described: 75, reference.described: 25}
+
+
+def test_all_endpoints_share_a_limit_in_money() -> None:
+    dear, cheap = endpoint(price_per_million=1e6), endpoint(model="cheap", price_per_million=1e5, max_cost=1.0)
+    endpoints = Endpoints(Limits(max_cost=5.0))
+    endpoints.budget(dear).reserve(4)
+    endpoints.budget(cheap).reserve(10)
+    with pytest.raises(BudgetError, match=r"5\.0000 of 5\.0000 are spent .* raise --max-cost"):
+        endpoints.budget(dear).reserve(1)
+    with pytest.raises(BudgetError, match=r"priceless behind .* has no price"):
+        endpoints.budget(endpoint(model="priceless"))
+
+
+def test_what_earlier_runs_of_a_command_sent_counts_for_the_entrys_limit() -> None:
+    reference = endpoint(max_tokens=30)
+    with pytest.raises(BudgetError):
+        Endpoints(sent={reference.described: 28}).budget(reference).reserve(3)
+    Endpoints(sent={"another": 28}).budget(reference).reserve(3)
+
+
+def test_runs_of_a_command_are_summed_up_over_all_endpoints() -> None:
+    own, reference = endpoint(price_per_million=1e6), endpoint(model="reference", price_per_million=1e6)
+    asked, tags = Endpoints(), {COMMAND_TAG: "this"}
+    asked.budget(reference).reserve(2)
+    with dg.DagsterInstance.ephemeral() as instance:
+        for command in ("this", "this", "another"):
+            run = instance.add_run(dg.DagsterRun("audit_pairs", tags={COMMAND_TAG: command}))
+            of_run = Endpoints()
+            of_run.budget(own).reserve(10)
+            of_run.budget(reference).reserve(3)
+            note_spent(instance, run.run_id, of_run)
+        found = left_of(Limits(100, 50.0), instance, tags, asked)
+        assert left_of(Limits(), instance, {}, None) == {}
+    sent = {own.described: 20, reference.described: 8}
+    assert found == {"max_tokens": 72, "max_cost": 22.0, "sent": sent}
+
+
+def test_who_gets_the_texts_is_said_with_the_port() -> None:
+    assert endpoint().sent_to.startswith("the texts are sent to host:8000: whoever runs")
+
 
 sizes = st.lists(st.integers(1, 5000), min_size=1, max_size=40)
 
@@ -53,7 +154,7 @@ def test_what_is_told() -> None:
 
 
 def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None:
-    together = Together(Limits(max_tokens=100, max_cost=1.0))
+    together = SharedBudget(Limits(max_tokens=100, max_cost=1.0))
     one, other = Budget(Limits(80), 10_000.0, together), Budget(Limits(), 1_000.0, together)
     one.reserve(60)
     with pytest.raises(BudgetError, match=r"60 of 80 are sent .* raise max_tokens in the endpoint's entry"):

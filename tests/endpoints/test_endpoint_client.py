@@ -17,9 +17,8 @@ from bad_server import Answer, BadServer, fault, redirect, slow, truncated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import Endpoint

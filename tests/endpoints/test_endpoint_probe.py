@@ -13,9 +13,8 @@ from bad_server import fault
 from fake_endpoint import FakeEndpoint, Json
 from tiny_models import tokenized, twin_statistics
 
-from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.endpoints.probe import TEXTS, probe
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel

@@ -12,7 +12,7 @@ import pytest
 from fake_endpoint import FakeEndpoint, Json
 from tiny_models import SENTENCES, tokenized
 
-from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.catalogue.contracts import Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import registry
 from audit_pipeline.endpoints.backend import EndpointBackend
@@ -23,12 +23,13 @@ from audit_pipeline.endpoints.probe import probe
 from audit_pipeline.endpoints.prompt import prompt_of
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.token_statistics.backends import in_memory, open_backend
+from audit_pipeline.token_statistics.batches import in_memory
 from audit_pipeline.token_statistics.encode import behind as behind_prefix
 from audit_pipeline.token_statistics.encode import encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Kind, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
 from audit_pipeline.token_statistics.windows import windows_of

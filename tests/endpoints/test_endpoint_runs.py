@@ -18,9 +18,8 @@ from tiny_models import SENTENCES
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints import backend
 from audit_pipeline.endpoints.backend import EndpointBackend
-from audit_pipeline.endpoints.budget import Budget
+from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import Check, Probed, probe
 from audit_pipeline.endpoints.prompt import Prompt

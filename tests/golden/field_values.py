@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Outcome, Settings
 from audit_pipeline.detectors.registry import get
@@ -25,7 +26,6 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_over
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Kind
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"
 GOLDEN = SHARED / "golden"

@@ -19,7 +19,8 @@ from audit_pipeline.models.kept import read_tokenizer, weights_are_whole
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics import ready
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.batches import LoadCheck
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.ready import forward_pass
 
 FAMILIES = ("llama", "gpt_neox", "gpt2")

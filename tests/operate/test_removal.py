@@ -18,7 +18,7 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import TABLES, Pair, Table, text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, TABLES, Kind, Pair, Table, text_sha256
 from audit_pipeline.catalogue.contracts.columns import BENCHMARK, RUN_ID
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
@@ -46,7 +46,6 @@ from audit_pipeline.scoring.needs.registry import derived
 from audit_pipeline.token_statistics import cache
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard, weigh
 from audit_pipeline.token_statistics.encode import cache_key
-from audit_pipeline.token_statistics.kept import KINDS, Kind
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 ROOT = Path(__file__).parents[2]
@@ -351,7 +350,7 @@ def test_rows_of_scored_files_stay_and_are_told_of(workspace: Workspace) -> None
     model = workspace.model("one")
     folder = workspace.paths.token_statistics("base", model.identity.model_fingerprint)
     some = next(iter(cached(workspace, "base", "one").values()))
-    parts = PartCache(folder, KINDS["base"])
+    parts = PartCache(folder, KINDS["base"].table.schema)
     parts.add({**some, "key": cache_key(model, "a file's", "base"), "text_sha256": "a file's"}, 1)
     parts.flush()
     removal = find_removal(MADE_8, workspace.paths)
@@ -423,7 +422,7 @@ def part_of(folder: Path, *texts_: str, name: str) -> Path:
         {"key": f"key of {text}", "text_sha256": text, "vocab_size": 1, "logits": text.encode() * 100}
         for text in texts_
     ]
-    write_table(folder / name, pa.Table.from_pylist(rows, schema=KINDS["logits"]))
+    write_table(folder / name, pa.Table.from_pylist(rows, schema=KINDS["logits"].table.schema))
     return folder / name
 
 
@@ -453,7 +452,7 @@ def test_rows_are_discarded_by_text_from_every_part(tmp_path: Path) -> None:
 
 
 def test_every_kind_names_its_texts() -> None:
-    assert all("text_sha256" in schema.names for schema in KINDS.values())
+    assert all("text_sha256" in kind.table.schema.names for kind in KINDS.values())
 
 
 def test_a_kill_between_the_new_part_and_the_old_costs_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,13 +469,13 @@ def test_a_kill_between_the_new_part_and_the_old_costs_no_row(tmp_path: Path, mo
     assert set(held(tmp_path)) == {"a", "b"}
     discard(tmp_path, {"a"})
     assert set(held(tmp_path)) == {"b"}
-    assert len(PartCache(tmp_path, KINDS["logits"]).read({"key of b"})) == 1
+    assert len(PartCache(tmp_path, KINDS["logits"].table.schema).read({"key of b"})) == 1
 
 
 def test_a_reader_that_has_begun_finds_the_rows_in_the_new_part(tmp_path: Path) -> None:
     part_of(tmp_path, "a", "b", name="part-1.parquet")
     part_of(tmp_path, "c", name="part-2.parquet")
-    reader = PartCache(tmp_path, KINDS["logits"])
+    reader = PartCache(tmp_path, KINDS["logits"].table.schema)
     tables = (table for _, table in reader._parts_as(reader.schema.names))
     first = next(tables)
     discard(tmp_path, {"a", "c"})

@@ -15,7 +15,7 @@ from tiny_models import forward_of
 from written import read_all
 
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
+from audit_pipeline.catalogue.contracts import EVALUATIONS, KINDS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
 from audit_pipeline.catalogue.lineage import LineageStep
@@ -256,6 +256,25 @@ def test_statistics_version_follows_all_that_can_change_a_statistic(workspace: W
     assert version(notes="words about it", licence="MIT") == versions[0]
     # No start token is put in front, so it does not matter which it would be.
     assert version(policy="tokenizer", start_token="</s>") == versions[3]
+
+
+def test_kinds_that_an_audit_reads_are_declared_as_such_and_another_version_of_one_is_another_version(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kind that is forgotten there would let pairs count as done that lack it."""
+    model = workspace.model("tiny")
+    digest = read_built(workspace.paths, PAIR.benchmark).digest
+    fill_cache(workspace, model, lambda: forward_of(model), "tokens")
+    folders = workspace.paths.table("token_statistics").glob("kind=*")
+    left_behind = {folder.name.removeprefix("kind=") for folder in folders if list(folder.rglob("part-*"))}
+    # Too few texts are for calibration to make a prefix.
+    assert left_behind | {"prefixed"} == {kind.name for kind in KINDS.values() if kind.of_audits}
+
+    before = statistics_version(model, digest)
+    for name, kind in KINDS.items():
+        with monkeypatch.context() as changed:
+            changed.setitem(KINDS, name, replace(kind, version=kind.version + 1))  # type: ignore[arg-type]
+            assert (statistics_version(model, digest) != before) == kind.of_audits
 
 
 def test_out_of_range_counts_values_and_interval_ends(workspace: Workspace) -> None:

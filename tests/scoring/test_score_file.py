@@ -27,6 +27,7 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import open_texts
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.chunks import ChunkLimits
 from audit_pipeline.scoring.file import FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.labelled import GROUP
@@ -34,7 +35,6 @@ from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
-from audit_pipeline.token_statistics.held import HeldModel
 from audit_pipeline.token_statistics.windows import Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")

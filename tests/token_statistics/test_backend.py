@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 from tiny_models import SENTENCES
 
+from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ModelError
@@ -16,7 +17,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import can_have, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -91,11 +92,11 @@ def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(t
 def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tiny: Load, kind) -> None:
     whole, _ = tiny("llama")
     model = behind(whole)
-    assert not can_have(model, kind)
-    assert can_have(whole, kind)
+    assert not KINDS[kind].is_had_from(model.gives)
+    assert KINDS[kind].is_had_from(whole.gives)
     with pytest.raises(ModelError, match=f"does not give: {kind}"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), kinds=("base", kind))
-    assert not can_have(model, "branches")
+    assert not KINDS["branches"].is_had_from(model.gives)
     with pytest.raises(ModelError, match="does not give: branches"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), branch_steps=1)
 

@@ -15,15 +15,16 @@ import psutil
 import pytest
 import torch
 from tiny_models import save_model, tokenized
-from whole_and_divided import TEXTS, WANTED, assert_alike, assert_extracts_alike, assert_same
+from whole_and_divided import TEXTS, assert_alike, assert_extracts_alike, assert_same, run
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics import answers, forward, ranks
+from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.encode import encode, window_and_stride
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.rank import Call
 from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.windows import windows_of
@@ -78,12 +79,12 @@ def test_a_rank_that_is_killed_ends_the_run_at_once_with_its_name(
     model, _, divided = passes
     encoded = encode(model, TEXTS)
     batch = windows_of(0, encoded[0], *window_and_stride(model))
-    divided.run(encoded, batch, WANTED)
+    run(divided, encoded, batch)
     running = ranks_of_this_process()
     assert len(running) == 2
     running[1].kill()
     with pytest.raises(ModelError, match=r"divided over 2 processes, and rank 1 was ended by SIGKILL.*run it again"):
-        divided.run(encoded, batch, WANTED)
+        run(divided, encoded, batch)
     assert not ranks_of_this_process()
 
 
@@ -93,7 +94,7 @@ def test_a_rank_that_is_stopped_ends_the_run_before_long(
     model, _, divided = passes
     encoded = encode(model, TEXTS)
     batch = windows_of(0, encoded[0], *window_and_stride(model))
-    divided.run(encoded, batch, WANTED)
+    run(divided, encoded, batch)
     monkeypatch.setattr(answers, "_LOOK_SECONDS", 0.3)
     monkeypatch.setattr(answers, "_IDLE_LOOKS", 6)
     divided.apply(work_on, 3.0)
@@ -101,7 +102,7 @@ def test_a_rank_that_is_stopped_ends_the_run_before_long(
     with pytest.raises(
         ModelError, match=r"divided over 2 processes, and rank 1 was stopped by a signal: no work.*again"
     ):
-        divided.run(encoded, batch, WANTED)
+        run(divided, encoded, batch)
     assert not ranks_of_this_process()
 
 
@@ -112,7 +113,7 @@ def test_the_answer_to_a_question_that_was_broken_off_is_not_taken_for_anothers(
     model, whole, divided = passes
     encoded = encode(model, TEXTS)
     one, other = (windows_of(number, encoded[number], *window_and_stride(model)) for number in (0, 1))
-    divided.run(encoded, one, WANTED)
+    run(divided, encoded, one)
     send, sent = ranks._send, list[object]()
 
     def broken_off(to: ranks.Process, message: object) -> None:
@@ -123,15 +124,15 @@ def test_the_answer_to_a_question_that_was_broken_off_is_not_taken_for_anothers(
 
     monkeypatch.setattr(ranks, "_send", broken_off)
     with pytest.raises(KeyboardInterrupt):
-        divided.run(encoded, one, WANTED)
+        run(divided, encoded, one)
     monkeypatch.undo()
     assert not ranks_of_this_process()
-    assert_same(whole.run(encoded, other, WANTED), divided.run(encoded, other, WANTED), 1e-3)
+    assert_same(run(whole, encoded, other), run(divided, encoded, other), 1e-3)
     # And if an old answer should ever be left, it is known by its number.
     for process in divided._started:
         process.connection.send(Call(-1, work_on, (0.0,), {}))
     with pytest.raises(RuntimeError, match=r"answered question -1 where \d+ was asked"):
-        divided.run(encoded, other, WANTED)
+        run(divided, encoded, other)
     assert not ranks_of_this_process()
 
 
@@ -170,16 +171,16 @@ def test_a_batch_too_large_for_one_rank_is_too_large_for_all(
     model, whole, divided = passes
     encoded = encode(model, TEXTS[:4])
     batch = [one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))]
-    monkeypatch.setattr(ForwardPass, "run", crowded)
+    monkeypatch.setattr(ForwardPass, "run_batch", crowded)
     with pytest.raises(torch.OutOfMemoryError, match="rank 1"):
-        divided.run(encoded, batch, WANTED)
+        run(divided, encoded, batch)
     monkeypatch.undo()
     assert not ranks_of_this_process()
     # Known by now: nothing is started for it.
     with pytest.raises(torch.OutOfMemoryError, match="too large before"):
-        divided.run(encoded, batch, WANTED)
+        run(divided, encoded, batch)
     assert not ranks_of_this_process()
-    assert_same(whole.run(encoded, batch[:2], WANTED), divided.run(encoded, batch[:2], WANTED), 1e-3)
+    assert_same(run(whole, encoded, batch[:2]), run(divided, encoded, batch[:2]), 1e-3)
 
 
 @pytest.mark.slow
@@ -273,7 +274,7 @@ def crowded(forward: ForwardPass, *given: object, **named: object) -> None:
 
 
 # As what it stands for.
-crowded.__name__ = "run"
+crowded.__name__ = "run_batch"
 
 
 def raise_key_error(forward: ForwardPass) -> None:

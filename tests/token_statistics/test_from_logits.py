@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_models import SENTENCES, tokenized
 
-from audit_pipeline.catalogue.contracts import BETAS, text_sha256
+from audit_pipeline.catalogue.contracts import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.load import TokenizedModel
@@ -19,7 +19,7 @@ from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import cache_key
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import FROM_LOGITS, KINDS, SWEPT, Kind, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.prepare import plan
 from audit_pipeline.token_statistics.run import Progress, compute
 
@@ -52,7 +52,7 @@ def is_from_logits(model: TokenizedModel, paths: DataPaths, kind: Kind) -> dict[
 
 
 def test_these_kinds_say_where_a_row_is_from() -> None:
-    assert set(SUMS) == FROM_LOGITS
+    assert set(SUMS) == {kind.name for kind in KINDS.values() if kind.is_from_logits}
 
 
 def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path
         assert is_from_logits(model, kept, kind) == {text: text != "" for text in TEXTS}
         assert not any(is_from_logits(model, run, kind).values())
         for sha256, row in rows(model, run, kind).items():
-            for name in SWEPT[kind]:
+            for name in KINDS[kind].statistics:
                 made = np.asarray(rows(model, kept, kind)[sha256][name])
                 # float16 has 11 bits: a logit of 8 or more is off by up to 0.004.
                 np.testing.assert_allclose(made, row[name], atol=0.02, err_msg=name)
@@ -141,7 +141,7 @@ def test_logits_that_do_not_serve_are_left_and_the_model_is_run(tiny: Tiny, tmp_
     n = len(rows(model, paths, "base")[text_sha256(TEXTS[0])]["logprob"])
     logits = np.zeros((n - (what == "too few"), model.vocab_size), dtype="<f2")
     logits[0, 0] = np.inf if what == "infinite" else 0.0
-    cache = PartCache(paths.token_statistics("logits", model.identity.model_fingerprint), KINDS["logits"])
+    cache = PartCache(paths.token_statistics("logits", model.identity.model_fingerprint), KINDS["logits"].table.schema)
     sha256 = text_sha256(TEXTS[0])
     row = {"key": cache_key(model, sha256, "logits"), "text_sha256": sha256, "vocab_size": model.vocab_size}
     cache.add({**row, "logits": logits.tobytes()}, logits.nbytes)

@@ -12,17 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import BETAS, P_FLOOR
+from audit_pipeline.catalogue.contracts import BETAS, KINDS, P_FLOOR
 from audit_pipeline.token_statistics import blocks
 from audit_pipeline.token_statistics.blocks import Scratch
 from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand
-from audit_pipeline.token_statistics.kept import FROM_LOGITS, SWEPT
 from audit_pipeline.token_statistics.reduce import sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-NAMES = sorted(name for kind in FROM_LOGITS for name in SWEPT[kind])
+NAMES = sorted(name for kind in KINDS.values() if kind.is_from_logits for name in kind.statistics)
 Arrays = Mapping[str, npt.NDArray[np.float64]]
 
 

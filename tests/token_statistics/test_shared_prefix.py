@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import shared_prefix
-from audit_pipeline.token_statistics.batches import run_batches
+from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.encode import EncodedText, Prefix, behind, encode, encode_prefix
-from audit_pipeline.token_statistics.forward import ForwardPass, LoadCheck
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed import compute_prefixed, plan_prefixed, read_prefixed
 from audit_pipeline.token_statistics.windows import Window
 
@@ -166,28 +166,25 @@ def test_the_prefix_is_freed_at_the_end_and_before_a_batch_is_halved(tiny: Load,
     model, forward = tiny("llama")
     kept: list[bool] = []
 
-    class Small:
+    class Small(ForwardPass):
         """Has no memory for more than two texts."""
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(forward, name)
+        def __init__(self) -> None:
+            self.__dict__.update(forward.__dict__)
 
-        def over(self, work: Any) -> Any:
-            return run_batches(self, work)
-
-        def run(self, encoded: Any, batch: Any, wanted: Any, *, before: Any) -> Any:
-            kept.append(forward._last_prefix is not None)
-            found = forward.run(encoded, batch, wanted, before=before)
+        def run(self, encoded: Any, batch: Any, wanted: Any = (), *, before: Any = ()) -> Any:
+            kept.append(self._last_prefix is not None)
+            found = super().run(encoded, batch, wanted, before=before)
             if len(batch) > 2:
                 raise torch.OutOfMemoryError
             return found
 
     prefix, small = encode_prefix(model, SHOTS), Small()
-    forward.forget_prefix()
-    done = compute_prefixed(model, TEXTS, prefix, DataPaths(tmp_path), lambda: small)  # type: ignore[arg-type,return-value]
+    small.forget_prefix()
+    done = compute_prefixed(model, TEXTS, prefix, DataPaths(tmp_path), lambda: small)
     assert done.texts_computed == len(TEXTS)
     assert kept[:2] == [False, False]
-    assert forward._last_prefix is None
+    assert small._last_prefix is None
 
     def stopped(progress: object) -> None:
         raise KeyboardInterrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from tiny_models import CONTEXT, SENTENCES, save_model, tokenized
 from transformers import AutoTokenizer
 
-from audit_pipeline.catalogue.contracts import KIND_VERSIONS, text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, text_sha256
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.encode import EncodedText, cache_key, encode, window_and_stride
@@ -172,6 +173,6 @@ def test_keys_change_with_what_changes_a_row_and_nothing_else(
     copied = shutil.copytree(of(adds_bos=False).located.folder, tmp_path / "renamed")
     assert cache_key(tokenized(copied, tmp_path), sha, "base") == base
 
-    monkeypatch.setitem(KIND_VERSIONS, "topk", KIND_VERSIONS["topk"] + 1)
+    monkeypatch.setitem(KINDS, "topk", replace(KINDS["topk"], version=KINDS["topk"].version + 1))
     assert cache_key(of(adds_bos=False), sha, "base") == base
     assert cache_key(of(adds_bos=False), sha, "topk") != others["kind"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 import torch
 from tiny_models import SENTENCES, tokenized, twin_logits, twin_statistics
 
-from audit_pipeline.catalogue.contracts import KIND_VERSIONS, TOKEN_STATISTICS, text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, TOKEN_STATISTICS, Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
@@ -29,7 +30,7 @@ from audit_pipeline.token_statistics import kept
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
-from audit_pipeline.token_statistics.kept import Kind, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.prepare import plan
 from audit_pipeline.token_statistics.run import Progress, compute
 from audit_pipeline.token_statistics.windows import Window
@@ -289,7 +290,7 @@ def test_a_new_kind_version_recomputes_that_kind_only(
     model, forward = llama
     compute(model, TEXTS[:3], paths, lambda: forward, kinds=("base", "topk"))
     base = part_files(paths, model)
-    monkeypatch.setitem(KIND_VERSIONS, "topk", KIND_VERSIONS["topk"] + 1)
+    monkeypatch.setitem(KINDS, "topk", replace(KINDS["topk"], version=KINDS["topk"].version + 1))
     assert compute(model, TEXTS[:3], paths, never).texts_from_cache == 3
     assert compute(model, TEXTS[:3], paths, lambda: forward, kinds=("base", "topk")).texts_computed == 3
     assert part_files(paths, model) == base

@@ -14,18 +14,19 @@ import pytest
 import torch
 from tiny_models import SENTENCES
 
+from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.extraction.generate import by_first_choices, generate
 from audit_pipeline.extraction.near_verbatim import Nearness, near_verbatim
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.batches import LocalPass, Task
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
-from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.token_statistics.encode import EncodedText, IntArray, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import SWEPT
-from audit_pipeline.token_statistics.windows import windows_of
+from audit_pipeline.token_statistics.windows import Window, windows_of
 
 TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
-WANTED = tuple(sorted({name for names in SWEPT.values() for name in names}))
+WANTED = tuple(sorted({name for kind in KINDS.values() for name in kind.statistics}))
 BEFORE = tuple(range(5, 25))
 
 
@@ -56,6 +57,27 @@ def assert_same(ours: Sequence[WindowStatistics], theirs: Sequence[WindowStatist
         assert (np.abs(found["rank"] - own["rank"]) <= as_good).all()
 
 
+def run(
+    forward: LocalPass, encoded: Sequence[EncodedText], batch: Sequence[Window], before: Sequence[int] = ()
+) -> list[WindowStatistics]:
+    """The windows' own statistics."""
+    task = Task(own=True, branches=False, from_modes=False)
+    found = forward.run_batch(encoded, batch, task, wanted=WANTED, before=before)
+    return [done.statistics for done in found if done.statistics is not None]
+
+
+def run_branches(
+    forward: LocalPass, encoded: Sequence[EncodedText], batch: Sequence[Window], modes: list[IntArray], *, own: bool
+) -> list[Done]:
+    """The branches from ``modes``, with the windows' own statistics where ``own``."""
+    task = Task(own, branches=True, from_modes=True)
+    return forward.run_batch(encoded, batch, task, wanted=WANTED, steps=4, modes=modes)
+
+
+def branches_of(found: Sequence[Done]) -> list[WindowBranches]:
+    return [done.branches for done in found if done.branches is not None]
+
+
 def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass, tolerance: float) -> None:
     encoded = encode(model, TEXTS)
     place = window_and_stride(model)
@@ -63,19 +85,18 @@ def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass
     # Windows of some texts, so that texts are renumbered on the way.
     some = [one for one in batch if one.text in {1, 3, 6}]
     assert whole.packed == divided.packed
-    own, theirs = whole.run(encoded, batch, WANTED), divided.run(encoded, batch, WANTED)
+    own, theirs = run(whole, encoded, batch), run(divided, encoded, batch)
     assert [one.window for one in theirs] == batch
     assert_same(own, theirs, tolerance)
     modes = [one.values["argmax_id"] for one in own if one.window in some]
-    ours = whole.run_with_branches(encoded, some, 4, WANTED, argmax=modes)
-    theirs_too = divided.run_with_branches(encoded, some, 4, WANTED, argmax=modes)
-    assert [one.window for one in theirs_too[1]] == some
-    assert_same(ours[0], theirs_too[0], tolerance)
-    assert farthest(ours[1], theirs_too[1]) < tolerance
-    assert farthest(ours[1], divided.run_branches(encoded, some, modes, 4)) < tolerance
+    ours, theirs_too = (run_branches(one, encoded, some, modes, own=True) for one in (whole, divided))
+    assert [one.window for one in theirs_too] == [one.window for one in branches_of(theirs_too)] == some
+    assert_same(*([done.statistics for done in found if done.statistics] for found in (ours, theirs_too)), tolerance)
+    assert farthest(branches_of(ours), branches_of(theirs_too)) < tolerance
+    alone = run_branches(divided, encoded, some, modes, own=False)
+    assert farthest(branches_of(ours), branches_of(alone)) < tolerance
     behind = [one for one in some if one.length + len(BEFORE) < place[0]]
-    with_prefix = [one.run(encoded, behind, WANTED, before=BEFORE) for one in (whole, divided)]
-    assert_same(*with_prefix, tolerance)
+    assert_same(*(run(one, encoded, behind, BEFORE) for one in (whole, divided)), tolerance)
     whole.forget_prefix()
     divided.forget_prefix()
     assert divided.tokens_run

@@ -1,11 +1,14 @@
 """What a forward pass leaves behind per token, by kind of cache, and how often a corpus holds each token.
 
-What belongs here: the declarations of these tables. What does not: computing them (token_statistics/, references/).
-The cache keeps a kind's rows in parts of its own, by text and model; the warehouse has one row per text of the base
-kind.
+What belongs here: the declarations of these tables and of the kinds of cached statistics. What does not: computing them
+(token_statistics/, references/). The cache keeps a kind's rows in parts of its own, by text and model; the warehouse
+has one row per text of the base kind.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -48,17 +51,11 @@ BETAS = tuple(round(2.0 ** (step / 10), 12) for step in _BETA_STEPS)
 al. 2025 go through. 1 is the kind ``base``, and at 0 every token has the same probability. Another list is another
 version of the kind."""
 
-KIND_VERSIONS = {
-    "base": 1,
-    "topk": 1,
-    "logits": 1,
-    "renyi": 1,
-    "temperatures": 1,
-    "branches": 1,
-    "extraction": 2,
-    "prefixed": 1,
-}
-"""The version of each kind of cached statistics; it is part of the cache keys."""
+TOPK_ENTRIES = 20
+"""Tokens a place in the kind ``topk``."""
+
+SHARE_WITH_BRANCH = 0.6
+"""About so many of a text's tokens are not the model's first choice; only an estimate before a run rests on it."""
 
 TOKEN_STATISTICS = Table(
     "token_statistics",
@@ -248,6 +245,83 @@ PREFIXED = Table(
         per_token("logprob", pa.float32(), "log p(x_t | prefix, x_<t) of every token, the text's first one included"),
     ),
 )
+
+_OF_TEXT = ("token_id", "char_start", "char_end")
+
+
+@dataclass(frozen=True)
+class CachedKind:
+    """A kind of rows that running a model leaves behind: all that is known of it, but how an unusual row is made
+    (token_statistics/rows.py).
+
+    ``version`` is part of the rows' keys. ``swept`` is what a back end is asked for; None: the lists of ``table`` that
+    are not of the text itself. ``enough`` is what a back end has to give for there to be rows; None: all that is
+    swept. ``entries``: how many values of each list there are a scored token. ``size``: about how many bytes a scored
+    token takes, of the size of the vocabulary and the steps of the branches; None: as the lists of ``table`` say.
+    ``of_audits``: audits read it, so that a pair is to be run again where its version is another.
+    """
+
+    name: str
+    version: int
+    table: Table
+    swept: tuple[str, ...] | None = None
+    enough: tuple[str, ...] | None = None
+    entries: int = 1
+    size: Callable[[int, int], int] | None = None
+    of_audits: bool = False
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """What a back end is asked for, for the rows (in this process: the sweep over the vocabulary, reduce.py)."""
+        return tuple(name for name in self._lists if name not in _OF_TEXT) if self.swept is None else self.swept
+
+    @property
+    def is_from_logits(self) -> bool:
+        """Whether rows are made of a text's cached logits where these are there, without a pass (from_logits.py)."""
+        return "from_logits" in self.table.schema.names
+
+    def is_had_from(self, gives: Callable[[str], bool]) -> bool:
+        """Whether a back end that ``gives`` some statistics gives enough for rows; what else they hold may be missing
+        (empty)."""
+        return all(map(gives, self.statistics if self.enough is None else self.enough))
+
+    def bytes_a_token(self, vocab_size: int, steps: int) -> int:
+        """About how many bytes a row takes for a scored token, uncompressed; ``steps``: of the branches."""
+        if self.size is not None:
+            return self.size(vocab_size, steps)
+        return self.entries * sum(int(type_.bit_width) // 8 for type_ in self._lists.values())
+
+    @property
+    def _lists(self) -> Mapping[str, pa.DataType]:
+        return {field.name: field.type.value_type for field in self.table.schema if pa.types.is_list(field.type)}
+
+
+KINDS: Mapping[str, CachedKind] = {
+    kind.name: kind
+    for kind in (
+        CachedKind("base", 1, TOKEN_STATISTICS, enough=("logprob",), of_audits=True),
+        CachedKind("topk", 1, TOPK, swept=("topk",), entries=TOPK_ENTRIES),
+        CachedKind("logits", 1, LOGITS, swept=("logits",), size=lambda vocab_size, _: 2 * vocab_size),
+        CachedKind(
+            "branches",
+            1,
+            BRANCHES,
+            swept=(),
+            enough=("branches",),
+            size=lambda _, steps: 4 + round(8 * steps * SHARE_WITH_BRANCH),
+            of_audits=True,
+        ),
+        CachedKind("renyi", 1, RENYI, of_audits=True),
+        CachedKind("temperatures", 1, TEMPERATURES, entries=len(BETAS)),
+        CachedKind("extraction", 2, EXTRACTION, enough=("logprob",)),
+        CachedKind("prefixed", 1, PREFIXED, of_audits=True),
+    )
+}
+"""Every kind of cached statistics, by its name. The data versions of audited pairs hang on their order: a further one
+stands at the end."""
+
+Kind = str
+"""The name of one of ``KINDS``."""
 
 TOKEN_FREQUENCIES = Table(
     "token_frequencies",

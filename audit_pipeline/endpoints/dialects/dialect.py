@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from audit_pipeline.catalogue.contracts import TOPK_ENTRIES
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.errors import ModelError, one_line
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.token_statistics.encode import TOPK
 
 WHOLE = -1
 """As many best tokens as there are, where a server gives that; mean and deviation are then computed of them here."""
@@ -68,7 +68,7 @@ class Wanted:
         return cls(min(needed, endpoint.top_logprobs), not {"mean", "std"}.isdisjoint(statistics))
 
 
-_BEST: Mapping[str, int] = {"max_logprob": 1, "argmax_id": 1, "topk": TOPK, "log_mass_40": _MASS}
+_BEST: Mapping[str, int] = {"max_logprob": 1, "argmax_id": 1, "topk": TOPK_ENTRIES, "log_mass_40": _MASS}
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,9 +163,9 @@ def _of_the_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
     if max(counts, default=0) > 1 and len(counts) > 1:
         raise BadAnswerError("its answer has not as many of the best tokens at one place as at another")
     best = np.array([place.best for place in places], dtype=np.float32).reshape(len(places), -1)
-    if best.shape[1] >= TOPK:
-        values["topk_id"] = np.array([one[:TOPK] for one in ids], dtype=np.int32).reshape(len(places), -1)
-        values["topk_logprob"] = best[:, :TOPK]
+    if best.shape[1] >= TOPK_ENTRIES:
+        values["topk_id"] = np.array([one[:TOPK_ENTRIES] for one in ids], dtype=np.int32).reshape(len(places), -1)
+        values["topk_logprob"] = best[:, :TOPK_ENTRIES]
     if best.shape[1] >= _MASS:
         values["log_mass_40"] = np.logaddexp.reduce(best[:, :_MASS].astype(np.float64), axis=1).astype(np.float32)
     if best.size and np.logaddexp.reduce(best.astype(np.float64), axis=1).max() > _ROUNDING_OF_MASS:

@@ -14,13 +14,13 @@ import dagster as dg
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.contracts import Kind, Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.controls.config import load_controls, load_studies
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import Asked
 from audit_pipeline.extraction.windows import no_room
@@ -34,7 +34,7 @@ from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Sit
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.selection import audit_session
-from audit_pipeline.token_statistics.kept import Kind, require_kinds
+from audit_pipeline.token_statistics.kept import require_kinds
 from audit_pipeline.token_statistics.prepare import Plan
 
 

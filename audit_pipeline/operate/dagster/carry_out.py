@@ -14,8 +14,8 @@ import dagster as dg
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process
 from audit_pipeline.operate.dagster.tags import REASON_TAG

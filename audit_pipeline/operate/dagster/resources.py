@@ -20,14 +20,14 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.cluster.engine import Engine, chosen_engine
 from audit_pipeline.config.entries import Entries
+from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags
 from audit_pipeline.operate.dagster.spending import note_spent
 from audit_pipeline.operate.progress import describe, terminal_bar
-from audit_pipeline.token_statistics.held import HeldModel
+from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.token_statistics.run import Progress
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def _make_ready(self, paths: DataPaths, log: logging.Logger, model: TokenizedModel) -> Backend:
         # Imported where a model is run: an audit that finds every pass in the cache needs no torch.
-        from audit_pipeline.token_statistics.backends import open_backend  # noqa: PLC0415
+        from audit_pipeline.scoring.backends import open_backend  # noqa: PLC0415
 
         started = time.monotonic()
         ready = open_backend(model, paths, self.device, log.info, self.endpoints, self._engine)

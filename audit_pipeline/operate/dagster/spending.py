@@ -1,7 +1,7 @@
 """What the runs of one command have sent to models behind interfaces, and what is left of its limits.
 
-What belongs here: noting it with each run, and summing it up. What does not: the limits (endpoints/limits.py), keeping
-to them while texts are sent (endpoints/budget.py).
+What belongs here: noting it with each run, and summing it up. What does not: the limits, and keeping to them while
+texts are sent (endpoints/budget.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import dagster as dg
 
+from audit_pipeline.endpoints.budget import Limits, behind_interfaces
 from audit_pipeline.endpoints.in_use import Endpoints
-from audit_pipeline.endpoints.limits import Limits, behind_interfaces
 from audit_pipeline.models.config import ModelEntry
 
 COMMAND_TAG = "corpus_audit/command"

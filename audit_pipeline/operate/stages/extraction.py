@@ -99,7 +99,7 @@ def extract_pair(
         found = search.run(backend_of, on_progress)
         quotes = list(search.quoted(found))
         # The weights of a model behind an interface are not here.
-        near = {} if model.entry.endpoint is not None else _near_verbatim(search, found, asked, backend_of)
+        near = _near_verbatim(search, found, asked, backend_of) if model.entry.host.is_here else {}
         damaged = search.unreadable_parts
     else:
         found, quotes, near, damaged = list(map(_unsearched, documents)), [{} for _ in documents], {}, ()

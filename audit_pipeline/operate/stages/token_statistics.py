@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
-from audit_pipeline.catalogue.contracts import KIND_VERSIONS, TOKEN_STATISTICS, Pair, digest
+from audit_pipeline.catalogue.contracts import KINDS, TOKEN_STATISTICS, Kind, Pair, digest
 from audit_pipeline.catalogue.lineage import LineageStep, record
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
@@ -21,7 +21,6 @@ from audit_pipeline.scoring.selection import audit_session
 from audit_pipeline.scoring.session import PassesSummary, Session
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.encode import window_and_stride
-from audit_pipeline.token_statistics.kept import Kind
 from audit_pipeline.token_statistics.run import Progress
 
 
@@ -125,8 +124,5 @@ def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
         policy,
         model.start_token if policy == "always" else None,
         *window_and_stride(model),
-        KIND_VERSIONS["base"],
-        KIND_VERSIONS["branches"],
-        KIND_VERSIONS["renyi"],
-        KIND_VERSIONS["prefixed"],
+        *(kind.version for kind in KINDS.values() if kind.of_audits),
     )[:16]

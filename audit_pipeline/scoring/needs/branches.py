@@ -17,8 +17,7 @@ from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.statistics import BranchStatistics
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.cached_lists import lists_by_text
-from audit_pipeline.token_statistics.kept import read_branches
+from audit_pipeline.token_statistics.kept import lists_by_text, read_branches
 from audit_pipeline.token_statistics.prepare import plan
 
 _NOT_RUN = Lacking("no branches of the text that are long enough are cached: run the model on it again")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, partial
 
+from audit_pipeline.catalogue.contracts import KINDS, Kind
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.neighbour import NEIGHBOURS
@@ -26,7 +27,7 @@ from audit_pipeline.scoring.needs.provider import (
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.proposer import Proposer
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import Kind, can_have, read_statistics
+from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 _NONE = "the text has no neighbours that the model was run on"
@@ -56,7 +57,7 @@ class NeighboursProvider(Provider[Sequence[TextStatistics]]):
         # Nobody has said how they are to be made.
         if self._scope.beside is None:
             return _NONE
-        given = all(can_have(self._model, kind) for kind in self.kinds)
+        given = all(KINDS[kind].is_had_from(self._model.gives) for kind in self.kinds)
         return None if given else f"{NOT_GIVEN}: the likeliest tokens, of which neighbours are made"
 
     def cost(self, texts: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.needs import Lacking, Need
@@ -17,7 +18,7 @@ from audit_pipeline.detectors.statistics import TextStatistics
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import Kind, Where
+from audit_pipeline.token_statistics.kept import Where
 from audit_pipeline.token_statistics.prepare import Plan
 from audit_pipeline.token_statistics.run import Progress, RunSummary
 

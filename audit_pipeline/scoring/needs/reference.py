@@ -48,7 +48,7 @@ class ReferenceProvider(Provider[TextStatistics]):
         entry = self._scope.model.entry
         try:
             found = reference_of(self._scope.model, self._scope.paths)
-            if found is not None and found.entry.endpoint is not None and not found.identity.before:
+            if found is not None and found.identity.is_unasked:
                 raise ModelError(f"{found.entry.name} has not been asked yet: run the audit when its server answers")
             return found or f"no reference model: give {entry.name} a reference_model in config/models.yaml"
         except TransientError:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.max_renyi import OF_POWER_SUMS, POWER_SUMS
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.statistics import PowerSums
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.cached_lists import lists_by_text
-from audit_pipeline.token_statistics.kept import SWEPT, Kind, read_statistics
+from audit_pipeline.token_statistics.kept import lists_by_text, read_statistics
 
 _NOT_RUN = Lacking("the sums for Rényi entropies of this order are not cached for the text: run the model on it again")
 
@@ -42,7 +41,7 @@ class RenyiProvider(Provider[PowerSums]):
 
     def read(self, texts: Sequence[str]) -> Read[PowerSums]:
         cached = read_statistics(self._model, texts if self._wanted else (), self._where, "renyi")
-        by_text = lists_by_text(cached, SWEPT["renyi"])
+        by_text = lists_by_text(cached, KINDS["renyi"].statistics)
 
         def find(scored: TextWithStatistics) -> PowerSums | Lacking:
             found = by_text.get(text_sha256(scored.whole))

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from audit_pipeline.catalogue.contracts import BETAS, text_sha256
+from audit_pipeline.catalogue.contracts import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.detectors.acmia import TEMPERATURES
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.statistics import Temperatures
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.cached_lists import lists_by_text
-from audit_pipeline.token_statistics.kept import SWEPT, Kind, read_statistics
+from audit_pipeline.token_statistics.kept import lists_by_text, read_statistics
 
 _NOT_RUN = Lacking("other temperatures are not cached for the text: run the model on it again")
 
@@ -33,7 +32,9 @@ class TemperaturesProvider(Provider[Temperatures]):
         return None
 
     def read(self, texts: Sequence[str]) -> Read[Temperatures]:
-        by_text = lists_by_text(read_statistics(self._model, texts, self._where, "temperatures"), SWEPT["temperatures"])
+        by_text = lists_by_text(
+            read_statistics(self._model, texts, self._where, "temperatures"), KINDS["temperatures"].statistics
+        )
 
         def find(scored: TextWithStatistics) -> Temperatures | Lacking:
             found = by_text.get(text_sha256(scored.whole))

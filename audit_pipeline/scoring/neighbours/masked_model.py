@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
-from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.contracts import Kind, digest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
@@ -26,7 +26,6 @@ from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
-from audit_pipeline.token_statistics.kept import Kind
 
 NAME = "masked-model"
 DEFAULT_SHARE = 0.15

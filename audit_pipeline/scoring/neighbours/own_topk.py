@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import digest, text_sha256
+from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
 from audit_pipeline.token_statistics.encode import cache_key
-from audit_pipeline.token_statistics.kept import Kind, Where, read_statistics
+from audit_pipeline.token_statistics.kept import Where, read_statistics
 from audit_pipeline.token_statistics.prepare import plan
 
 NAME = "own-topk"

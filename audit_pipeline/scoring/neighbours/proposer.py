@@ -12,8 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import digest, text_sha256
-from audit_pipeline.token_statistics.kept import Kind
+from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
 
 
 @dataclass(frozen=True)

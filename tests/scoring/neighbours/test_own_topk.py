@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_models import SENTENCES
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, text_sha256
+from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, TOPK_ENTRIES, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
 from audit_pipeline.scoring.neighbours.proposer import Proposer
-from audit_pipeline.token_statistics.encode import TOPK as TOPK_ENTRIES
 from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import compute

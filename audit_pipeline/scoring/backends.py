@@ -1,23 +1,57 @@
-"""The back end of a model, as its entry says.
+"""The back end of a model, as its entry says, and the one model that is in memory.
 
-What belongs here: choosing it. What does not: the interface (backend.py), and any one of them.
+What belongs here: choosing a back end, and keeping the model that was made ready last until another one is wanted.
+What does not: the interface (token_statistics/backend.py), any one back end, and when a model is wanted (session.py,
+extraction, a Dagster run).
 """
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
-from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
-from audit_pipeline.token_statistics.held import HeldModel
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.in_use import Endpoints
-    from audit_pipeline.token_statistics.ranks import LocalPass
+
+
+class HeldModel:
+    """Gives the model that was made ready last again, and frees it before another one is made ready.
+
+    Another division of the same weights over devices, another endpoint's settings and another start token are another
+    model here: a back end keeps the entry that it was made from.
+    """
+
+    def __init__(self) -> None:
+        self._held: tuple[object, Backend] | None = None
+
+    def ready(self, model: TokenizedModel, load: BackendOf) -> Backend:
+        """The model, ready to be run; ``load`` makes it so where it is not the one that is held.
+
+        What ``load`` raises goes on to the caller, and no model is held then.
+        """
+        key = (model.identity.model_fingerprint, model.entry.division, model.entry.host, model.start_token_id)
+        if self._held is None or self._held[0] != key:
+            self.free()
+            self._held = (key, load(model))
+        return self._held[1]
+
+    def free(self) -> None:
+        """Hold no model any more, and give its memory back."""
+        if self._held is None:
+            return
+        self._held = None
+        gc.collect()
+        # Loaded where a model was run in this process; one behind an interface needs no torch.
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def open_backend(
@@ -33,7 +67,7 @@ def open_backend(
     ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
-    if model.entry.endpoint is not None:
+    if not model.entry.host.is_here:
         from audit_pipeline.endpoints.in_use import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
@@ -63,30 +97,10 @@ def loader(
     held = HeldModel()
 
     def load(wanted: TokenizedModel) -> Backend:
-        if wanted.entry.endpoint is None:
+        if wanted.entry.host.is_here:
             tell(f"loading {wanted.entry.name}")
         ready = open_backend(wanted, paths, device, tell, endpoints, engine or chosen_engine())
         tell(f"{wanted.entry.name}: {ready.described}")
         return ready
 
     return lambda wanted: held.ready(wanted, load)
-
-
-def in_memory(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:
-    """The model on this machine, for what goes through it otherwise than window by window.
-
-    One that workers run is loaded here as well.
-    Raises ModelError where its entry says another back end.
-    """
-    from audit_pipeline.cluster.backend import RayBackend  # noqa: PLC0415
-    from audit_pipeline.token_statistics.ranks import LocalPass  # noqa: PLC0415
-
-    backend = backend_of(model)
-    if isinstance(backend, RayBackend):
-        backend = backend.here
-    if not isinstance(backend, LocalPass):
-        raise ModelError(
-            f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "
-            "weights on this machine"
-        )
-    return backend

@@ -38,7 +38,7 @@ Values = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Probe:
     """What a probe found: the log-probabilities of its texts' tokens (nats, one sequence a text), how far two answers
     to one request were apart (nats), and what the server calls itself."""
 
@@ -57,11 +57,11 @@ class State:
     state: str
     first_seen: str
     last_seen: str
-    seen: Seen
+    seen: Probe
 
 
 @dataclass(frozen=True)
-class Behind:
+class EndpointHistory:
     """All states of what one entry names, in order; the last is what is there now."""
 
     states: tuple[State, ...] = field(default=())
@@ -76,7 +76,7 @@ def deviation(one: Iterable[float], other: Iterable[float]) -> float:
     return max((0.0 if a == b else float(abs(a - b)) for a, b in zip(one, other, strict=True)), default=0.0)
 
 
-def differs(then: Seen, now: Seen) -> bool:
+def differs(then: Probe, now: Probe) -> bool:
     """Whether two probes are of different models: some token's log-probability is further off than the tolerance.
 
     The tolerance is a tenth of a nat, or three times the noise of either probe where that is more. A tenth, because one
@@ -94,15 +94,15 @@ def differs(then: Seen, now: Seen) -> bool:
     return any(deviation(*pair) > tolerance for pair in zip(then.values, now.values, strict=True))
 
 
-def with_probe(behind: Behind, seen: Seen, at: str) -> Behind:
+def with_probe(history: EndpointHistory, seen: Probe, at: str) -> EndpointHistory:
     """The states with what a probe found at that time: the last one seen again, or a new one behind it."""
-    now = behind.now
+    now = history.now
     if now is None or differs(now.seen, seen):
-        name = digest(len(behind.states), seen.values)[:LENGTH]
-        return Behind((*behind.states, State(name, at, at, seen)))
+        name = digest(len(history.states), seen.values)[:LENGTH]
+        return EndpointHistory((*history.states, State(name, at, at, seen)))
     # The values stay those of the first time, so that a model cannot walk away from them by small steps.
     kept = replace(now.seen, server=seen.server)
-    return Behind((*behind.states[:-1], replace(now, last_seen=at, seen=kept)))
+    return EndpointHistory((*history.states[:-1], replace(now, last_seen=at, seen=kept)))
 
 
 def fingerprint_of(endpoint: Endpoint, tokenizer_fingerprint: str, state: str | None) -> str:
@@ -124,7 +124,7 @@ def _named_by(endpoint: Endpoint, tokenizer_fingerprint: str) -> tuple[object, .
     return "endpoint", address, endpoint.model, endpoint.revision, endpoint.dialect, tokenizer_fingerprint
 
 
-def read_behind(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> Behind:
+def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> EndpointHistory:
     """What is known of the model; nothing where it has not been probed.
 
     Raises DataError where the file is damaged: without it nobody can say whose the cached rows are.
@@ -132,31 +132,31 @@ def read_behind(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths
     path = path_of(endpoint, tokenizer_fingerprint, paths)
     try:
         content = read_json(path)
-        return Behind(tuple(State(**{**one, "seen": _seen(one["seen"])}) for one in content["states"]))
+        return EndpointHistory(tuple(State(**{**one, "seen": _seen(one["seen"])}) for one in content["states"]))
     except FileNotFoundError:
-        return Behind()
+        return EndpointHistory()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} cannot be read ({one_line(error)}): remove it, and the model counts as another one from then on"
         ) from error
 
 
-def _seen(content: Mapping[str, Any]) -> Seen:
+def _seen(content: Mapping[str, Any]) -> Probe:
     # Files of earlier versions hold more.
-    return Seen(content["values"], content["noise"], content["server"])
+    return Probe(content["values"], content["noise"], content["server"])
 
 
-def note(endpoint: Endpoint, tokenizer_fingerprint: str, seen: Seen, paths: DataPaths) -> bool:
+def record_probe(endpoint: Endpoint, tokenizer_fingerprint: str, seen: Probe, paths: DataPaths) -> bool:
     """Keep what a probe found; returns whether another model is behind the address than before."""
     path = path_of(endpoint, tokenizer_fingerprint, paths)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
-        before = read_behind(endpoint, tokenizer_fingerprint, paths)
+        before = read_history(endpoint, tokenizer_fingerprint, paths)
         after = with_probe(before, seen, datetime.now(UTC).isoformat(timespec="seconds"))
         write_json(path, _content(endpoint, after))
     return 0 < len(before.states) < len(after.states)
 
 
-def _content(endpoint: Endpoint, behind: Behind) -> dict[str, Any]:
+def _content(endpoint: Endpoint, history: EndpointHistory) -> dict[str, Any]:
     said = {name: getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
-    return {**said, "states": [asdict(one) for one in behind.states]}
+    return {**said, "states": [asdict(one) for one in history.states]}

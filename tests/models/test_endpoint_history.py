@@ -15,14 +15,23 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models import locate as locating
-from audit_pipeline.models.behind import Behind, Seen, differs, fingerprint_of, note, path_of, read_behind, with_probe
 from audit_pipeline.models.config import Endpoint, ModelEntry
+from audit_pipeline.models.endpoint_history import (
+    EndpointHistory,
+    Probe,
+    differs,
+    fingerprint_of,
+    path_of,
+    read_history,
+    record_probe,
+    with_probe,
+)
 from audit_pipeline.models.fingerprint import fingerprints_before
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides, write_card
 from audit_pipeline.models.version import entry_version
 from audit_pipeline.models.weights import load_weights
 
-SEEN = Seen(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1")
+SEEN = Probe(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1")
 INFINITE = float("inf")
 
 
@@ -45,7 +54,7 @@ def tokenizer_alone(tmp_path: Path) -> Path:
     return folder
 
 
-def shifted(by: float, *, noise: float = 0.0) -> Seen:
+def shifted(by: float, *, noise: float = 0.0) -> Probe:
     return replace(SEEN, values=((-1.0, -2.0 - by), (-3.0,)), noise=noise)
 
 
@@ -76,13 +85,13 @@ def shifted(by: float, *, noise: float = 0.0) -> Seen:
     ],
 )
 def test_another_model_is_one_whose_log_probabilities_are_further_off_than_the_tolerance(
-    then: Seen, now: Seen, is_another: bool
+    then: Probe, now: Probe, is_another: bool
 ) -> None:
     assert differs(then, now) is is_another
 
 
 def test_a_state_lasts_until_another_model_is_seen_and_earlier_ones_are_kept() -> None:
-    first = with_probe(Behind(), SEEN, "monday")
+    first = with_probe(EndpointHistory(), SEEN, "monday")
     second = with_probe(first, shifted(0.05, noise=0.02), "tuesday")
     assert [one.state for one in second.states] == [one.state for one in first.states]
     assert second.now is not None
@@ -134,21 +143,21 @@ def test_what_changes_no_row_changes_no_fingerprint() -> None:
 
 def test_what_was_seen_is_kept_and_a_damaged_file_is_named(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
-    assert read_behind(endpoint(), "t", paths).now is None
-    assert note(endpoint(), "t", SEEN, paths) is False
-    assert note(endpoint(), "t", shifted(0.01), paths) is False
-    assert note(endpoint(), "t", shifted(1.0), paths) is True
-    assert len(read_behind(endpoint(), "t", paths).states) == 2
-    assert read_behind(endpoint(), "of another tokenizer", paths).now is None
+    assert read_history(endpoint(), "t", paths).now is None
+    assert record_probe(endpoint(), "t", SEEN, paths) is False
+    assert record_probe(endpoint(), "t", shifted(0.01), paths) is False
+    assert record_probe(endpoint(), "t", shifted(1.0), paths) is True
+    assert len(read_history(endpoint(), "t", paths).states) == 2
+    assert read_history(endpoint(), "of another tokenizer", paths).now is None
     content = read_json(path_of(endpoint(), "t", paths))
     for state in content["states"]:
         state["seen"] |= {"first_is_null": True, "largest_n": 20}
-    before = read_behind(endpoint(), "t", paths)
+    before = read_history(endpoint(), "t", paths)
     write_json(path_of(endpoint(), "t", paths), content)
-    assert read_behind(endpoint(), "t", paths) == before, "earlier versions wrote more"
+    assert read_history(endpoint(), "t", paths) == before, "earlier versions wrote more"
     path_of(endpoint(), "t", paths).write_text('{"states": [{}]}', encoding="utf-8")
     with pytest.raises(DataError, match="cannot be read"):
-        read_behind(endpoint(), "t", paths)
+        read_history(endpoint(), "t", paths)
 
 
 def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp_path: Path) -> None:
@@ -157,8 +166,8 @@ def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp
     write_card(unknown, paths)
     assert not any(paths.model_card("any").parent.glob("*.json")), "nobody has seen it yet"
 
-    def probed(seen: Seen) -> TokenizedModel:
-        note(endpoint(), unknown.identity.tokenizer_fingerprint, seen, paths)
+    def probed(seen: Probe) -> TokenizedModel:
+        record_probe(endpoint(), unknown.identity.tokenizer_fingerprint, seen, paths)
         return load_tokenizer(served, paths)
 
     first, second = probed(SEEN), probed(shifted(1.0))
