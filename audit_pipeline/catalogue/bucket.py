@@ -235,10 +235,10 @@ _FAULTS = (
 
 def _what_is_wrong(error: Exception) -> str:
     """A store's error for people. It names the request, and may name signed addresses: neither is repeated."""
-    said = one_line(error)
+    words = one_line(error)
     for pattern, words in _FAULTS:
-        if re.search(pattern, said):
+        if re.search(pattern, words):
             return words
-    if found := re.search(r"status code: (\d{3} [A-Za-z ]+)", said):
+    if found := re.search(r"status code: (\d{3} [A-Za-z ]+)", words):
         return f"the store answers {found[1].strip()}, again and again"
-    return said[:300]
+    return words[:300]

@@ -169,11 +169,11 @@ class _Lease:
             if seen is None:
                 return "another process"
             content, one = seen
-            said = _read(content)
-            if said.get("owner") != self._owner:
+            holder = _read(content)
+            if holder.get("owner") != self._owner:
                 # Not ours: an answer that was lost would have left ours there.
-                if said.get("held") and not _is_dead(one, self._bucket):
-                    return str(said.get("process"))
+                if holder.get("held") and not _is_dead(one, self._bucket):
+                    return str(holder.get("process"))
                 try:
                     self._tag = self._bucket.replace(self.name, self._said(), one.tag)
                 except BeatenError:
@@ -202,14 +202,14 @@ class _Lease:
                 continue
 
     def _said(self, *, held: bool = True) -> bytes:
-        said = {
+        holder = {
             "owner": self._owner,
             "held": held,
             "beat": self._beat,
             "process": f"process {os.getpid()} on {socket.gethostname()}",
             "about": dict(self._about),
         }
-        return json.dumps(said).encode()
+        return json.dumps(holder).encode()
 
 
 def _standing_leases(bucket: Bucket, folder: str) -> list[Mapping[str, Any]]:
@@ -218,9 +218,9 @@ def _standing_leases(bucket: Bucket, folder: str) -> list[Mapping[str, Any]]:
         seen = bucket.read(one.name)
         if seen is None:
             continue
-        said = _read(seen[0])
-        if said.get("held") and not _is_dead(seen[1], bucket):
-            found.append(said["about"])
+        holder = _read(seen[0])
+        if holder.get("held") and not _is_dead(seen[1], bucket):
+            found.append(holder["about"])
         else:
             bucket.delete([one.name])
     return found
@@ -232,8 +232,8 @@ def _is_dead(one: StoredObject, bucket: Bucket) -> bool:
 
 def _read(content: bytes) -> Mapping[str, Any]:
     try:
-        said = json.loads(content)
+        holder = json.loads(content)
     except ValueError:
         # Nobody's: taken over once it is old.
         return {"held": True, "process": "somebody"}
-    return said if isinstance(said, dict) else {"held": True, "process": "somebody"}
+    return holder if isinstance(holder, dict) else {"held": True, "process": "somebody"}

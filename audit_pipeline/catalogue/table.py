@@ -137,7 +137,7 @@ class Table:
         return self.kept in ("runs", "rewritten") and bool(self.columns)
 
     @property
-    def told_by(self) -> tuple[str, ...]:
+    def partition_columns(self) -> tuple[str, ...]:
         """The warehouse's columns, of text, that say which partition a row is of, and which run where each adds a file:
         what rows of one file have in common."""
         if self.kept == "cache":

@@ -33,22 +33,18 @@ _LISTED_UP_TO = 7
 
 @dataclass(frozen=True)
 class OrderTest:
-    """The test's result; ``p_value`` is one of the two others, by the rule chosen beforehand.
+    """The test's result, its ``p_value`` by the rule chosen beforehand.
 
     ``statistic``: by how many nats the published order of a shard is likelier than the mean of its other orders, mean
-    over shards. ``t``: the t statistic. ``mean_rank``: of the published order among those of its shard (1: the
-    likeliest). ``orders``: how many random ones there were in all shards together. Where ``status`` is ``refused``,
-    ``reason`` says why and there is no number.
+    over shards. ``orders``: how many random ones there were in all shards together. ``method`` names the p-value of the
+    other rule and the mean rank of the published order among those of its shard (1: the likeliest). Where ``status`` is
+    ``refused``, ``reason`` says why and there is no number.
     """
 
     status: Literal["ok", "refused"]
     reason: str | None
     p_value: float | None
-    p_exact: float | None
-    p_t_test: float | None
     statistic: float | None
-    t: float | None
-    mean_rank: float | None
     shards: int
     orders: int
     method: str
@@ -82,37 +78,32 @@ def sharded_permutation(
         reason = "a shard has no other order"
     if reason is not None:
         return refused(reason, len(own), sum(sizes), method)
-    t, p_t_test = _t_test(own - np.array([row.mean() for row in others]))
+    p_t_test = _t_test(own - np.array([row.mean() for row in others]))
     ranks = [rank_of(one, row) for one, row in zip(own, others, strict=True)]
     p_exact = rank_sum_p(ranks, sizes)
-    mean_rank = float(np.mean(ranks))
-    beside = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
+    other_rule = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
+    expected = f"{np.mean(sizes) / 2 + 1:.3g} without training"
     return OrderTest(
         status="ok",
         reason=None,
         p_value=p_exact if rule == "exact" else p_t_test,
-        p_exact=p_exact,
-        p_t_test=p_t_test,
         statistic=float(np.mean([one - row.mean() for one, row in zip(own, others, strict=True)])),
-        t=t,
-        mean_rank=mean_rank,
         shards=len(own),
         orders=sum(sizes),
-        method=f"{method} (mean rank {mean_rank:.3g}, {np.mean(sizes) / 2 + 1:.3g} without training; {beside})",
+        method=f"{method} (mean rank {np.mean(ranks):.3g}, {expected}; {other_rule})",
     )
 
 
-def _t_test(differences: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Student's t of the mean's being above 0, and its p-value; equal differences say nothing of their spread."""
+def _t_test(differences: npt.NDArray[np.float64]) -> float:
+    """The p-value of Student's t-test of the mean's being above 0; equal differences say nothing of their spread."""
     if np.ptp(differences) == 0:
-        return 0.0, 1.0
-    tested = stats.ttest_1samp(differences, 0.0, alternative="greater")
-    return float(tested.statistic), float(tested.pvalue)
+        return 1.0
+    return float(stats.ttest_1samp(differences, 0.0, alternative="greater").pvalue)
 
 
 def refused(reason: str, shards: int, orders: int, method: str) -> OrderTest:
     """The result of a test whose conditions are not met."""
-    return OrderTest("refused", reason, None, None, None, None, None, None, shards, orders, method)
+    return OrderTest("refused", reason, None, None, shards, orders, method)
 
 
 def draw_orders(shard: Sequence[int], permutations: int, *, seed: int, number: int) -> list[list[int]]:

@@ -68,8 +68,8 @@ def long_run(model: TokenizedModel, forward: LocalPass, document: str, prefix: i
     given = _continued(model, forward, start, ids[:prefix], len(ids) - prefix)
     begin, end = int(text.char_end[prefix - 1]), int(text.char_end[len(ids) - 1])
     # A token that ends a text is no part of a word.
-    said = model.tokenizer.decode([one for one in given if one not in model.tokenizer.special_ids])
-    return LongRun(len(given), begin, end, recall(document[begin:end], said))
+    decoded = model.tokenizer.decode([one for one in given if one not in model.tokenizer.special_ids])
+    return LongRun(len(given), begin, end, recall(document[begin:end], decoded))
 
 
 def recall(true: str, given: str) -> Recall:

@@ -186,9 +186,9 @@ def _overall_question(models: Sequence[str], benchmarks: Sequence[str]) -> str:
 
 
 def _overall_sure(levels: Mapping[str | None, int], answers: int, reproduced: int) -> str:
-    told = []
+    sentences = []
     if reproduced:
-        told.append("That the model gives passages word for word is seen directly, and anybody can repeat it.")
+        sentences.append("That the model gives passages word for word is seen directly, and anybody can repeat it.")
     raised = [
         f"{count(levels[level])} {words}"
         for level, words in (
@@ -199,32 +199,32 @@ def _overall_sure(levels: Mapping[str | None, int], answers: int, reproduced: in
     ]
     if raised:
         of = things(answers, "answer", "answers")
-        told.append(f"Of {of} from scores, {' and '.join(raised)} can be more than a screening.")
+        sentences.append(f"Of {of} from scores, {' and '.join(raised)} can be more than a screening.")
     elif answers == 1:
-        told.append("The answer from scores is a screening, which says where to look and not what happened.")
+        sentences.append("The answer from scores is a screening, which says where to look and not what happened.")
     elif answers:
-        told.append(
+        sentences.append(
             "No answer from scores is more than a screening, which says where to look and not what happened: none of"
             f" the {count(answers)} comparisons is of texts that are alike by design."
         )
-    return " ".join(told) or NO_RESULT
+    return " ".join(sentences) or NO_RESULT
 
 
 _NOTHING_FOUND = ("no_difference", "too_few_texts", "no_document_stands_out", "documents_cannot_stand_out")
 
 
 def _overall_change(outcomes: Mapping[str, int], reproduced: int, nothing_found: Sequence[Row]) -> str:
-    told = []
+    sentences = []
     if reproduced:
-        told.append("Passages that also stand elsewhere, as quotations or copies, say nothing of these documents.")
+        sentences.append("Passages that also stand elsewhere, as quotations or copies, say nothing of these documents.")
     if separable := outcomes.get("separable"):
-        told.append(
+        sentences.append(
             f"Where the two sides can be told apart without the model ({count(separable)}), only other texts change the"
             f" answer: {ALIKE}."
         )
     if any(outcomes.get(kind) for kind in ("difference_to_look_at", "documents_stand_out", "no_detector_named")):
-        told.append(f"Where there is something to look at, {ALIKE}, would make it evidence or take it away.")
+        sentences.append(f"Where there is something to look at, {ALIKE}, would make it evidence or take it away.")
     if nothing_found:
         search = "" if all(answer["searched"] for answer in nothing_found) else f" or {WORD_FOR_WORD}"
-        told.append(f"Where nothing was found, more texts{search} may find something.")
-    return " ".join(told) or "A new audit, of other texts or of another model."
+        sentences.append(f"Where nothing was found, more texts{search} may find something.")
+    return " ".join(sentences) or "A new audit, of other texts or of another model."

@@ -47,9 +47,13 @@ def sections_a_model(models: int) -> int:
     return max(1, min(MAX_SECTIONS, MAX_PICTURED // max(1, models)))
 
 
-def rule_place(rule: str, alpha: float | None) -> int:
-    """The place of a threshold among those whose rates are quoted: the lowest is quoted."""
-    return CHOSEN_RULES.index((rule, alpha)) if (rule, alpha) in CHOSEN_RULES else len(CHOSEN_RULES)
+def rule_place_sql() -> str:
+    """The place of a threshold (``rule``, ``alpha``) among those whose rates are quoted: the lowest is quoted."""
+    places = (
+        f"WHEN rule = '{rule}' AND alpha IS NOT DISTINCT FROM {alpha or 'NULL'} THEN {place}"
+        for place, (rule, alpha) in enumerate(CHOSEN_RULES)
+    )
+    return f"CASE {' '.join(places)} ELSE {len(CHOSEN_RULES)} END"
 
 
 def why_it_answers(detector: str | None, named: str | None) -> str | None:

@@ -25,6 +25,8 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours that are told apart with every kind of colour blindness, and on white and on black."""
 
 LINE_STYLES = ("-", "--", "-.", ":")
+DASHED, DOTTED = (0, (4, 3)), (0, (1, 2))
+"""Lines that others are read against: what is aimed at or counts, and chance."""
 INK = "#20242b"
 QUIET = "#868b94"
 LABEL_CHARACTERS = 48
@@ -89,11 +91,11 @@ def as_svg(figure: Figure, title: str, description: str = "") -> str:
     svg = svg.replace(INK, "currentColor")
     for position, colour in enumerate(PALETTE, start=1):
         svg = svg.replace(colour.lower(), f"var(--series-{position}, {colour.lower()})")
-    said = html.escape(_printable(title))
-    svg = svg.replace("<svg", f'<svg role="img" aria-label="{said}"', 1)
+    label = html.escape(_printable(title))
+    svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
     described = f"<desc>{html.escape(_printable(description))}</desc>" if description else ""
     return re.sub(
-        r"(<svg[^>]*>)", lambda opening: f"{opening[1]}<title>{said}</title>{described}", svg, count=1
+        r"(<svg[^>]*>)", lambda opening: f"{opening[1]}<title>{label}</title>{described}", svg, count=1
     ).strip()
 
 

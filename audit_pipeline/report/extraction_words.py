@@ -96,8 +96,10 @@ def _headline(counted: SearchCounts) -> str:
     those = things(counted.documents, "document", "documents")
     if not counted.reproduced:
         return f"Nothing found word for word in {those}; {_WOULD_HAVE}."
-    beside = f", and of {count(counted.held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
-    return f"Found word for word: the model gives passages of {count(counted.reproduced)} of {those}{beside}."
+    of_held_out = (
+        f", and of {count(counted.held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
+    )
+    return f"Found word for word: the model gives passages of {count(counted.reproduced)} of {those}{of_held_out}."
 
 
 def _how_sure(documents: int, reproduced: int, held_out: int, held_out_reproduced: int) -> str:
@@ -107,9 +109,9 @@ def _how_sure(documents: int, reproduced: int, held_out: int, held_out_reproduce
         return (
             "Sure of what was tried; not sure that the documents were not used: other pieces may bring something out."
         )
-    beside = ""
+    of_held_out = ""
     if held_out:
-        beside = (
+        of_held_out = (
             f" It also does so with {count(held_out_reproduced)} of {things(held_out, 'document', 'documents')} that it"
             " cannot have read, so such passages come about without training, too."
             if held_out_reproduced
@@ -117,7 +119,7 @@ def _how_sure(documents: int, reproduced: int, held_out: int, held_out_reproduce
         )
     return (
         "Sure of what the model does: this is seen directly, and anybody who has the model can repeat it."
-        f"{beside} How the text got into the model is not known: copies and quotations elsewhere suffice."
+        f"{of_held_out} How the text got into the model is not known: copies and quotations elsewhere suffice."
     )
 
 

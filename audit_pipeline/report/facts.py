@@ -6,8 +6,7 @@ What belongs here: flattening manifests, versions and lists of inputs. What does
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from audit_pipeline.report.numbers import cut
 
@@ -15,11 +14,8 @@ MOST = 60
 """Facts of one thing, at most: a manifest can hold thousands."""
 
 
-def facts(text: str | None, leaving_out: Collection[str] | None = None) -> list[dict[str, str]]:
-    """A JSON document as names and values, 60 at most, each cut to a bounded length, without some keys at its top."""
-    value = json.loads(text) if text else None
-    if leaving_out and isinstance(value, Mapping):
-        value = {key: item for key, item in value.items() if key not in leaving_out}
+def facts(value: object) -> list[dict[str, str]]:
+    """Nested JSON as names and values, 60 at most, each cut to a bounded length."""
     return [{"name": cut(name, 200), "value": cut(word, 1000)} for name, word in flattened(value)[:MOST]]
 
 

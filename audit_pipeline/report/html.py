@@ -111,14 +111,14 @@ class Subject:
     tests: list[Row] = field(default_factory=list)
 
     @property
-    def said(self) -> list[Row]:
+    def rows(self) -> list[Row]:
         """Its rows, in the order of the terminal, too."""
         return sort_by_kind([row for row in (self.answer, *self.tests, self.found) if row])
 
     @property
     def signs(self) -> list[Sign]:
         """The signs of its rows, each once, in their order."""
-        return list(dict.fromkeys(row["sign"] for row in self.said))
+        return list(dict.fromkeys(row["sign"] for row in self.rows))
 
 
 def subjects_of(sections: Mapping[str, Sequence[Row]]) -> list[Subject]:

@@ -32,8 +32,8 @@ def axis_markdown(rows: Sequence[tuple[str, Estimate]]) -> str:
         f'<path d="M{chance} 0V{bottom}" stroke="#888" stroke-dasharray="3"/>'
         f'<text x="{chance - 38}" y="{bottom + 14}">0.5 chance</text><text x="{perfect}" y="{bottom + 14}">1</text>'
     )
-    said = "; ".join(f"{name} {number(one.value)}" for name, one in rows)
-    return _image(f"AUROC: {said}; chance 0.5", 400, bottom + 20, axis + drawn)
+    values = "; ".join(f"{name} {number(one.value)}" for name, one in rows)
+    return _image(f"AUROC: {values}; chance 0.5", 400, bottom + 20, axis + drawn)
 
 
 def counted_markdown(name: str, hit: int, total: int) -> str:

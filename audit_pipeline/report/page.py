@@ -1,7 +1,7 @@
 """Pages as data: what the sections' queries yield of the warehouse, for one model or across models.
 
 What belongs here: which pages there are, the tables that their queries go by, running the queries. What does not: the
-queries (sections/, sql/), words (functions.py), HTML (html.py), files (write.py).
+queries (sections/, sql/), columns that Python fills (filled_columns.py), HTML (html.py), files (write.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import duckdb
+import pyarrow as pa
 
 from audit_pipeline.report import choice
-from audit_pipeline.report.functions import register
+from audit_pipeline.report.filled_columns import TYPES, fill_columns
 from audit_pipeline.report.section_files import SectionFiles, sections
+from audit_pipeline.report.words import STATUS_IN_WORDS
+from audit_pipeline.unlearning.compared import METRIC_IN_WORDS
 from audit_pipeline.warehouse.query import open_read_only
 
 Connection = duckdb.DuckDBPyConnection
@@ -37,6 +40,15 @@ SELECT generate_subscripts($models::VARCHAR[], 1) AS place, unnest($models::VARC
     unnest($benchmarks::VARCHAR[]) AS benchmark, unnest($detectors::VARCHAR[]) AS detector,
     unnest($parameters::VARCHAR[]) AS parameters
 """
+
+_PLACES = (
+    # Worst first; a status of another version before all.
+    f"status_place(status) AS coalesce(list_position({[*STATUS_IN_WORDS]}, status), 0)",
+    # A metric of another version comes last.
+    f"metric_place(metric) AS coalesce(list_position({[*METRIC_IN_WORDS]}, metric), {len(METRIC_IN_WORDS) + 1})",
+    f"rule_place(rule, alpha) AS {choice.rule_place_sql()}",
+)
+"""Macros that order rows by lists that stand in Python."""
 
 
 class Rows(list[dict[str, Any]]):
@@ -83,21 +95,43 @@ def left_out(sections: Mapping[str, Rows]) -> dict[str, int]:
     return {name: rows.more for name, rows in sections.items()}
 
 
-def rows_of(connection: Connection, sql: str) -> list[dict[str, Any]]:
-    """The rows of a query; what is no number, or no finite one, is None, for JSON has no other word for it."""
-    return [_finite(row) for row in connection.sql(sql).to_arrow_table().to_pylist()]
+def rows_of(connection: Connection, sql: str, *, filled_as: str = "") -> list[dict[str, Any]]:
+    """The rows of a query; what is no number, or no finite one, is None, for JSON has no other word for it.
+
+    ``filled_as``: the section or table whose columns Python fills (filled_columns.py); columns for that alone are left
+    out.
+    """
+    rows = connection.sql(sql).to_arrow_table().to_pylist()
+    fill_columns(filled_as, rows)
+    return [_finite({name: value for name, value in row.items() if not name.startswith("_")}) for row in rows]
 
 
 def prepare(connection: Connection) -> None:
-    """Make the functions of the queries, and the tables of what is concluded (answers.sql)."""
-    register(connection)
+    """Make the types and macros of the queries, and the tables of what is concluded (answers.sql)."""
+    for name, definition in TYPES.items():
+        connection.execute(f"CREATE TEMP TYPE {name} AS {definition}")
+    connection.execute(_sql("macros"))
+    for macro in _PLACES:
+        connection.execute(f"CREATE TEMP MACRO {macro}")
     connection.execute(f"CREATE TEMP TABLE options AS {_sql('options')}")
     connection.execute(_sql("answers"))
+    for table in ("tests", "extraction_counts"):
+        _fill_table(connection, table)
+
+
+def _fill_table(connection: Connection, table: str) -> None:
+    """Fill the columns of a table that Python fills, for queries that read them."""
+    found = connection.sql(f"FROM {table}").to_arrow_table()
+    rows = found.to_pylist()
+    fill_columns(table, rows)
+    connection.execute(f"TRUNCATE {table}")
+    connection.from_arrow(pa.Table.from_pylist(rows, schema=found.schema)).insert_into(table)
 
 
 def read_site(connection: Connection) -> Site:
     """What all pages share, of a connection that is prepared."""
     connection.execute(_sql("site"))
+    _fill_table(connection, "instrument_checks")
     answers = rows_of(connection, "FROM answers")
     with_results = {
         row["model"] for row in rows_of(connection, "SELECT model FROM tests UNION SELECT model FROM extraction_counts")
@@ -156,7 +190,7 @@ def read_sections(connection: Connection) -> dict[str, Rows]:
 
 def answers_of(connection: Connection, model: str) -> list[dict[str, Any]]:
     """The answers of one model, of a connection that is prepared."""
-    return [row for row in rows_of(connection, "FROM answers") if row["model"] == model]
+    return [row for row in rows_of(connection, "FROM answers", filled_as="answers") if row["model"] == model]
 
 
 def tests_of(connection: Connection, model: str) -> list[dict[str, Any]]:
@@ -199,10 +233,10 @@ def named_headline(connection: Connection, model: str, benchmark: str) -> str | 
 
 
 def _rows_with_parts(connection: Connection, section: SectionFiles) -> Rows:
-    found = _counted(rows_of(connection, section.sql))
+    found = _counted(rows_of(connection, section.sql, filled_as=section.name))
     for part in section.parts if found else ():
         of_pairs: dict[Pair, list[dict[str, Any]]] = {}
-        for row in rows_of(connection, part.sql):
+        for row in rows_of(connection, part.sql, filled_as=part.name):
             of_pairs.setdefault((row.pop("model"), row.pop("benchmark")), []).append(row)
         for row in found:
             row[part.name] = _counted(of_pairs.get((row["model"], row["benchmark"]), []))

@@ -1,7 +1,7 @@
 """The pictures of a page, drawn from its rows alone.
 
 What belongs here: from rows of sections to SVG. What does not: drawing (roc_plots.py, spread_plots.py,
-interval_plots.py, extraction_plots.py), HTML (html.py).
+interval_plots.py), HTML (html.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from audit_pipeline.report.drawing import as_svg
-from audit_pipeline.report.extraction_plots import probability_curves, reached_curves
-from audit_pipeline.report.interval_plots import study_panels
+from audit_pipeline.report.interval_plots import probability_curves, reached_curves, study_panels
 from audit_pipeline.report.known import Sides
 from audit_pipeline.report.numbers import level, number
 from audit_pipeline.report.picture_data import SIDES, IntervalRow, RocCurve, ScorePanel, Spread, StudyPanel

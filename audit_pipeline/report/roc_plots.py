@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from audit_pipeline.report.drawing import LINE_STYLES, PALETTE, QUIET, STYLE, plain
+from audit_pipeline.report.drawing import DASHED, DOTTED, LINE_STYLES, PALETTE, QUIET, STYLE, plain
 from audit_pipeline.report.picture_data import SIDES, RocCurve, as_fine_as_seen
 
 
@@ -43,8 +43,8 @@ def roc_low_corner(
 
 
 def _draw_roc(axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], sides: tuple[str, str]) -> None:
-    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, linestyle=(0, (1, 2)))
-    axes.axvline(0.05, color=QUIET, linewidth=0.8, linestyle=(0, (4, 3)))
+    axes.plot([0, 1], [0, 1], color=QUIET, linewidth=0.8, linestyle=DOTTED)
+    axes.axvline(0.05, color=QUIET, linewidth=0.8, linestyle=DASHED)
     axes.annotate(
         "5% FPR", (0.05, 1.0), (3, 2), textcoords="offset points", color=QUIET, fontsize=7.5, va="bottom", ha="center"
     )
@@ -61,10 +61,10 @@ def _draw_low_corner(
     lowest = min(smallest_fpr, 0.02) if smallest_fpr else 0.001
     left = lowest / 2
     chance = np.geomspace(left, 1, 60)
-    axes.plot(chance, chance, color=QUIET, linewidth=0.8, linestyle=(0, (1, 2)))
+    axes.plot(chance, chance, color=QUIET, linewidth=0.8, linestyle=DOTTED)
     for rate in (0.001, 0.01, 0.05):
         if rate >= left:
-            axes.axvline(rate, color=QUIET, linewidth=0.8, linestyle=(0, (4, 3)))
+            axes.axvline(rate, color=QUIET, linewidth=0.8, linestyle=DASHED)
     if smallest_fpr:
         axes.axvspan(left, min(smallest_fpr, 1.0), color=QUIET, alpha=0.18, linewidth=0)
         axes.annotate(

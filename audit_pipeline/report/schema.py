@@ -91,7 +91,7 @@ def _rows(
     columns = {
         name: _type(kind, name, meanings)
         for name, kind in zip(relation.columns, relation.types, strict=True)
-        if name != "in_all"
+        if name != "in_all" and not name.startswith("_")
     }
     parts = {part.name: _of_part(_rows(connection, part, comments)) for part in section.parts}
     more = {"left_out": _counts(parts)} if parts else {}

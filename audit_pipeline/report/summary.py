@@ -112,21 +112,23 @@ def summary_of(
         more = [f"So it is with {count(len(seen) - 1)} more."] if len(seen) > 1 else []
         scores = [_summary_of_scores(answers, pairs, tests)] if pairs or tests else []
         return " ".join([*seen[:1], *more, *scores])
-    said = [(_place(row), row["headline"]) for row in sort_by_kind(searched)]
-    if len(said) > 1:
-        said = [(said[0][0], f"In {count(len(said))} searches for passages, none was given word for word.")]
-    if not said or pairs or tests:
+    sentences = [(_place(row), row["headline"]) for row in sort_by_kind(searched)]
+    if len(sentences) > 1:
+        sentences = [
+            (sentences[0][0], f"In {count(len(sentences))} searches for passages, none was given word for word.")
+        ]
+    if not sentences or pairs or tests:
         places = [_place(row) for row in (*answers, *filter(is_shown_first, tests))]
-        said.insert(0, (min(places, default=0), _summary_of_scores(answers, pairs, tests)))
-    return " ".join(words for _, words in sorted(said, key=lambda one: one[0]))
+        sentences.insert(0, (min(places, default=0), _summary_of_scores(answers, pairs, tests)))
+    return " ".join(words for _, words in sorted(sentences, key=lambda sentence: sentence[0]))
 
 
 def _summary_of_scores(answers: Sequence[Row], pairs: int, tests: Sequence[Row]) -> str:
-    told = [test for test in tests if is_shown_first(test)]
-    of_tests = _summary_of_tests(told)
+    shown = [test for test in tests if is_shown_first(test)]
+    of_tests = _summary_of_tests(shown)
     if not pairs:
         return of_tests or ("No test of a whole set could be made." if tests else "No model has been audited yet.")
-    has_evidence = any(is_evidence(test) for test in told)
+    has_evidence = any(is_evidence(test) for test in shown)
     of_answers = _summary_of_answers(answers, pairs, has_evidence=has_evidence)
     return " ".join(part for part in ((of_tests, of_answers) if has_evidence else (of_answers, of_tests)) if part)
 
@@ -153,16 +155,16 @@ _KINDS_OF_TESTS: Mapping[str, str] = {
 }
 
 
-def _listed(told: Sequence[str]) -> str:
-    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}" if told else ""
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
 
 
 def _summary_of_answers(answers: Sequence[Row], pairs: int, *, has_evidence: bool) -> str:
     if len(answers) == 1:
         return str(answers[0]["headline"])
     found = Counter(_kind(answer) for answer in answers)
-    told = [f"{'all' if len(found) == 1 else found[kind]} {words}" for kind, words in _KINDS.items() if found[kind]]
-    listed = _listed(told)
+    parts = [f"{'all' if len(found) == 1 else found[kind]} {words}" for kind, words in _KINDS.items() if found[kind]]
+    listed = _listed(parts)
     shown = "answers" if len(answers) == pairs else f"answers that matter most, of {count(pairs)}"
     if not found["sound"] and not found["evidence"] and not has_evidence:
         return f"None of {count(len(answers))} {shown} is evidence of training: {listed}."

@@ -122,26 +122,26 @@ def counted_words(counted: Sequence[Mapping[str, Any]]) -> str:
             f" {things(audited['groups'], 'audited document', 'audited documents')}, {count(held_out['nonmembers'])}"
             f"{members} of {count(held_out['groups'])} held-out."
         )
-    told = []
+    parts = []
     for name, split in (("Evaluated", "evaluation"), ("calibrating", "calibration")):
-        one = next((one for one in counted if one["split"] == split), None)
-        if one is None:
-            told.append(f"{name}: none")
+        row = next((row for row in counted if row["split"] == split), None)
+        if row is None:
+            parts.append(f"{name}: none")
             continue
         sides = [
             things(texts, *what)
             for texts, what in (
-                (one["members"], ("member", "members")),
-                (one["nonmembers"], ("non-member", "non-members")),
-                (one["unknown"], ("of unknown label",) * 2),
+                (row["members"], ("member", "members")),
+                (row["nonmembers"], ("non-member", "non-members")),
+                (row["unknown"], ("of unknown label",) * 2),
             )
             if texts
         ]
-        told.append(
-            f"{name}: {things(one['texts'], 'text', 'texts')} in {things(one['groups'], 'group', 'groups')}"
+        parts.append(
+            f"{name}: {things(row['texts'], 'text', 'texts')} in {things(row['groups'], 'group', 'groups')}"
             f" ({', '.join(sides)})"
         )
-    return f"{'; '.join(told)}." if counted else ""
+    return f"{'; '.join(parts)}." if counted else ""
 
 
 def verdict_words(verdict: str, stated_by: str | None = None) -> str:

@@ -123,7 +123,7 @@ def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: ReportPa
     )
 
 
-def said_by(page: ReportPage) -> dict[str, Any]:
+def page_as_json(page: ReportPage) -> dict[str, Any]:
     """What a page says, as JSON: the rows of every section under its name, and how many of each are not listed."""
     head = {
         "schema_version": SCHEMA_VERSION,
@@ -138,14 +138,14 @@ def said_by(page: ReportPage) -> dict[str, Any]:
 
 def _write(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime) -> int:
     """Write page and JSON copy unless both are there and say the same; how many pages were written."""
-    said = said_by(page)
+    content = page_as_json(page)
     # Of the page as it is before it is shortened.
-    whole = digest(said)
-    if path.exists() and _says(_read(json_copy(path)), said, whole):
+    whole = digest(content)
+    if path.exists() and _is_copy_of(_read(json_copy(path)), content, whole):
         return 0
     fitting, html = _fitting(page, lambda one: render(one, written_at=now, pages=names, data_version=whole).encode())
     _put(path, html)
-    copy = plain({"written_at": now, "whole_sha256": whole, **(said if fitting is page else said_by(fitting))})
+    copy = plain({"written_at": now, "whole_sha256": whole, **(content if fitting is page else page_as_json(fitting))})
     # Last: a page without its copy is written again.
     _put(json_copy(path), json.dumps(copy, ensure_ascii=False).encode())
     return 1
@@ -189,14 +189,14 @@ def _read(path: Path) -> object:
         return None
 
 
-def _says(copy: object, said: Mapping[str, Any], whole: str) -> bool:
+def _is_copy_of(copy: object, content: Mapping[str, Any], whole: str) -> bool:
     """Whether a JSON copy says this, at whatever time. Of a page that was shortened the rows are not there to be
     compared: the digest of the ``whole`` page tells."""
     if not isinstance(copy, dict):
         return False
-    if copy.get("left_out") != said["left_out"]:
+    if copy.get("left_out") != content["left_out"]:
         return bool(copy.get("whole_sha256") == whole)
-    return {key: one for key, one in copy.items() if key not in ("written_at", "whole_sha256")} == said
+    return {key: one for key, one in copy.items() if key not in ("written_at", "whole_sha256")} == content
 
 
 def _remove_others(folder: Path, pages: set[Path]) -> None:

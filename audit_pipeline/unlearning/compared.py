@@ -139,12 +139,6 @@ class ReproducedDocuments:
     reason: str | None
 
 
-def metric_place(metric: str) -> int:
-    """The place of a metric among those that are shown; those of another version come last."""
-    known = list(METRIC_IN_WORDS)
-    return known.index(metric) if metric in known else len(known)
-
-
 def compare_texts(texts: TextValues) -> list[Finding]:
     """Every number that the texts' token statistics give.
 
@@ -199,10 +193,10 @@ def _means(metric: str, of: TextValues | DocumentValues, things: str) -> Iterato
             else:
                 yield _measured(metric, role, side, mean_of(column[kept], groups, things=things), n)
     if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _sides(of.forget)):
-        beside = difference_of_means(
+        difference = difference_of_means(
             columns["change"][known], of.forget[known], _of(of.groups, known), together=len(OUTPUTS), things=things
         )
-        yield _measured(metric, "change", "both", beside, int(known.sum()))
+        yield _measured(metric, "change", "both", difference, int(known.sum()))
 
 
 def _leaks(texts: TextValues) -> Iterator[Finding]:

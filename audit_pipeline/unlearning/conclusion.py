@@ -241,10 +241,10 @@ def _explained(found: Mapping[Key, Row], why: str | None, retrained: bool) -> It
     if why is not None:
         yield why
     if _value(found, "exact_memorization", "after", "forget") is not None:
-        told = _spoken(found, "exact_memorization", "texts")
-        yield f"First choices of the model that are the text's own next token: {told}."
+        first_choices = _spoken(found, "exact_memorization", "texts")
+        yield f"First choices of the model that are the text's own next token: {first_choices}."
     if _value(found, "verbatim_coverage", "after", "forget") is not None:
-        covered, reproduced = (_spoken(found, one, "documents") for one in ("verbatim_coverage", REPRODUCED))
+        covered, reproduced = (_spoken(found, metric, "documents") for metric in ("verbatim_coverage", REPRODUCED))
         yield f"Characters that the model gives with a probability of at least .001: {covered}."
         yield f"Documents with a passage that is reproduced: {reproduced}."
     yield _suspicious(found)
@@ -257,12 +257,12 @@ def _explained(found: Mapping[Key, Row], why: str | None, retrained: bool) -> It
 
 def _unlike_in_words(found: Mapping[Key, Row]) -> str:
     held_out = found[("forget_quality", "after", "holdout")]["n"]
-    told = "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model"
+    unlike = "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model"
     if held_out < ENOUGH_GROUPS:
-        return f"{told}; {held_out} groups of held-out texts are too few to say whether the models differ as a whole."
+        return f"{unlike}; {held_out} groups of held-out texts are too few to say whether the models differ as a whole."
     return (
-        f"{told}, while no difference was seen in held-out texts: some may be known still and others pushed below what "
-        "was never read."
+        f"{unlike}, while no difference was seen in held-out texts: some may be known still and others pushed below"
+        " what was never read."
     )
 
 
@@ -282,12 +282,13 @@ def _suspicious(found: Mapping[Key, Row]) -> str:
             f"{moved[0]} of the texts to be forgotten and {moved[1]} of the held-out ones hardly moved. How many of "
             f"them were known before is not said: {forget['reason']}. Unchanged may mean never known."
         )
-    beside = "" if holdout["value"] is None else f", {_percent(holdout['value'])} of the held-out ones"
+    of_held_out = "" if holdout["value"] is None else f", {_percent(holdout['value'])} of the held-out ones"
     never = _value(found, "suspicious", "retrained", "forget")
     read_by_nobody = "" if never is None else f"; by the same rule {_percent(never)} of them in the retrained model"
     return (
         f"Suspicious (called a member before, and hardly moved since): {_percent(forget['value'])} of {forget['n']} "
-        f"texts to be forgotten{beside}{read_by_nobody}. A score may be as near in a model that never read the text."
+        f"texts to be forgotten{of_held_out}{read_by_nobody}. A score may be as near in a model that never read the"
+        " text."
     )
 
 

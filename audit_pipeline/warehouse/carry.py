@@ -5,8 +5,8 @@ which files are loaded. What does not: loading files (load.py), the order of it 
 carried over byte for byte: only a build of everything and `corpus-audit doctor --deep` do that.
 
 A file is known again by size, time and inode. Rows are told apart by the columns that say of what they are
-(Table.told_by). Where two files gave rows that these columns do not tell apart, both are loaded again as soon as one of
-them changes.
+(Table.partition_columns). Where two files gave rows that these columns do not tell apart, both are loaded again as
+soon as one of them changes.
 """
 
 from __future__ import annotations
@@ -189,8 +189,10 @@ def as_rows(loaded: LoadedFiles, paths: DataPaths) -> pa.Table:
 
 def as_values(table: Table, values: Iterable[tuple[str, ...]]) -> pa.Table:
     """Values of the columns that tell of what a row is, as rows."""
-    schema = pa.schema([(name, pa.string()) for name in table.told_by])
-    return pa.Table.from_pylist([dict(zip(table.told_by, one, strict=True)) for one in sorted(values)], schema=schema)
+    schema = pa.schema([(name, pa.string()) for name in table.partition_columns])
+    return pa.Table.from_pylist(
+        [dict(zip(table.partition_columns, one, strict=True)) for one in sorted(values)], schema=schema
+    )
 
 
 def _copy(warehouse: Path, new: Path) -> int:

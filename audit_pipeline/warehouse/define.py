@@ -23,6 +23,8 @@ WrittenFile = tuple[str, str, str]
 """A file of an append-only table that was read: table, partition, run_id."""
 
 _LATEST_SCORES = "SELECT benchmark, model, run_id FROM runs WHERE \"table\" = 'scores' AND is_current"
+_INTERVAL_ENDS = {"low": "lower end of its 95% interval", "high": "upper end of its 95% interval"}
+"""What a column of a view means by the end of its name, where nothing else says."""
 _FILES = pa.schema([("table", pa.string()), ("partition", pa.string()), ("run_id", pa.string())])
 _GONE = pa.schema([*_FILES, ("run_went_on", pa.bool_()), ("left_out", pa.string())])
 
@@ -33,7 +35,8 @@ def create_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]
 
 
 def create_views(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the views and macros, every column commented: by the view's own file, else as in what it reads."""
+    """Make the views and macros, every column commented: by the view's own file, else as in what it reads, else by
+    the end of its name."""
     _in_one_go(connection, (one.sql for one in DEFINED))
     comments: dict[str, dict[str, str | None]] = {}
     found = connection.execute("SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal")
@@ -43,7 +46,8 @@ def create_views(connection: duckdb.DuckDBPyConnection) -> None:
     for view in VIEWS:
         own = comments[view.name]
         for column in (column for column, comment in own.items() if comment is None):
-            own[column] = next((comments[name][column] for name in view.columns_of if comments[name].get(column)), None)
+            read = next((comments[name][column] for name in view.columns_of if comments[name].get(column)), None)
+            own[column] = read or _INTERVAL_ENDS.get(column.rpartition("_")[2])
             if own[column] is not None:
                 inherited.append(f"COMMENT ON COLUMN {view.name}.{quoted(column)} IS {literal(str(own[column]))};")
     _in_one_go(connection, inherited)
@@ -118,8 +122,8 @@ def check_keys(
     of_files = {table.name for table in OF_FILES}
     for table in tables:
         of = table.name
-        if before.get(of) == 0 and of in of_files and set(table.told_by) <= set(table.key):
-            of = f"(FROM {of} SEMI JOIN {changed_relation(of)} USING ({_names(table.told_by)}))"
+        if before.get(of) == 0 and of in of_files and set(table.partition_columns) <= set(table.key):
+            of = f"(FROM {of} SEMI JOIN {changed_relation(of)} USING ({_names(table.partition_columns)}))"
         doubled = 0 if is_enforced(table) else _doubled(connection, of, key_of(table))
         row = [table.name, ", ".join(table.key), is_enforced(table), doubled]
         connection.execute(f"INSERT INTO {KEYS.name} VALUES (?, ?, ?, ?)", row)  # noqa: S608 - a declared name

@@ -158,8 +158,8 @@ def _insert(
 ) -> dict[Path, FileRows]:
     """Insert the rows of files; what each of them gave. Where this fails, nothing is inserted."""
     of_columns = expressions(table)
-    told_by = ", ".join(of_columns[name] for name in table.told_by)
-    counted = f"SELECT filename, count(*), {told_by} FROM {rows} GROUP BY ALL"  # noqa: S608 - declared names
+    partition_columns = ", ".join(of_columns[name] for name in table.partition_columns)
+    counted = f"SELECT filename, count(*), {partition_columns} FROM {rows} GROUP BY ALL"  # noqa: S608 - declared names
     gave: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
     for file, count, *values in connection.execute(counted).fetchall():
         gave.setdefault(file, []).append((count, tuple(values)))
@@ -179,7 +179,7 @@ def take_out(connection: duckdb.DuckDBPyConnection, table: Table, changed: str) 
 
 
 def _same(table: Table, other: str) -> str:
-    return " AND ".join(f"{table.name}.{quoted(name)} = {other}.{quoted(name)}" for name in table.told_by)
+    return " AND ".join(f"{table.name}.{quoted(name)} = {other}.{quoted(name)}" for name in table.partition_columns)
 
 
 def _without_query(error: Exception) -> str:

@@ -85,8 +85,8 @@ def _named(bucket: Bucket) -> tuple[str, str, datetime] | None:
     seen = bucket.read(_POINTER)
     if seen is None:
         return None
-    said = json.loads(seen[0])
-    return said["warehouse"], said["sha256"], seen[1].written_at
+    pointer = json.loads(seen[0])
+    return pointer["warehouse"], pointer["sha256"], seen[1].written_at
 
 
 def _brought(copy: WorkingCopy, name: str, sha256: str, pointed_at: datetime, warehouse: Path) -> bool:

@@ -20,8 +20,13 @@ from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.evidence.evaluate import ScoreColumn
 from audit_pipeline.report.drawing import MARKDOWN_LIMIT, as_png, as_svg, markdown_image, plain
-from audit_pipeline.report.extraction_plots import probability_curves, reached_curves
-from audit_pipeline.report.interval_plots import auroc_forest, rates_by_group, study_panels
+from audit_pipeline.report.interval_plots import (
+    auroc_forest,
+    probability_curves,
+    rates_by_group,
+    reached_curves,
+    study_panels,
+)
 from audit_pipeline.report.pair_plots import (
     forest_markdown,
     histograms_markdown,

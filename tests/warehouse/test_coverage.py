@@ -296,7 +296,7 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
         connection.execute(f"DROP TABLE {name}")
     # A build says so of the rows that it has loaded; here these are all.
     for table in (SCORES, EXAMPLES):
-        of = ", ".join(table.told_by)
+        of = ", ".join(table.partition_columns)
         connection.execute(
             f"CREATE TEMP TABLE {changed_relation(table.name)} AS SELECT DISTINCT {of} FROM {table.name}"
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import DETECTOR, LANGUAGE, PARAMETERS, RUN_ID, SHA256
+from audit_pipeline.catalogue.contracts.columns import CI_HIGH, CI_LOW, DETECTOR, LANGUAGE, PARAMETERS, RUN_ID, SHA256
 from audit_pipeline.catalogue.contracts.documents import DOCUMENTS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column, Table
@@ -68,8 +68,8 @@ CONTROL_STUDIES = Table(
         Column("n_members", pa.int32(), "members with a score"),
         Column("n_nonmembers", pa.int32(), "held-out texts with a score"),
         Column("auroc", pa.float64(), "AUROC of members against held-out texts; null where not defined", null=True),
-        Column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
-        Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
+        CI_LOW,
+        CI_HIGH,
         Column("training_tokens", pa.int64(), "tokens of the training, repeats counted"),
         Column("parameters_of_model", pa.int64(), "trainable numbers of the model"),
         Column("final_loss", pa.float64(), "mean loss of the last epoch, nats per token"),

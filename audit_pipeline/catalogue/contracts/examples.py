@@ -10,7 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, COLLECTION, GROUP, LANGUAGE, RUN_ID
+from audit_pipeline.catalogue.contracts.columns import BENCHMARK, CI_HIGH, CI_LOW, COLLECTION, GROUP, LANGUAGE, RUN_ID
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS
 from audit_pipeline.catalogue.table import Column, Table
@@ -101,8 +101,8 @@ SPLIT_QUALITY = Table(
             "members in its evaluation split members means audited texts, and nonmembers those held out",
         ),
         Column("value", pa.float64(), "the measure; null where it was not read", null=True),
-        Column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
-        Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
+        CI_LOW,
+        CI_HIGH,
         Column("n", pa.int64(), "texts that the value is of"),
         Column("method", pa.string(), "how the value was computed, or why it is null"),
         Column(

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, MODEL, RUN_ID
+from audit_pipeline.catalogue.contracts.columns import BENCHMARK, CI_HIGH, CI_LOW, MODEL, RUN_ID
 from audit_pipeline.catalogue.table import Column, Table, list_of
 
 ComparedModel = Literal["before", "after", "retrained", "change"]
@@ -40,8 +40,8 @@ UNLEARNING = Table(
         ),
         Column("side", pa.string(), "forget | holdout | both (of one side against the other)"),
         Column("value", pa.float64(), "the metric; null where it was not computed, reason says why", null=True),
-        Column("ci_low", pa.float64(), "lower end of the 95% interval", null=True),
-        Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True),
+        CI_LOW,
+        CI_HIGH,
         Column("n", pa.int64(), "texts, groups or documents that it is of"),
         Column("method", pa.string(), "how value and interval were computed; empty where there is no value"),
         Column("reason", pa.string(), "why there is no value; null where there is one", null=True),

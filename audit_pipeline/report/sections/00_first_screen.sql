@@ -47,35 +47,16 @@ WITH asked AS (
         WHERE benchmark IN (SELECT benchmark FROM every) AND split = 'evaluation' AND label IS NULL
     ) END AS documents FROM every
 )
-SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_title(page.model)
-    ELSE page_heading(
-        (SELECT coalesce(list(DISTINCT model_title(model)), []) FROM every),
-        (SELECT coalesce(list(DISTINCT benchmark_title(benchmark)), []) FROM every),
-        (SELECT documents FROM own)
-    ) END AS heading,
-    brief.question AS question,
+SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_title(page.model) END AS heading,
+    NULL::VARCHAR AS question,
     (SELECT count(DISTINCT model) FROM every) AS models,
     (SELECT count(DISTINCT benchmark) FROM every) AS benchmarks,
     (SELECT count(*) FROM asked_pairs) AS pairs,
     (SELECT count(*) FROM page_tests WHERE refused IS NULL) AS tests,
     (SELECT min(ready_at) FROM asked) AS first_audited,
     (SELECT max(ready_at) FROM asked) AS last_audited,
-    summary_of(
-        (SELECT coalesce(list({
-            'outcome': outcome::VARCHAR, 'claim_level': claim_level, 'headline': subject || headline
-        } ORDER BY place), []) FROM shown_pairs JOIN answers USING (model, benchmark) JOIN named USING (model, benchmark)),
-        (SELECT count(*) FROM asked_pairs),
-        (SELECT coalesce(list({
-            'test': test, 'design': design, 'outcome': outcome::VARCHAR, 'claim_level': claim_level,
-            'headline': headline
-        } ORDER BY place), []) FROM page_tests),
-        (SELECT coalesce(list({'outcome': said.outcome, 'headline': subject || said.headline} ORDER BY place), [])
-            FROM extracted JOIN named USING (model, benchmark))
-    ) AS summary,
-    brief.how_sure AS how_sure, brief.what_would_change AS what_would_change,
-    instrument_words((SELECT coalesce(list({
-        'detector': detector, 'exposed': exposed, 'twin': twin, 'answers': answers
-    } ORDER BY place), []) FROM instrument)) AS instrument_words,
+    NULL::VARCHAR AS summary, NULL::VARCHAR AS how_sure, NULL::VARCHAR AS what_would_change,
+    NULL::VARCHAR AS instrument_words,
     (SELECT coalesce(list({
         'model': model, 'benchmark': benchmark, 'model_title': model_title, 'benchmark_title': benchmark_title,
         'outcome': said.outcome, 'sign': said.sign, 'question': said.question, 'headline': said.headline,
@@ -87,14 +68,21 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     (SELECT coalesce(list({
         'table': "table", 'partition': "partition", 'run_id': run_id, 'rows': rows, 'entries': lineage_rows
     } ORDER BY place), []) FROM mine WHERE place <= 50) AS gaps,
-    (SELECT greatest(0, count(*) - 50) FROM mine) AS more_gaps
-FROM page, (
-    SELECT overall_brief(
-        (SELECT coalesce(list(DISTINCT model_title(model)), []) FROM every),
-        (SELECT coalesce(list(DISTINCT benchmark_title(benchmark)), []) FROM every),
-        (SELECT coalesce(list({
-            'outcome': outcome::VARCHAR, 'claim_level': claim_level, 'searched': extracted.documents > 0
-        }), []) FROM shown_pairs JOIN answers USING (model, benchmark) LEFT JOIN extracted USING (model, benchmark)),
-        (SELECT count(*) FROM extracted WHERE reproduced > 0)
-    ) AS brief
-);
+    (SELECT greatest(0, count(*) - 50) FROM mine) AS more_gaps,
+    (SELECT coalesce(list(DISTINCT model_title(model)), []) FROM every) AS _models,
+    (SELECT coalesce(list(DISTINCT benchmark_title(benchmark)), []) FROM every) AS _benchmarks,
+    (SELECT documents FROM own) AS _own_documents,
+    (SELECT coalesce(list({
+        'outcome': outcome, 'claim_level': claim_level, 'headline': subject || headline,
+        'searched': extracted.documents > 0
+    } ORDER BY shown_pairs.place), []) FROM shown_pairs JOIN answers USING (model, benchmark) JOIN named USING (model, benchmark)
+        LEFT JOIN extracted USING (model, benchmark)) AS _answers,
+    (SELECT coalesce(list({
+        'test': test, 'outcome': outcome, 'claim_level': claim_level, 'headline': headline
+    } ORDER BY place), []) FROM page_tests) AS _tests,
+    (SELECT coalesce(list({'outcome': said.outcome, 'headline': subject || said.headline} ORDER BY place), [])
+        FROM extracted JOIN named USING (model, benchmark)) AS _searches,
+    (SELECT count(*) FROM extracted WHERE reproduced > 0) AS _reproduced,
+    (SELECT coalesce(list({'exposed': exposed, 'twin': twin, 'answers': answers, 'detector': detector}
+        ORDER BY place), []) FROM instrument_checks) AS _checks
+FROM page;

@@ -19,11 +19,11 @@ WITH mine AS (
     WHERE current.model = page.model
 ), told AS (
     SELECT model, benchmark, before, holdout, retrained, run_id,
-        unlearning_words(list({
+        list({
             'metric': metric, 'role': role, 'side': side, 'value': finite(value), 'ci_low': finite(ci_low),
             'ci_high': finite(ci_high), 'n': n, 'method': method, 'reason': reason,
             'documents': documents
-        }), before, model) AS words
+        }) AS compared
     FROM mine GROUP BY model, benchmark, before, holdout, retrained, run_id
 ), beside AS (
     SELECT run_id, metric, role, any_value(measured) FILTER (side = 'forget') AS forget,
@@ -32,7 +32,7 @@ WITH mine AS (
 ), numbered AS (
     SELECT run_id, list({
         'metric': metric, 'role': role, 'forget': forget, 'held_out': held_out, 'both': "both"
-    } ORDER BY unlearning_place(metric), metric, list_position(['before', 'after', 'retrained', 'change'], role)) AS numbers
+    } ORDER BY metric_place(metric), metric, list_position(['before', 'after', 'retrained', 'change'], role)) AS numbers
     FROM beside GROUP BY run_id
 ), lacking AS (
     SELECT run_id, list({'metric': metric, 'reason': reason} ORDER BY metric, reason) AS unknown
@@ -53,9 +53,10 @@ WITH mine AS (
         benchmarks.digest <> edge.upstream_version OR newest.version <> edge.upstream_version OR NOT newest.has_weights
     )
 )
-SELECT told.before, told.model, told.benchmark, told.holdout, told.retrained, words.outcome AS outcome,
-    words.headline AS headline, words.explanation AS explanation, coalesce(numbers, []) AS numbers,
-    coalesce(unknown, []) AS unknown, told.run_id NOT IN (FROM outdated) AS is_current, entries.number AS lineage, count(*) OVER () AS in_all
+SELECT told.before, told.model, told.benchmark, told.holdout, told.retrained, NULL::unlearning_outcome AS outcome,
+    NULL::VARCHAR AS headline, NULL::VARCHAR[] AS explanation, coalesce(numbers, []) AS numbers,
+    coalesce(unknown, []) AS unknown, told.run_id NOT IN (FROM outdated) AS is_current, entries.number AS lineage,
+    count(*) OVER () AS in_all, told.compared AS _compared
 FROM told LEFT JOIN numbered USING (run_id) LEFT JOIN lacking USING (run_id)
 LEFT JOIN entries ON entries."table" = 'unlearning'
     AND entries."partition" = told.benchmark || '|' || told.model AND entries.run_id = told.run_id

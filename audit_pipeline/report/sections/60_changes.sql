@@ -65,7 +65,11 @@ SELECT (SELECT coalesce(list({
         'before': estimate(previous_auroc, previous_auroc_low, previous_auroc_high),
         'left_interval': left_interval, 'claim_level': claim_level, 'previous_claim_level': previous_claim_level,
         'finished_at': finished_at, 'previous_finished_at': previous_finished_at,
-        'because': what_else_changed(benchmark_changed, model_changed, code_changed, inputs_changed, packages_changed)
+        'because': NULL::VARCHAR[]
     } ORDER BY place), []) FROM changed WHERE place <= 80) AS findings,
-    (SELECT greatest(0, count(*) - 80) FROM changed) AS more_findings
+    (SELECT greatest(0, count(*) - 80) FROM changed) AS more_findings,
+    (SELECT coalesce(list({
+        'benchmark': benchmark_changed, 'model': model_changed, 'code': code_changed, 'inputs': inputs_changed,
+        'packages': packages_changed
+    } ORDER BY place), []) FROM changed WHERE place <= 80) AS _changed
 WHERE EXISTS (FROM shown_pairs);

@@ -15,10 +15,10 @@
 -- n_reached: of them, those with a passage that has a probability of at least 0.001
 -- reached: their share
 -- log10_p: decimal logarithm of the probability of the median text's strongest passage
-WITH with_panels AS (
-    SELECT study, study_panels(list({
+WITH trained AS (
+    SELECT study, list({
         'setting': setting, 'value': value, 'detector': detector, 'auroc': auroc, 'ci_low': ci_low, 'ci_high': ci_high
-    } ORDER BY place)) AS panels
+    } ORDER BY place) AS results
     FROM (SELECT *, row_number() OVER () AS place FROM control_studies), page
     WHERE page.kind = 'across' OR page.model IN (SELECT model FROM control_models)
     GROUP BY study
@@ -36,10 +36,11 @@ WITH with_panels AS (
 SELECT (SELECT coalesce(list({
         'control': control, 'benchmark': benchmark, 'detector': detector, 'parameters': parameters,
         'exposed': exposed, 'twin': twin, 'blind': blind, 'answers': answers
-    } ORDER BY place), []) FROM instrument) AS checks,
-    (SELECT coalesce(list({'name': study, 'panels': panels} ORDER BY study), []) FROM with_panels) AS studies,
+    } ORDER BY place), []) FROM instrument_checks) AS checks,
+    NULL::study[] AS studies,
     (SELECT coalesce(list({
         'control': control, 'benchmark': benchmark, 'exposed': exposed, 'twin': twin
-    } ORDER BY control, benchmark), []) FROM memorised) AS memorised
-WHERE EXISTS (FROM shown_pairs) OR EXISTS (FROM extraction_pairs) OR EXISTS (FROM instrument)
+    } ORDER BY control, benchmark), []) FROM memorised) AS memorised,
+    (SELECT coalesce(list({'name': study, 'results': results} ORDER BY study), []) FROM trained) AS _results
+WHERE EXISTS (FROM shown_pairs) OR EXISTS (FROM extraction_pairs) OR EXISTS (FROM instrument_checks)
     OR EXISTS (FROM memorised);

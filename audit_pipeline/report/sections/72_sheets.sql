@@ -31,7 +31,7 @@ WITH pairs AS (
     FROM page_tests WHERE refused IS NULL
     UNION ALL SELECT model, benchmark, 3, sign, question, headline, how_sure, claim_level FROM answers
 ), told AS (
-    SELECT model, benchmark, arg_max(question, place) AS question, list(sign) AS signs, list({
+    SELECT model, benchmark, arg_max(question, place) AS question, list({
         'sign': sign, 'headline': headline, 'how_sure': how_sure, 'claim_level': level
     } ORDER BY place) AS answers
     FROM said SEMI JOIN pairs USING (model, benchmark) GROUP BY ALL
@@ -55,7 +55,7 @@ WITH pairs AS (
 )
 SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS number, pairs.model, pairs.benchmark,
     model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title, told.question,
-    told.answers, not_shown(told.signs) AS not_shown, coalesce(answers.counted, []) AS compared, made.fingerprint,
+    told.answers, NULL::VARCHAR[] AS not_shown, coalesce(answers.counted, []) AS compared, made.fingerprint,
     made.tokenizer, (
         SELECT any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200)) FROM models
         WHERE models.fingerprint = made.fingerprint

@@ -7,14 +7,15 @@ WITH pairs AS (
     SELECT model, benchmark, options.settings, benchmark IN (FROM handed_over) AS is_given,
         row_number() OVER (ORDER BY model, benchmark) AS place
     FROM asked_pairs LEFT JOIN options USING (model, benchmark)
-), typed AS (
-    SELECT place, command_again(model, benchmark, settings, is_given) AS command FROM pairs WHERE place <= 40
-    -- An evaluation writes its report itself.
-    UNION ALL SELECT 41, 'corpus-audit report' WHERE EXISTS (FROM pairs WHERE NOT is_given)
 ), environments AS (
-    SELECT environment, facts(any_value(package_versions), NULL) AS packages FROM page_lineage GROUP BY ALL
+    SELECT environment, any_value(package_versions) AS package_versions FROM page_lineage GROUP BY ALL
 )
-SELECT (SELECT coalesce(list(command ORDER BY place), []) FROM typed) AS commands,
+SELECT NULL::VARCHAR[] AS commands,
     (SELECT greatest(0, count(*) - 40) FROM pairs) AS more_commands,
-    (SELECT coalesce(list({'number': environment, 'packages': packages} ORDER BY environment), [])
-        FROM environments) AS environments;
+    (SELECT coalesce(list({'number': environment, 'packages': NULL::fact[]} ORDER BY environment), [])
+        FROM environments) AS environments,
+    (SELECT coalesce(list(package_versions ORDER BY environment), []) FROM environments) AS _package_versions,
+    (SELECT coalesce(list({
+        'model': model, 'benchmark': benchmark, 'settings': settings, 'is_given': is_given
+    } ORDER BY place), []) FROM pairs WHERE place <= 40) AS _pairs,
+    EXISTS (FROM pairs WHERE NOT is_given) AS _has_models;

@@ -15,7 +15,7 @@ WHERE CASE WHEN page.model IS NULL THEN counted.model NOT IN (SELECT model FROM 
 
 CREATE OR REPLACE TEMP TABLE extraction_documents AS
 -- The documents that the page's model was asked to go on with; of each side those that it gives most of first.
-SELECT documents.*, log10_draws(log_p) AS log10_draws, row_number() OVER (
+SELECT documents.*, row_number() OVER (
     PARTITION BY benchmark, side
     ORDER BY covered_at_0_001 DESC NULLS LAST, covered_by_first_choices DESC NULLS LAST, log_p DESC NULLS LAST,
         document_id

@@ -16,7 +16,7 @@ WITH strongest AS (
     QUALIFY place <= 10
 )
 SELECT strongest.model, benchmark, place, cut(document_id, 300) AS document_id, cut(title, 300) AS title, "start", suffix_begin,
-    suffix_end, tokens, log_p, log10_draws(log_p) AS log10_draws, first_choices, outside_top_40, reference_log_p,
+    suffix_end, tokens, log_p, NULL::DOUBLE AS log10_draws, first_choices, outside_top_40, reference_log_p,
     CASE WHEN page.includes_text THEN nullif(prefix_excerpt, '') END AS prefix_excerpt,
     [{
         'text': suffix_pieces[i], 'first_choice': first_choice_pieces[i],

@@ -17,11 +17,5 @@ COMMENT ON VIEW instrument_check IS
 COMMENT ON COLUMN instrument_check.control IS 'the control, in config/controls.yaml';
 COMMENT ON COLUMN instrument_check.exposed_auroc IS
     'AUROC of members against held-out texts in the model that was trained on the members';
-COMMENT ON COLUMN instrument_check.exposed_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN instrument_check.exposed_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN instrument_check.twin_auroc IS 'the same in the control model, which was trained on neither: 0.5 but for chance';
-COMMENT ON COLUMN instrument_check.twin_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN instrument_check.twin_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN instrument_check.blind_auroc IS 'AUROC of the blind control, which sees no model: 0.5 but for chance';
-COMMENT ON COLUMN instrument_check.blind_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN instrument_check.blind_high IS 'upper end of its 95% interval';

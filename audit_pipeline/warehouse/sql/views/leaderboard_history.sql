@@ -43,16 +43,6 @@ WHERE headline.detector <> 'blind_control';
 
 COMMENT ON VIEW leaderboard_history IS
     'the leaderboard of every run there ever was; what was known when: leaderboard_as_of(time), leaderboard_of_run(run_id)';
-COMMENT ON COLUMN leaderboard_history.auroc_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.blind_auroc_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.margin_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.auroc_high IS 'upper end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr_high IS 'upper end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.fpr_at_95_tpr_high IS 'upper end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.blind_auroc_high IS 'upper end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.margin_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN leaderboard_history.auroc IS 'area under the ROC curve; 0.5 is chance';
 COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr IS
     'members (audited texts, where labels are unknown) found while at most 5% of non-members are taken for them';
@@ -63,8 +53,6 @@ COMMENT ON COLUMN leaderboard_history.blind_auroc IS
     'AUROC of a classifier that never sees the model: what the texts alone give away';
 COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr IS
     'the same as tpr_at_5_fpr of that classifier';
-COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN leaderboard_history.blind_tpr_at_5_fpr_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN leaderboard_history.design_stated_by IS
     'who says how the two sides came about, on which the claim level rests; null where it follows from how they were drawn';
 COMMENT ON COLUMN leaderboard_history.worst_control IS

@@ -43,20 +43,10 @@ COMMENT ON COLUMN split_summary.worst_control IS
     'the blind control with the highest AUROC: words, characters, length or dates';
 COMMENT ON COLUMN split_summary.worst_control_auroc IS
     'its AUROC; the highest of four, so above chance a little more often than each';
-COMMENT ON COLUMN split_summary.worst_control_auroc_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN split_summary.worst_control_auroc_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN split_summary.words_auroc IS 'the AUROC of the blind control of words, which binds';
-COMMENT ON COLUMN split_summary.words_auroc_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN split_summary.words_auroc_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN split_summary.characters_auroc IS 'the AUROC of the blind control of characters';
-COMMENT ON COLUMN split_summary.characters_auroc_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN split_summary.characters_auroc_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN split_summary.length_auroc IS 'the AUROC of the blind control of lengths and compressibility';
-COMMENT ON COLUMN split_summary.length_auroc_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN split_summary.length_auroc_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN split_summary.dates_auroc IS 'the AUROC of the blind control of years and months mentioned';
-COMMENT ON COLUMN split_summary.dates_auroc_low IS 'lower end of its 95% interval';
-COMMENT ON COLUMN split_summary.dates_auroc_high IS 'upper end of its 95% interval';
 COMMENT ON COLUMN split_summary.words_method IS 'how the control of words was computed, or why it was not';
 COMMENT ON COLUMN split_summary.overlap_7 IS 'mean share of a non-member''s 7-grams that stand in some member';
 COMMENT ON COLUMN split_summary.overlap_13 IS 'mean share of a non-member''s 13-grams that stand in some member';

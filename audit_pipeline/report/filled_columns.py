@@ -1,0 +1,277 @@
+"""The columns of the sections that Python fills: sentences, choices that take more than a comparison, curves.
+
+What belongs here: which columns of which section (or table of answers.sql and site.sql) are filled, and from what. What
+does not: the rules and the words (summary.py, brief.py, words.py, limits.py and others), the queries (sections/, sql/).
+
+A query yields such a column as a NULL of its type, and what it is made from in other columns. One whose name begins
+with an underscore is for this module alone: neither page nor JSON copy has it. Page and JSON copy show the same words,
+for both are made of the filled rows.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, get_args
+
+import numpy as np
+
+from audit_pipeline.evidence.headline import headline_detector
+from audit_pipeline.evidence.options import command_of
+from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, few_texts, rests_on
+from audit_pipeline.metrics.metrics import roc_points
+from audit_pipeline.report.brief import overall_brief
+from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
+from audit_pipeline.report.facts import facts
+from audit_pipeline.report.headings import page_heading
+from audit_pipeline.report.kinds import SIGNS, kind_of
+from audit_pipeline.report.known import Estimate
+from audit_pipeline.report.limits import LIMITS, not_shown
+from audit_pipeline.report.picture_data import as_fine_as_seen, spread_of
+from audit_pipeline.report.studies import panels_of
+from audit_pipeline.report.summary import TestOutcome, instrument_words, summary_of, whole_set_words
+from audit_pipeline.report.words import (
+    STATUS_IN_WORDS,
+    ScoreOrigin,
+    claim_words,
+    labels_words,
+    verdict_words,
+    what_else_changed,
+)
+from audit_pipeline.unlearning.conclusion import Outcome, conclude
+
+Row = dict[str, Any]
+
+_ESTIMATE = "STRUCT(value DOUBLE, low DOUBLE, high DOUBLE, method VARCHAR)"
+
+
+def _enum(values: Sequence[str]) -> str:
+    return f"ENUM({', '.join(repr(value) for value in values)})"
+
+
+TYPES: Mapping[str, str] = {
+    "sign": _enum(SIGNS),
+    "test_outcome": _enum(get_args(TestOutcome)),
+    "unlearning_outcome": _enum(get_args(Outcome)),
+    "search_words": (
+        "STRUCT(outcome VARCHAR, sign VARCHAR, question VARCHAR, headline VARCHAR, how_sure VARCHAR,"
+        f" what_would_change VARCHAR, claim {_enum(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"
+        " set_apart_in_words VARCHAR, calibration_in_words VARCHAR)"
+    ),
+    "fact": "STRUCT(name VARCHAR, value VARCHAR)",
+    "study": (
+        "STRUCT(name VARCHAR, panels STRUCT(setting VARCHAR, places VARCHAR[], lines STRUCT(detector VARCHAR,"
+        f" points STRUCT(place VARCHAR, auroc {_ESTIMATE})[])[])[])"
+    ),
+}
+"""The types, by the names that the queries give them, of filled columns that are more than a word or a number."""
+
+
+def fill_columns(name: str, rows: list[Row]) -> None:
+    """Fill the columns of the rows of a section or table, where it has any that Python fills."""
+    if name in _FILLED:
+        _FILLED[name](rows)
+
+
+def _fill_tests(tests: list[Row]) -> None:
+    for test in tests:
+        stated_by = test["claim_stated_by"] = _stated_by(test)
+        test["outcome"], test["headline"] = whole_set_words(
+            test=test["test"],
+            refused=test["refused"],
+            p_value=test["p_value"],
+            p_values_so_far=test["p_values_so_far"],
+            claim_level=test["claim_level"],
+            direction=test["direction"],
+            origin=ScoreOrigin(test["_handed_over"], stated_by),
+        )
+        test["sign"] = kind_of(test["outcome"]).sign
+        test["claim_in_words"] = claim_words(test["claim_level"], stated_by)
+
+
+def _stated_by(test: Row) -> str | None:
+    """Whose word a test's claim level rests on: of a test set's order always that of whoever ran the test."""
+    if test["test"] == "dataset_inference":
+        return rests_on(test["claim_level"], test["_design_stated_by"], test["_blind"])
+    return rests_on(test["claim_level"], WHOEVER_RAN_THIS if test["test"] == "sharded_permutation" else None, None)
+
+
+def _fill_searches(searches: list[Row]) -> None:
+    for search in searches:
+        counted = SearchCounts(
+            search["documents"],
+            search["reproduced"],
+            search["held_out"],
+            search["held_out_reproduced"],
+            search["set_apart"],
+            search["prefix_tokens"] + search["suffix_tokens"],
+            search["reason"],
+        )
+        search["said"] = asdict(extraction_words(search["model_title"], search["benchmark_title"], counted))
+
+
+def _fill_answers(answers: list[Row]) -> None:
+    for answer in answers:
+        level, verdict, stated_by = answer["claim_level"], answer["split_verdict"], answer["claim_stated_by"]
+        answer["labels_by"] = labels_words(answer["_builder"], answer["_origin"])
+        answer["claim_in_words"] = None if level is None else claim_words(level, stated_by)
+        answer["verdict_in_words"] = None if verdict is None else verdict_words(verdict, stated_by)
+
+
+def _fill_instrument(checks: list[Row]) -> None:
+    detectors: dict[str, set[str]] = defaultdict(set)
+    for check in checks:
+        detectors[check["control"]].add(check["detector"])
+    for check in checks:
+        check["answers"] = check["detector"] == headline_detector(detectors[check["control"]])
+
+
+def _fill_first_screen(rows: list[Row]) -> None:
+    for row in rows:
+        models, benchmarks, answers = row["_models"], row["_benchmarks"], row["_answers"]
+        if row["heading"] is None:
+            row["heading"] = page_heading(models, benchmarks, row["_own_documents"])
+        row.update(asdict(overall_brief(models, benchmarks, answers, row["_reproduced"])))
+        row["summary"] = summary_of(answers, row["pairs"], row["_tests"], row["_searches"])
+        row["instrument_words"] = instrument_words(row["_checks"])
+
+
+def _fill_detectors(detectors: list[Row]) -> None:
+    for row in detectors:
+        if row["auroc"]["value"] is not None:
+            row["warning"] = few_texts(row["n_members"], row["n_nonmembers"])
+
+
+def _fill_curves(curves: list[Row]) -> None:
+    """ROC curves, as fine as a picture shows them, the diagonal where one side has no scores; and spreads of scores."""
+    for row in curves:
+        members, others = (np.array(row[side] or [], dtype=np.float64) for side in ("_members", "_others"))
+        fpr, tpr = np.array([0.0, 1.0]), np.array([0.0, 1.0])
+        if len(members) and len(others):
+            points = roc_points(np.concatenate([members, others]), np.repeat([1, 0], [len(members), len(others)]))
+            fpr, tpr = as_fine_as_seen(points.fpr, points.tpr)
+        row["fpr"], row["tpr"] = np.round(fpr, 6).tolist(), np.round(tpr, 6).tolist()
+        spread = spread_of(members, others)
+        row["edges"] = [float(f"{edge:.9g}") for edge in spread.edges]
+        row["members"] = np.round(spread.members, 5).tolist()
+        row["nonmembers"] = np.round(spread.nonmembers, 5).tolist()
+
+
+def _fill_draws(rows: list[Row]) -> None:
+    for row in rows:
+        row["log10_draws"] = log10_draws(row["log_p"])
+
+
+def _fill_unlearning(comparisons: list[Row]) -> None:
+    for row in comparisons:
+        row.update(asdict(conclude(row["_compared"], before=row["before"], after=row["model"])))
+
+
+def _fill_splits(splits: list[Row]) -> None:
+    for split in splits:
+        split["verdict_in_words"] = verdict_words(split["split_verdict"])
+
+
+def _fill_coverage(rows: list[Row]) -> None:
+    for count in rows[0]["counts"]:
+        count["meaning"] = STATUS_IN_WORDS.get(count["status"])
+
+
+def _fill_changes(rows: list[Row]) -> None:
+    for row in rows:
+        for finding, changed in zip(row["findings"], row["_changed"], strict=True):
+            finding["because"] = what_else_changed(**changed)
+
+
+def _fill_studies(rows: list[Row]) -> None:
+    for row in rows:
+        row["studies"] = [_study(study["name"], study["results"]) for study in row["_results"]]
+
+
+def _study(name: str, results: Sequence[Mapping[str, Any]]) -> Row:
+    panels = [
+        {
+            "setting": panel.setting,
+            "places": list(panel.values),
+            "lines": [
+                {
+                    "detector": detector,
+                    "points": [
+                        {"place": point.label, "auroc": asdict(Estimate(point.value, point.low, point.high))}
+                        for point in points
+                    ],
+                }
+                for detector, points in panel.lines
+            ],
+        }
+        for panel in panels_of(results)
+    ]
+    return {"name": name, "panels": panels}
+
+
+def _fill_limits(limits: list[Row]) -> None:
+    limits += [{"title": title, "text": text} for title, text in LIMITS]
+
+
+def _fill_sheets(sheets: list[Row]) -> None:
+    for sheet in sheets:
+        sheet["not_shown"] = not_shown([answer["sign"] for answer in sheet["answers"]])
+
+
+def _fill_benchmarks(benchmarks: list[Row]) -> None:
+    for row in benchmarks:
+        manifest = json.loads(row["_manifest"] or "{}")
+        for check, made in zip(row["checks"], manifest.get("checks") or [], strict=False):
+            check["counts"] = facts(made.get("counts"))
+        left_out = ("benchmark", "digest", "design", "description", "checks", "matched")
+        row["manifest"] = facts({name: value for name, value in manifest.items() if name not in left_out})
+
+
+def _fill_manifest(rows: list[Row]) -> None:
+    for row in rows:
+        # An evaluation of a user's own scores writes its report itself.
+        report = ["corpus-audit report"] if row["_has_models"] else []
+        row["commands"] = [_command(**pair) for pair in row["_pairs"]] + report
+        for environment, versions in zip(row["environments"], row["_package_versions"], strict=True):
+            environment["packages"] = facts(json.loads(versions or "null"))
+
+
+def _command(model: str, benchmark: str, settings: str | None, is_given: bool) -> str:
+    """What is typed to have a pair's numbers again; ``settings``: the options that its scores were evaluated with."""
+    if settings is not None:
+        return shlex.join(command_of(json.loads(settings)))
+    if is_given:
+        name = " ".join(f"{model} on {benchmark}".split())
+        return f"# {name}: evaluated by an earlier version, which did not keep how"
+    return shlex.join(["corpus-audit", "audit", "--model", model, "--benchmark", benchmark])
+
+
+def _fill_lineage(entries: list[Row]) -> None:
+    for entry in entries:
+        entry["inputs"] = facts(json.loads(entry["_upstream_data_versions"] or "null"))
+
+
+_FILLED: Mapping[str, Callable[[list[Row]], None]] = {
+    "tests": _fill_tests,
+    "extraction_counts": _fill_searches,
+    "instrument_checks": _fill_instrument,
+    "answers": _fill_answers,
+    "first_screen": _fill_first_screen,
+    "detectors": _fill_detectors,
+    "curves": _fill_curves,
+    "reproduced_documents": _fill_draws,
+    "passages": _fill_draws,
+    "unlearning": _fill_unlearning,
+    "splits": _fill_splits,
+    "coverage": _fill_coverage,
+    "changes": _fill_changes,
+    "instrument": _fill_studies,
+    "limits": _fill_limits,
+    "sheets": _fill_sheets,
+    "benchmarks": _fill_benchmarks,
+    "manifest": _fill_manifest,
+    "lineage": _fill_lineage,
+}
