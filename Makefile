@@ -22,12 +22,13 @@ test: $(STAMP) check
 	$(PYTEST) -m "not slow and not browser and not tutorial"
 
 # Those tests, and the ones that are slow by nature: kills, full disks, weeks of scheduled audits, every golden score,
-# the embedded model's batches and tokenizer, PostgreSQL, a fresh installation. Before them, by itself because it waits for
-# ticks and pages, the Dagster UI in a browser, where there is one. `dg check defs` loads the definitions as `make check`
-# does, but as pyproject.toml names them.
+# the embedded model's batches and tokenizer, PostgreSQL, a fresh installation; with them the property tests again, with
+# all of their examples (tests/profiles.py), of which `make test` draws a quarter. Before them, by itself because it waits
+# for ticks and pages, the Dagster UI in a browser, where there is one. `dg check defs` loads the definitions as
+# `make check` does, but as pyproject.toml names them.
 test-all: test
 	$(PYTEST) -n 0 -rs -m browser tests/ui
-	$(PYTEST) -m slow
+	HYPOTHESIS_PROFILE=full $(PYTEST) -m "slow or hypothesis"
 	$(BIN)/dg check defs
 
 # The five tutorials, typed from the pages with real models: a quarter of an hour on two cores, so by themselves.

@@ -111,7 +111,7 @@ class Variant:
             token_log_probs = log_probs.gather(dim=-1, index=targets).squeeze(-1)
             mu = (probs * log_probs).sum(-1)
             sigma = (probs * torch.square(log_probs)).sum(-1) - torch.square(mu)
-            ((token_log_probs - mu) / sigma.sqrt()).cpu().numpy()
+            ((token_log_probs - mu) / sigma.sqrt()).float().cpu().numpy()
 
     def logprobs(self) -> dict[str, np.ndarray]:
         with tempfile.TemporaryDirectory() as folder:

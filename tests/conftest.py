@@ -3,39 +3,29 @@
 from __future__ import annotations
 
 import gc
-import io
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import hypothesis
-import numpy.typing as npt
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
-from matplotlib.figure import Figure
-from PIL import Image
+from profiles import load_profile
+from quick import empty_pictures, few_resamples
 from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.metrics.intervals import GroupBootstrap
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
-from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent
-FEW = 50
-"""Resamples of :func:`quick_audits`."""
-
-# No time-out per example: how long one takes says more of what else the machine does.
-hypothesis.settings.register_profile("untimed", deadline=None)
-hypothesis.settings.load_profile("untimed")
+load_profile()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -124,33 +114,18 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures without anything in them: drawing is half of a tiny audit's time, and has tests of its own."""
-
-    def save(figure: Figure, file: io.BytesIO | io.StringIO, *, format: str, **how: object) -> None:
-        if isinstance(file, io.StringIO):
-            file.write('<svg width="1pt" height="1pt"></svg>')
-        else:
-            Image.new("RGB", (1, 1)).save(file, format=format)
-
-    monkeypatch.setattr(Figure, "savefig", save)
-    for module in (pictures, pair_plots):
-        for name in {"score_histograms", "roc_curves", "roc_low_corner", "auroc_forest"} & vars(module).keys():
-            monkeypatch.setattr(module, name, lambda *drawn, **how: Figure())
+@pytest.fixture(scope="module")
+def quick_pictures() -> Iterator[None]:
+    """Audits of a module with empty pictures, its fixtures' as well."""
+    with empty_pictures():
+        yield
 
 
-@pytest.fixture
-def quick_audits(quick_pictures: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Audits with empty pictures and few resamples, for tests to which it does not matter how sure a result is."""
-
-    def draw_groups(
-        drawn: GroupBootstrap, groups: Sequence[str], labels: npt.ArrayLike, *, resamples: int = FEW, seed: int = 0
-    ) -> None:
-        made(drawn, groups, labels, resamples=min(resamples, FEW), seed=seed)
-
-    made = GroupBootstrap.__init__
-    monkeypatch.setattr(GroupBootstrap, "__init__", draw_groups)
+@pytest.fixture(scope="module")
+def quick_audits(quick_pictures: None) -> Iterator[None]:
+    """Audits of a module with empty pictures and few resamples, its fixtures' as well."""
+    with few_resamples():
+        yield
 
 
 @pytest.fixture(scope="session")

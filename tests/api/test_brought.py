@@ -16,6 +16,7 @@ from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 
 
+@pytest.mark.slow
 def test_a_brought_detector_is_listed_with_its_package_and_scored(
     tmp_path: Path, tiny_folder: Callable[[str], Path]
 ) -> None:

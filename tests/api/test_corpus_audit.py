@@ -17,6 +17,8 @@ from made_workspace import Workspace, made_documents, make_workspace, quick_fold
 import corpus_audit as ca
 from audit_pipeline.scoring.file import SCHEMA
 
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+
 TEXTS = ["the harbour was closed for the winter", "a tide gauge is read every hour", "the harbour was closed"]
 
 

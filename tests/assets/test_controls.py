@@ -141,6 +141,7 @@ def aurocs(workspace: Workspace) -> dict[str, dict[str, float]]:
     return found
 
 
+@pytest.mark.slow
 def test_members_are_detected_in_the_exposed_model_and_not_in_its_twin(workspace: Workspace) -> None:
     result = workspace.run("control", CONTROL)
     assert result.exit_code == 0, result.output

@@ -170,12 +170,14 @@ def test_a_third_model_gets_a_partition_and_one_run(built: Workspace, new_models
     assert asked(new_models()) == []
 
 
+@pytest.mark.slow
 def test_what_the_command_line_has_audited_is_not_asked_for(built: Workspace, new_models: Ticking) -> None:
     for benchmark in ("made_8", "made_12"):
         assert built.run("audit", "--model", "one", "--benchmark", benchmark).exit_code == 0
     assert asked(new_models()) == [("audit_pairs", "made_8|two", "made_12|two")]
 
 
+@pytest.mark.slow
 def test_a_pair_that_failed_since_is_asked_for(built: Workspace, new_models: Ticking) -> None:
     assert built.run("audit", "--model", "one", "--benchmark", "made").exit_code == 0
     record_outcome(built.paths, Pair("made_8", "one"), "scores", "failed", "no reason", "later")
@@ -219,6 +221,7 @@ def test_a_broken_entry_is_no_entry_that_was_taken_out(built: Workspace, new_mod
     assert asked(new_models()) == [], "mended, it is the model that it was"
 
 
+@pytest.mark.slow
 def test_a_broken_family_is_no_family_that_was_taken_out(
     built: Workspace, new_models: Ticking, changed: Ticking
 ) -> None:
@@ -237,6 +240,7 @@ def test_a_broken_family_is_no_family_that_was_taken_out(
     assert asked(changed()) == [], "mended, it is the benchmark that it was"
 
 
+@pytest.mark.slow
 def test_what_came_to_be_due_while_an_entry_was_broken_is_asked_for_when_it_is_mended(
     built: Workspace, new_models: Ticking, changed: Ticking
 ) -> None:
@@ -318,6 +322,7 @@ def test_findings_that_change_are_told_once(built: Workspace, instance: dg.Dagst
     assert len(alerts(built)) == 1
 
 
+@pytest.mark.slow
 def test_an_alert_that_cannot_be_delivered_is_kept_and_told_once(
     built: Workspace, instance: dg.DagsterInstance
 ) -> None:

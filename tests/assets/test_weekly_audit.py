@@ -180,6 +180,7 @@ def test_a_model_that_is_not_there_stops_no_other(workspace: Workspace, week: We
     assert {row["model"] for row in rows(workspace, "SELECT DISTINCT model FROM leaderboard")} == {"one", "two"}
 
 
+@pytest.mark.slow
 def test_a_broken_entry_is_among_the_problems_and_the_rest_goes_on(workspace: Workspace, week: Weeks) -> None:
     models = workspace.config.joinpath("models.yaml").read_text()
     workspace.write_config("models", models.replace("two:\n", "two:\n    windw: 8\n"))

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_documents import online_spec, words_of, write_jsonl
+from profiles import max_examples
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import BenchmarkReport, build
@@ -193,7 +194,7 @@ def test_mistakes_in_the_entry_are_named(changes: dict[str, Any], told: str) -> 
         online_spec(**changes)
 
 
-@settings(max_examples=25)
+@max_examples(25)
 @given(
     sides=st.lists(st.tuples(st.sampled_from((0, 1, None)), st.booleans()), min_size=2, max_size=10),
     seed=st.integers(0, 3),

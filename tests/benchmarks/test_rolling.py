@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.benchmarks import rolling
 from audit_pipeline.benchmarks.build import benchmark_digest
@@ -166,7 +167,7 @@ days = st.dates(date(1990, 1, 1), date(2100, 1, 1))
 told = st.one_of(days, st.just("today"), st.builds("{} {} before today".format, st.integers(0, 400), units))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(member_before=told, nonmember_from=told, today=days)
 def test_sides_never_overlap_whatever_the_day(
     tmp_path: Path, member_before: object, nonmember_from: object, today: date

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_documents import NEW, OLD, document, documents_table, shelf_spec, words_of
+from profiles import max_examples
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
@@ -109,7 +110,7 @@ def test_any_length_is_not_for_windows() -> None:
         shelf_spec(words="any")
 
 
-@settings(max_examples=50)
+@max_examples(50)
 @given(
     lengths=st.lists(st.integers(0, 45), min_size=1, max_size=6),
     words=st.integers(1, 12),

@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_documents import BETWEEN, NEW, OLD, document, documents_table, temporal_spec, words_of
+from profiles import max_examples
 
 from audit_pipeline.benchmarks.builders.temporal import draw_temporal
 from audit_pipeline.benchmarks.checks import run_checks
@@ -216,7 +217,7 @@ SPECS = st.builds(
 )
 
 
-@settings(max_examples=80)
+@max_examples(80)
 @given(rows=made_documents(), spec=SPECS, order=st.randoms(use_true_random=False))
 def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]], spec: Any, order: Any) -> None:
     drawn = draw_temporal(documents_table(rows), spec, "run")
@@ -256,7 +257,7 @@ def test_whatever_the_documents_the_examples_are_sound(rows: list[dict[str, Any]
     assert {check.name for check in blocking} <= {"both_classes"}  # tiny evaluation splits may lose a side
 
 
-@settings(max_examples=50)
+@max_examples(50)
 @given(
     sizes=st.lists(st.integers(10, 60), min_size=1, max_size=6),
     added=st.integers(10, 60),

@@ -231,7 +231,7 @@ SORTS = (
 )
 
 
-@pytest.mark.usefixtures("one_thread")
+@pytest.mark.usefixtures("one_thread", "quick_audits")
 @pytest.mark.parametrize("sort", SORTS)
 def test_no_reader_gets_another_number(kept: Kept, sort: str) -> None:
     assert set(SORTS) == set(kept.readers)
@@ -292,6 +292,7 @@ def rows(paths: DataPaths, statements: Mapping[Path, str]) -> dict[Path, list[st
         }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_no_build_of_the_warehouse_loads_another_number(kept: Kept) -> None:
     paths, statements, chance = kept.paths, loaded_files(kept), random.Random("flips of a build")

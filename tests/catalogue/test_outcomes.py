@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from written import read_all
 
 from audit_pipeline.catalogue import outcomes
@@ -83,7 +84,7 @@ def test_reasons(paths: DataPaths, given_reason: str, kept: str) -> None:
     assert latest_outcome(paths, PAIR) == outcome_of_run(paths, PAIR, "r1")
 
 
-@settings(max_examples=25)
+@max_examples(25)
 @given(st.text(st.characters(), max_size=700))
 def test_any_reason_is_one_short_line_that_can_be_read_back(
     tmp_path_factory: pytest.TempPathFactory, reason: str

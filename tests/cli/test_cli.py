@@ -808,8 +808,8 @@ def test_what_is_to_be_fetched_again_has_no_dry_run(workspace: Workspace) -> Non
     ("table", "damage"),
     [
         ("scores", "a flipped bit"),
-        ("evaluations", "deleted"),
-        ("decisions", "a flipped bit"),
+        pytest.param("evaluations", "deleted", marks=pytest.mark.slow),
+        pytest.param("decisions", "a flipped bit", marks=pytest.mark.slow),
         pytest.param("scores", "deleted", marks=pytest.mark.slow),
         pytest.param("evaluations", "a flipped bit", marks=pytest.mark.slow),
         pytest.param("decisions", "deleted", marks=pytest.mark.slow),

@@ -170,6 +170,7 @@ def is_outdated(workspace: Workspace) -> list[bool]:
     return shown
 
 
+@pytest.mark.slow
 def test_a_comparison_of_other_texts_or_weights_is_marked(audited: Workspace) -> None:
     """The last test: it changes what the others compare."""
     asked(audited)

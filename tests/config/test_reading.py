@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.config.problems import BrokenFileError, InvalidEntryError
 from audit_pipeline.config.reading import MOST_BYTES, MOST_VALUES, line_of, pairs_of, read_yaml
@@ -99,7 +100,7 @@ plain = st.recursive(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.dictionaries(st.sampled_from("pqrs"), plain))
 def test_what_is_read_is_what_yaml_reads(tmp_path: Path, content: dict[str, object]) -> None:
     file = read_yaml(written(tmp_path, yaml.safe_dump(content)), "")

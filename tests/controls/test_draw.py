@@ -8,8 +8,9 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 from control_corpus import table_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS
 from audit_pipeline.controls.config import ControlEntry
@@ -55,7 +56,7 @@ def test_every_window_is_a_group_of_its_own_unless_documents_are_randomised() ->
     assert Counter(text.role for text in whole) == {"member": 10, "held_out": 8, "twin": 10}
 
 
-@settings(max_examples=20)
+@max_examples(20)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_order_of_documents_is_irrelevant(seed: int) -> None:
     table = documents()
@@ -82,7 +83,7 @@ def test_a_poisson_draw_has_its_mean_and_members_drawn_never_are_held_out() -> N
     assert all(text.exposed for text in texts if text.role == "member")
 
 
-@settings(max_examples=30)
+@max_examples(30)
 @given(
     numbers=st.lists(st.integers(1, 64), min_size=1, max_size=8, unique=True),
     more=st.integers(0, 20),

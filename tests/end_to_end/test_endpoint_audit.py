@@ -145,6 +145,7 @@ def state(workspace: Workspace) -> list[Any]:
         return connection.execute("SELECT status, reason FROM coverage WHERE model = 'served'").fetchall()
 
 
+@pytest.mark.slow
 def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Workspace, server: FakeEndpoint) -> None:
     done(workspace.run(*AUDIT))
     server.bend = heated
@@ -165,6 +166,7 @@ def test_another_model_behind_the_address_makes_the_pair_stale(workspace: Worksp
     assert len(read_json(known)["states"]) == 2
 
 
+@pytest.mark.slow
 def test_the_weekly_audit_asks_first(workspace: Workspace, server: FakeEndpoint) -> None:
     done(workspace.run(*AUDIT))
     server.bend = heated
@@ -251,6 +253,7 @@ def compared(workspace: Workspace, server: FakeEndpoint, tokenizer_alone: Path) 
 AUDIT_HERE = ("audit", "--model", "here", "--benchmark", "made")
 
 
+@pytest.mark.slow
 def test_a_reference_model_behind_an_interface_is_named_and_limited(compared: Workspace, server: FakeEndpoint) -> None:
     done(compared.run("benchmarks", "--build", "made"))
     plan = compared.run(*AUDIT_HERE, "--dry-run", "--max-tokens", "10")
@@ -282,6 +285,7 @@ def test_a_reference_model_that_cannot_be_asked_costs_one_detector(compared: Wor
     assert "has not been asked yet" in str(reason)
 
 
+@pytest.mark.slow
 def test_what_is_cached_is_of_use_while_the_server_is_out_of_reach(
     workspace: Workspace, server: FakeEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

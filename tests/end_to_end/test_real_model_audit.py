@@ -30,6 +30,8 @@ from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.models.config import load_models
 
+pytestmark = pytest.mark.slow
+
 MODEL, BENCHMARK = "smollm2-135m", "mini_32"
 HOSTILE = "<script>alert('owned')</script>"
 

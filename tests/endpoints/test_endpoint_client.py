@@ -14,8 +14,9 @@ from email.utils import format_datetime
 
 import pytest
 from bad_server import Answer, BadServer, fault, redirect, slow, truncated
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
@@ -246,7 +247,7 @@ def test_redirects_are_not_followed(server: BadServer, monkeypatch: pytest.Monke
         assert other.requests == []
 
 
-@settings(max_examples=15)
+@max_examples(15)
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=12),
     st.integers(1, 150),

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import COMPARISONS
 from audit_pipeline.evidence.columns import ScoreColumn
@@ -84,7 +85,7 @@ def test_what_detectors_share_cancels():
 
 
 @given(st.integers(0, 1000), st.randoms())
-@settings(max_examples=20)
+@max_examples(20)
 def test_swapping_order_and_monotone_changes(seed, random):
     first, second, labels, groups = made(n_groups=16, seed=seed, better=0.9)
     found = compare(first, second, labels, groups, iterations=60)
@@ -101,7 +102,7 @@ def test_swapping_order_and_monotone_changes(seed, random):
 
 
 @given(st.integers(0, 300))
-@settings(max_examples=30)
+@max_examples(30)
 def test_the_p_value_is_small_exactly_where_the_interval_leaves_zero_out(seed):
     first, second, labels, groups = made(n_groups=40, size=1, seed=seed, better=1.0)
     found = compare(first, second, labels, groups, iterations=199)

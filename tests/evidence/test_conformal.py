@@ -2,8 +2,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from scipy.stats import false_discovery_control
 
 from audit_pipeline.errors import DataError
@@ -101,7 +102,7 @@ def test_calibration_members_are_no_comparison():
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=9), st.randoms(use_true_random=False))
-@settings(max_examples=60)
+@max_examples(60)
 def test_groups_of_the_same_scores_are_tied_whatever_their_order(values, random):
     shuffled = random.sample(values, len(values))
     known = texts(["k"] * len(values), shuffled, prefix="k")
@@ -110,7 +111,7 @@ def test_groups_of_the_same_scores_are_tied_whatever_their_order(values, random)
 
 
 @given(st.permutations(range(30)))
-@settings(max_examples=20)
+@max_examples(20)
 def test_the_order_of_rows_is_irrelevant(order):
     generator = np.random.default_rng(9)
     known, audited = of_sizes([3] * 20, "k", generator), of_sizes([2, 4, 4, 5, 7, 8], "a", generator)

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from scipy.stats import beta, binomtest
 
 from audit_pipeline.evidence.contamination_rate import (
@@ -57,7 +58,7 @@ def test_the_corrected_share_by_hand():
 
 
 @given(st.data())
-@settings(max_examples=60)
+@max_examples(60)
 def test_the_interval_holds_exactly_the_shares_that_the_three_intervals_allow(data):
     def interval(least, most):
         low, value, high = sorted(data.draw(st.floats(least, most)) for _ in range(3))

@@ -2,8 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from scipy.stats import binom, mannwhitneyu, norm
 
 from audit_pipeline.errors import DataError
@@ -181,7 +182,7 @@ def test_a_report_from_an_auroc():
 
 
 @given(st.floats(0.52, 0.95), st.floats(0.05, 1.0), st.floats(0.3, 0.95))
-@settings(max_examples=40)
+@max_examples(40)
 def test_more_effect_needs_fewer_texts_and_more_power_more(auroc, effect, power):
     few, many = (mean_score_texts(0.5 + one * (auroc - 0.5), 0.05, power) for one in (effect, effect / 2))
     # None: more than a million texts.

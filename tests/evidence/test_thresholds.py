@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from scipy.stats import beta, binom, binomtest, t
 
 from audit_pipeline.errors import ConfigError, DataError
@@ -63,7 +64,7 @@ def test_both_rules_refuse_below_their_smallest_number_of_groups(alpha, marginal
 
 
 @given(st.integers(1, 600), st.sampled_from([0.01, 0.05, 0.1, 0.2, 0.5]))
-@settings(max_examples=60)
+@max_examples(60)
 def test_ranks_against_their_definitions(n, alpha):
     hundredths = round(100 * alpha)
     wanted = -(-(n + 1) * (100 - hundredths) // 100)
@@ -98,7 +99,7 @@ def test_scores_that_are_no_numbers_and_unequal_lengths_are_mistakes():
 
 
 @given(st.data())
-@settings(max_examples=80)
+@max_examples(80)
 def test_largest_accuracy_against_every_threshold_tried(data):
     n = data.draw(st.integers(2, 25))
     scores = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=n, max_size=n)), dtype=float)
@@ -131,7 +132,7 @@ def test_largest_accuracy_needs_both_sides():
 
 
 @given(st.permutations(range(60)), st.integers(0, 3))
-@settings(max_examples=20)
+@max_examples(20)
 def test_the_order_of_rows_is_irrelevant_and_thresholds_follow_monotone_transformations(order, seed):
     scores = np.random.default_rng(1).normal(size=60)
     labels, groups = np.arange(60) % 4 == 3, [f"g{index // 2}" for index in range(60)]
@@ -181,7 +182,7 @@ def test_a_certified_threshold_fails_in_at_most_5_of_100_calibrations():
 
 
 @given(st.integers(1, 300), st.data())
-@settings(max_examples=50)
+@max_examples(50)
 def test_clopper_pearson_is_scipys(n, data):
     hits = data.draw(st.integers(0, n))
     wanted = binomtest(hits, n).proportion_ci(0.95, method="exact")

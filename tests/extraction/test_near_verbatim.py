@@ -169,6 +169,7 @@ def test_what_the_search_gives_is_never_below_either(taught: Taught, planted: Ex
         assert found >= planted.windows.log_p_top[number]
 
 
+@pytest.mark.slow
 def test_beams_in_one_batch_with_keys_and_values_are_as_each_by_itself(
     taught: Taught, planted: Extracted, windows: list[EncodedText], monkeypatch: pytest.MonkeyPatch
 ) -> None:

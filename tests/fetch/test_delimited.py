@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_files import delimited, written
+from profiles import max_examples
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.dialect import USUAL
@@ -103,7 +104,7 @@ def test_a_record_that_is_cut_at_the_end_of_what_is_looked_at_misleads_nobody(tm
 CELL = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), min_size=1, max_size=30)
 
 
-@settings(max_examples=60)
+@max_examples(60)
 @given(cells=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=12), delimiter=st.sampled_from(list(USUAL)))
 def test_whatever_a_spreadsheet_writes_comes_back(
     cells: list[tuple[str, str]], delimiter: str, tmp_path_factory: pytest.TempPathFactory

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_files import written
+from profiles import max_examples
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch import json_document
@@ -125,7 +126,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(max_examples=80)
+@max_examples(80)
 @given(
     rows=st.lists(st.dictionaries(st.text(min_size=1, max_size=5), VALUE, min_size=1, max_size=4), max_size=12),
     piece=st.integers(1, 40),

@@ -10,8 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.read import open_rows, open_texts, read_rows
@@ -235,7 +236,7 @@ def test_every_row_bad_says_how_many_and_the_first_reason(tmp_path: Path) -> Non
 TEXT = st.text(min_size=1, max_size=40)
 
 
-@settings(max_examples=60)
+@max_examples(60)
 @given(values=st.lists(TEXT, min_size=1, max_size=8))
 def test_every_row_comes_back_once_in_every_format(values: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever is written: rows and skipped rows together are all positions, and the texts are what was written."""

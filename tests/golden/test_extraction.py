@@ -17,9 +17,10 @@ from audit_pipeline.token_statistics.forward import ForwardPass
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"
 GOLDEN = SHARED / "golden" / "field_prefix.jsonl"
 
-pytestmark = pytest.mark.skipif(
-    not GOLDEN.exists(), reason="the golden values (../shared/golden) are not on this machine"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not GOLDEN.exists(), reason="the golden values (../shared/golden) are not on this machine"),
+]
 
 
 def test_every_golden_probability_of_a_suffix_is_met(

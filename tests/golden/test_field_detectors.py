@@ -127,6 +127,7 @@ def test_the_polarized_distance_of_every_text_is_met(real_model: RealModel, real
     assert far_off(pairs, relative=1e-4) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [TEXT, STREAM])
 def test_every_golden_value_of_pac_is_met(seeds: str, real_model: RealModel, real_data: DataPaths) -> None:
     rule = {TEXT: "per_text_sha256", STREAM: "stream"}[seeds]

@@ -26,7 +26,7 @@ from tests.golden.field_values import (
     wikimia_text,
 )
 
-pytestmark = needs_golden_values
+pytestmark = [pytest.mark.slow, needs_golden_values]
 
 FILE = "WikiMIA_length32.jsonl"
 RELATIVE = 1e-4

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.acmia import ac, norm_ac
 from audit_pipeline.detectors.detector import Settings
@@ -22,7 +24,7 @@ from tests.golden.field_values import (
     scored,
 )
 
-pytestmark = needs_golden_values
+pytestmark = [pytest.mark.slow, needs_golden_values]
 
 # Above it the deviation of the distribution goes to 0, and float32 with it: its README leaves these aside.
 LARGEST_STEP_OF_NORM_AC = 20

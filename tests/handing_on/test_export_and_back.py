@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import load_dataset
 from handed_on import DAY, built_of, digests_read_back, entries_in, example, write
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.benchmarks.content import content_digest, handed_on_names
 from audit_pipeline.errors import DataError
@@ -57,7 +58,7 @@ def benchmarks(draw: st.DrawFn) -> list[dict[str, Any]]:
     return rows
 
 
-@settings(max_examples=15)
+@max_examples(15)
 @given(benchmarks())
 def test_any_benchmark_comes_back_with_the_same_digest(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]

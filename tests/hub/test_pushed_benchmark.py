@@ -70,6 +70,7 @@ def test_another_push_replaces_the_files_of_the_first(hub: HubServer, pushed: Ca
     assert files["README.md"].startswith(b"---\npretty_name: ")
 
 
+@pytest.mark.slow
 def test_what_is_refused(hub: HubServer, pushed: Callable[..., Any], tmp_path: Path) -> None:
     done = pushed()
     assert done.returncode == 2

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics import intervals
@@ -47,7 +48,7 @@ def test_each_group_is_drawn_once_on_average():
 
 
 @given(st.integers(2, 5), st.integers(0, 2), st.integers(0, 5))
-@settings(max_examples=40)
+@max_examples(40)
 def test_a_lone_group_is_drawn_from_all_and_both_classes_stay(n_mixed, n_members, seed):
     groups = [f"x{index // 2}" for index in range(2 * n_mixed)] + [f"m{index}" for index in range(n_members)]
     labels = [index % 2 for index in range(2 * n_mixed)] + [1] * n_members
@@ -142,7 +143,7 @@ def most_pairs(groups, labels):
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), min_size=1, max_size=10))
-@settings(max_examples=60)
+@max_examples(60)
 def test_independent_pairs_share_no_group(rows):
     groups, labels = [str(group) for group, _ in rows], [label for _, label in rows]
     bootstrap = GroupBootstrap(groups, labels)
@@ -151,7 +152,7 @@ def test_independent_pairs_share_no_group(rows):
 
 
 @given(st.integers(0, 1000))
-@settings(max_examples=25)
+@max_examples(25)
 def test_the_interval_holds_the_auroc_mirrors_and_ignores_monotone_changes(seed):
     generator = np.random.default_rng(seed)
     values, labels, groups = scored(int(generator.integers(4, 16)), 2, seed=seed, shift=generator.uniform(-3, 3))
@@ -163,7 +164,7 @@ def test_the_interval_holds_the_auroc_mirrors_and_ignores_monotone_changes(seed)
 
 
 @given(st.randoms())
-@settings(max_examples=20)
+@max_examples(20)
 def test_row_order_does_not_matter(random):
     values, labels, groups = scored(10, 4)
     order = list(range(len(values)))

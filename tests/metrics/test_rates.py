@@ -2,8 +2,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from scipy.stats import binom, binomtest, t
 
 from audit_pipeline.errors import DataError
@@ -171,7 +172,7 @@ def test_groups_of_nonmembers_decide_what_can_be_told():
 
 
 @given(st.integers(0, 500), st.randoms())
-@settings(max_examples=30)
+@max_examples(30)
 def test_order_and_monotone_changes_do_not_matter(seed, random):
     scores, labels, groups = case(30, 60, size=3, seed=seed)
     found = tpr_at_fpr(scores, labels, groups, 0.05)

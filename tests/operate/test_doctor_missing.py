@@ -133,8 +133,8 @@ def test_an_evaluation_is_missed_after_the_warehouse_was_built_without_it(worksp
     "removed",
     [
         ["documents with their lineage", "a benchmark's manifest", "split quality", "blind scores"],
-        ["cached statistics", "evaluations with their lineage", "a model's card"],
-        ["examples with their lineage", "scores", "the warehouse"],
+        pytest.param(["cached statistics", "evaluations with their lineage", "a model's card"], marks=pytest.mark.slow),
+        pytest.param(["examples with their lineage", "scores", "the warehouse"], marks=pytest.mark.slow),
     ],
 )
 def test_the_named_commands_make_it_again(workspace: Workspace, removed: list[str]) -> None:

@@ -251,6 +251,7 @@ def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monke
     ], "what is at its default is left out"
 
 
+@pytest.mark.slow
 def test_the_texts_are_read_once_whoever_scored_them_and_again_for_another_design(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,6 +473,7 @@ def test_of_several_foreign_detectors_the_user_names_the_one_that_answers(tmp_pa
     assert "has no score of 'omego'; did you mean omega?" in " ".join(wrong.stderr.split())
 
 
+@pytest.mark.slow
 def test_power_asks_for_the_detector_where_none_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = kept(tmp_path / "s.parquet", labelled(120, detectors={"alpha": 0.0, "omega": 2.0}))
     folder = tmp_path / "s_findings"

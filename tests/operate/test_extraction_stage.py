@@ -44,7 +44,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 PAIR = Pair("made_8", "tiny")
 ASKED = Asked(WindowLengths(12, 8), None, fine=True)
@@ -185,6 +185,7 @@ def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Works
     assert len({EXTRACTION_VERSION, *map(version_of, others)}) == 5
 
 
+@pytest.mark.slow
 def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_once(workspace: Workspace) -> None:
     how = {"prefix": 12, "suffix": 8, "stride": "tiled", "characters": 150, "near_verbatim": 2}
     workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
@@ -255,6 +256,7 @@ def test_an_audit_searches_where_it_is_asked_for_and_once(workspace: Workspace) 
     assert len(workspace.runs()) == runs, "everything is up to date"
 
 
+@pytest.mark.slow
 def test_a_run_over_all_pairs_leaves_out_what_is_not_asked_for(workspace: Workspace) -> None:
     from audit_pipeline.definitions import defs
     from audit_pipeline.operate.dagster.in_process import run_job

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.outcomes import PairOutcome
@@ -282,7 +283,7 @@ def worlds(draw: st.DrawFn) -> World:
 # --- what holds of every world ---
 
 
-@settings(max_examples=200)
+@max_examples(200)
 @given(worlds())
 def test_after_a_plan_is_carried_out_nothing_is_left_to_do(world: World) -> None:
     for step in plan(world.situation(), ALL):
@@ -291,7 +292,7 @@ def test_after_a_plan_is_carried_out_nothing_is_left_to_do(world: World) -> None
     assert {state_of(pair, world.situation()).status for pair in PAIRS} == {"done"}
 
 
-@settings(max_examples=200)
+@max_examples(200)
 @given(worlds())
 def test_looking_again_after_each_step_finds_nothing_that_was_not_planned(world: World) -> None:
     planned = named(plan(world.situation(), ALL))
@@ -311,7 +312,7 @@ def test_a_changed_input_yields_exactly_the_steps_below_it(change: str) -> None:
     assert named(plan(world.situation(), ALL)) == below(CHANGES[change])
 
 
-@settings(max_examples=100)
+@max_examples(100)
 @given(st.sets(st.sampled_from(sorted(CHANGES))))
 def test_several_changes_yield_the_steps_below_each(changes: set[str]) -> None:
     world = finished()
@@ -332,7 +333,7 @@ def test_what_is_fetched_and_comes_out_the_same_ends_there() -> None:
     assert plan(world.situation(), ALL) == ()
 
 
-@settings(max_examples=100)
+@max_examples(100)
 @given(worlds(), st.randoms(use_true_random=False))
 def test_the_order_of_what_is_given_does_not_matter(world: World, shuffled: random.Random) -> None:
     def mixed(items: Iterable[object]) -> list[object]:
@@ -359,7 +360,7 @@ def test_the_order_of_what_is_given_does_not_matter(world: World, shuffled: rand
     ], "within a kind as it is asked for"
 
 
-@settings(max_examples=100)
+@max_examples(100)
 @given(worlds(), st.sampled_from(PAIRS))
 def test_a_pair_is_done_where_nothing_is_to_be_done_for_it_on_what_is_built(world: World, pair: Pair) -> None:
     there = replace(as_built(world.situation()), models={})

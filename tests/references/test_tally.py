@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from audit_pipeline.models.load import TokenizedModel
@@ -95,7 +96,7 @@ def counted(counter: PlainCounter | DistinctCounter, given_texts: list[str]) -> 
 
 
 @pytest.mark.parametrize("name", PERMITTED)
-@settings(max_examples=60)
+@max_examples(60)
 @given(given_texts=texts)
 def test_distinct_pieces_give_the_counts_of_every_text(name: str, given_texts: list[str]) -> None:
     tokenizer = PERMITTED[name]

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.catalogue.tables import write_table
@@ -57,7 +58,7 @@ def jsonl(path: Path, texts: list[str]) -> Path:
     return path
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=5))
 def test_counts_equal_brute_force(model: TokenizedModel, texts: list[str]) -> None:
     counts, read = count_tokens(model, texts)

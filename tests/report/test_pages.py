@@ -247,6 +247,7 @@ def test_what_changed_is_told(reports: Written) -> None:
     assert "Nothing: no pair was audited twice" in reports.pages[SMALL].text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_page_that_grows_too_large_has_fewer_sections(audited: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = written(audited)

@@ -11,10 +11,11 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS
 from audit_pipeline.catalogue.tables import table_from_rows
@@ -166,7 +167,7 @@ def test_labels_are_drawn_as_they_are(label: str) -> None:
         assert as_png(figure)
 
 
-@settings(max_examples=10)
+@max_examples(10)
 @given(st.text(max_size=60))
 def test_any_label_can_be_drawn(label: str) -> None:
     ET.fromstring(as_svg(auroc_forest([IntervalRow(label, 0.5, 0.4, 0.6)]), label))

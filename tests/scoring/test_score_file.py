@@ -295,6 +295,7 @@ def test_the_cache_is_not_read_again_for_every_chunk(
     assert len(read) <= 1 + 8, "once to look through it, and once per chunk for its rows"
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(score: Score, tmp_path: Path) -> None:
     """Four times the rows: what Python holds at most is the same but for a few bytes per text."""
     rows = [{"text": f"{SENTENCES[n % 6]} {n % 50}", "label": n % 2} for n in range(6000)]

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.separability.near_duplicates import MOST_MISSED, bands, near_pairs
 
@@ -46,7 +47,7 @@ def test_similarity_by_hand():
     assert found([base, by_one, by_three], 0.5) == [(0, 1, 5 / 7), (1, 2, 4 / 8)]
 
 
-@settings(max_examples=60)
+@max_examples(60)
 @given(
     texts=st.lists(st.lists(st.sampled_from(["a", "A", "b", "c", "ab"]), max_size=12).map(" ".join), max_size=14),
     threshold=st.sampled_from([0.01, 0.25, 0.5, 0.75, 1.0]),

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, description_of, digest
 from audit_pipeline.errors import ConfigError, DataError
@@ -210,7 +211,7 @@ def test_wrong_tables_are_refused():
         split_quality(small(), "guessed", "en")
 
 
-@settings(max_examples=3)
+@max_examples(3)
 @given(order=st.permutations(range(220)))
 def test_order_of_rows_does_not_matter(order):
     texts, labels = made()

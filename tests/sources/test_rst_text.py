@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.sources.rst_text import plain_text, section_titles
 
@@ -214,14 +215,14 @@ def test_changelog_entries_lose_their_tags() -> None:
 WORDS = st.lists(st.from_regex(r"[A-Za-z]{2,8}", fullmatch=True), min_size=1, max_size=8).map(" ".join)
 
 
-@settings(max_examples=80)
+@max_examples(80)
 @given(paragraphs=st.lists(WORDS, min_size=1, max_size=5))
 def test_plain_prose_comes_back_as_it_was(paragraphs: list[str]) -> None:
     assert plain_text("\n\n".join(paragraphs)).split("\n\n") == paragraphs
     assert plain_text("\n".join(f"* {paragraph}" for paragraph in paragraphs)).split("\n\n") == paragraphs
 
 
-@settings(max_examples=150)
+@max_examples(150)
 @given(markup=st.text(alphabet="ab *`:_.\\|<>=-#[]1\n\t", max_size=120))
 def test_any_markup_ends_and_invents_nothing(markup: str) -> None:
     """Whatever stands in a page: the function returns, and every letter it shows was there (or is a role's ``()``)."""

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from made_settings import source_settings
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.catalogue.documents import documents_version, read_documents
@@ -163,7 +164,7 @@ def test_documents_that_were_never_fetched(paths: DataPaths) -> None:
 NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8, unique=True)
 
 
-@settings(max_examples=40)
+@max_examples(40)
 @given(names=NAMES, seed=st.integers(0, 1000))
 def test_version_knows_neither_order_nor_time_nor_run(
     names: list[str], seed: int, tmp_path_factory: pytest.TempPathFactory

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from profiles import max_examples
 from tiny_models import SENTENCES, forward_of, save_model, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -316,7 +317,7 @@ def test_shorter_branches_are_part_of_longer_ones_and_longer_ones_run_branches_o
             np.testing.assert_allclose(row["z"][begin:end], other["z"][far : far + end - begin], atol=TOLERANCE)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(6)), budget=st.integers(1, 200), steps=st.integers(1, 8))
 def test_order_and_batches_change_nothing(
     tiny: Tiny, tmp_path_factory: pytest.TempPathFactory, order: list[int], budget: int, steps: int

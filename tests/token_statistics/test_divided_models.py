@@ -29,7 +29,7 @@ from audit_pipeline.token_statistics.rank import Call
 from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.windows import windows_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
 SLOW_TO_END = 20.0
 
@@ -61,7 +61,6 @@ def test_a_divided_model_gives_what_it_gives_whole(passes: tuple[TokenizedModel,
     assert_extracts_alike(*passes)
 
 
-@pytest.mark.slow
 # Biases that are divided; soft caps, and layers that look back a few tokens; one matrix for queries, keys and values.
 @pytest.mark.parametrize("family", ["qwen2", "gemma2", "gpt_neox"])
 def test_other_families_divided_give_what_they_give_whole(tmp_path: Path, family: str) -> None:
@@ -106,7 +105,6 @@ def test_a_rank_that_is_stopped_ends_the_run_before_long(
     assert not ranks_of_this_process()
 
 
-@pytest.mark.slow
 def test_the_answer_to_a_question_that_was_broken_off_is_not_taken_for_anothers(
     passes: tuple[TokenizedModel, ForwardPass, ForwardPass], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +144,6 @@ def test_all_ranks_go_by_what_the_first_finds_at_loading(
     assert found[0].packed
 
 
-@pytest.mark.slow
 def test_a_question_that_a_rank_cannot_read_is_an_error(
     passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
 ) -> None:
@@ -155,7 +152,6 @@ def test_a_question_that_a_rank_cannot_read_is_an_error(
     assert not ranks_of_this_process()
 
 
-@pytest.mark.slow
 def test_a_rank_that_dies_while_the_others_wait_for_it_ends_them(
     passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
 ) -> None:
@@ -164,7 +160,6 @@ def test_a_rank_that_dies_while_the_others_wait_for_it_ends_them(
     assert not ranks_of_this_process()
 
 
-@pytest.mark.slow
 def test_a_batch_too_large_for_one_rank_is_too_large_for_all(
     passes: tuple[TokenizedModel, ForwardPass, ForwardPass], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +178,6 @@ def test_a_batch_too_large_for_one_rank_is_too_large_for_all(
     assert_same(run(whole, encoded, batch[:2]), run(divided, encoded, batch[:2]), 1e-3)
 
 
-@pytest.mark.slow
 def test_an_error_of_one_rank_is_told_with_where_it_was(
     passes: tuple[TokenizedModel, ForwardPass, ForwardPass],
 ) -> None:
@@ -192,7 +186,6 @@ def test_an_error_of_one_rank_is_told_with_where_it_was(
     assert not ranks_of_this_process()
 
 
-@pytest.mark.slow
 def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "model")
     code = (
@@ -213,7 +206,6 @@ def test_ranks_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     assert not alive
 
 
-@pytest.mark.slow
 def test_the_embedded_model_divided_by_three(
     real_model: tuple[TokenizedModel, ForwardPass], real_data: DataPaths
 ) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import BETAS, KINDS, P_FLOOR
 from audit_pipeline.token_statistics import blocks
@@ -87,7 +88,7 @@ def test_a_token_on_either_side_of_the_floor() -> None:
     assert ours["log_sum_sqrt_p"] == pytest.approx([math.log(exactly)], abs=3e-7)
 
 
-@settings(max_examples=40)
+@max_examples(40)
 @given(
     st.integers(0, 2**31),
     st.integers(1, 12),
@@ -119,6 +120,7 @@ def test_a_whole_vocabulary(largest: float | None, at: int) -> None:
     assert_like(ours, expected)
 
 
+@pytest.mark.slow
 def test_blocks_and_rows_of_every_size_give_the_same() -> None:
     logits = torch.randn(11, 97, generator=torch.Generator().manual_seed(2)) * 8
     whole = reduced(LogitsAtHand(logits), 11, 97)

@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.token_statistics import cache as cache_module
@@ -205,7 +206,7 @@ def test_a_part_that_cannot_be_reached_is_not_called_damaged(tmp_path: Path, mon
     assert len(parts(tmp_path)) == 1
 
 
-@settings(max_examples=25)
+@max_examples(25)
 @given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=5), max_size=5))
 def test_compaction_keeps_every_row_once(
     tmp_path_factory: pytest.TempPathFactory, keys_of_parts: list[list[str]]

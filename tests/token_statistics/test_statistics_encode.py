@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from tiny_models import CONTEXT, SENTENCES, save_model, tokenized
 from transformers import AutoTokenizer
 
@@ -93,7 +94,7 @@ def test_emoji_and_token_zero_are_text_like_any_other(of: Of) -> None:
     assert zeros.n_scored == 3
 
 
-@settings(max_examples=60)
+@max_examples(60)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=40), min_size=1, max_size=5))
 def test_texts_are_encoded_as_if_alone_and_offsets_stay_inside(of: Of, texts: list[str]) -> None:
     model = of(adds_bos=False)

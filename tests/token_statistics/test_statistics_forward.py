@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from tiny_models import (
     CONTEXT,
     SENTENCES,
@@ -57,7 +58,7 @@ texts_of_words = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60).map("
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=12)
+@max_examples(12)
 @given(text=texts_of_words, others=st.lists(texts_of_words | st.sampled_from(["!", "a"]), max_size=6), data=st.data())
 def test_no_score_depends_on_the_batch(tiny: Load, family: str, text: str, others: list[str], data: Any) -> None:
     model, forward = tiny(family)

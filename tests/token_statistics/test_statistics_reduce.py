@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from tiny_models import twin_of_logits
 
 from audit_pipeline.catalogue.contracts import MEASURED
@@ -40,7 +41,7 @@ def assert_like_twin(logits: torch.Tensor, target: list[int], tolerance: float =
         np.testing.assert_array_equal(ours[name].numpy(), twin[name])
 
 
-@settings(max_examples=60)
+@max_examples(60)
 @given(st.integers(0, 2**31), st.integers(1, 70), st.integers(2, 300), st.sampled_from([0.0, 0.1, 1.0, 5.0, 30.0]))
 def test_random_logits(seed: int, n: int, vocabulary: int, scale: float) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -185,7 +186,7 @@ def written_out(logits: HeadLogits) -> torch.Tensor:
     return torch.tanh(whole / cap) * cap if cap else whole
 
 
-@settings(max_examples=60)
+@max_examples(60)
 @given(
     st.integers(0, 2**31),
     st.integers(2, 400),

@@ -431,6 +431,7 @@ run.compute(model, texts, DataPaths(Path(sys.argv[2])), lambda: forward, token_b
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs POSIX signals")
 def test_a_killed_run_resumes_and_runs_no_flushed_text_again(
     tiny_folder: Callable[[str], Path], tiny: Load, paths: DataPaths, tmp_path: Path

@@ -13,8 +13,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from written import read_all
 
 from audit_pipeline.catalogue.contracts import SCORES, TABLES
@@ -112,7 +113,7 @@ def test_excerpts(text: str, expected: str) -> None:
     assert excerpt_of(text) == expected
 
 
-@settings(max_examples=30)
+@max_examples(30)
 @given(st.text(st.sampled_from("ab \n\t\u3000\xa0é汉字😀.-"), max_size=400))
 def test_an_excerpt_begins_the_text_and_ends_in_time(text: str) -> None:
     excerpt = excerpt_of(text)

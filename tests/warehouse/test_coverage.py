@@ -11,8 +11,9 @@ from typing import Any
 
 import duckdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import COVERAGE, EXAMPLES, SCORES
 from audit_pipeline.catalogue.paths import DataPaths
@@ -331,7 +332,7 @@ def without_constraints(table: Table) -> Table:
     return replace(table, kept="derived", columns=tuple(replace(column, null=True) for column in table.columns))
 
 
-@settings(max_examples=60)
+@max_examples(60)
 @given(HISTORIES)
 def test_the_table_says_what_the_rule_says(emptied: duckdb.DuckDBPyConnection, history: History) -> None:
     fill(emptied, history)

@@ -200,6 +200,7 @@ def ask(process: subprocess.Popen[str]) -> int:
     return int(process.stdout.readline())
 
 
+@pytest.mark.slow
 def test_an_open_reader_keeps_answering_while_the_warehouse_is_rebuilt(
     audited: Folder, reader: subprocess.Popen[str]
 ) -> None:

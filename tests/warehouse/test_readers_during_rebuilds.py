@@ -67,7 +67,7 @@ def in_two_statements(warehouse: Path) -> Counts:
     return documents, examples
 
 
-@pytest.mark.parametrize("rebuilds", [3, pytest.param(MOST_REBUILDS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rebuilds", [2, pytest.param(MOST_REBUILDS, marks=pytest.mark.slow)])
 def test_readers_see_whole_builds_only(folder: Folder, tmp_path: Path, rebuilds: int) -> None:
     warehouse, stop = folder.paths.warehouse, tmp_path / "stop"
     write_for_build(folder, 0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.whole_files.epub import Chapter, Epub
 from audit_pipeline.whole_files.matter import epub_text, gutenberg_body, gutenberg_head, is_matter, plain_text
@@ -154,7 +155,7 @@ LINES = st.sampled_from(
 FREE = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=60)
 
 
-@settings(max_examples=250)
+@max_examples(250)
 @given(st.lists(LINES | FREE, max_size=25))
 def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[str]) -> None:
     text = "\n".join(parts)
@@ -243,7 +244,7 @@ def _page(path: str, body: str):  # type: ignore[no-untyped-def]
     return found, prose(found.markup)
 
 
-@settings(max_examples=60)
+@max_examples(60)
 @given(st.lists(st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=8), max_size=30))
 def test_an_epub_gives_no_word_that_was_not_in_it(words: list[str]) -> None:
     markup = "".join(f"<p>{word.replace('&', '&amp;').replace('<', '&lt;')}</p>" for word in words)

@@ -333,7 +333,9 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("where", ["remove", "publish", "finished"])
+@pytest.mark.parametrize(
+    "where", ["remove", *(pytest.param(one, marks=pytest.mark.slow) for one in ("publish", "finished"))]
+)
 def test_what_was_killed_on_the_way_is_finished_by_the_same_command(
     audited: Workspace,
     instance: dg.DagsterInstance,

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import dagster as dg
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.errors import ConfigError
@@ -64,7 +65,7 @@ def test_a_range_of_one_model_over_neighbouring_benchmarks(store: dg.DagsterInst
     assert range_of(store, [Pair("b1", "m1"), Pair("b2", "m2")]) is None
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@max_examples(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sets(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1))
 def test_a_range_is_given_only_where_it_is_exactly_the_pairs(
     store: dg.DagsterInstance, wanted: set[tuple[int, int]]

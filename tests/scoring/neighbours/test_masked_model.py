@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from tiny_models import SENTENCES, save_tokenizer
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
@@ -133,7 +134,7 @@ def test_texts_without_words_get_none_and_short_ones_fewer(proposer):
     assert (empty, dots, len(one_word)) == ([], [], 10)
 
 
-@settings(max_examples=12)
+@max_examples(12)
 @given(order=st.permutations(range(len(TEXTS))), some=st.integers(1, 4), seed=st.integers(0, 3))
 def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
     chosen = [TEXTS[i] for i in order[:some]]
@@ -141,7 +142,7 @@ def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
     assert together == [*(proposer.propose([one], 8, seed)[0] for one in chosen), together[0]]
 
 
-@settings(max_examples=20)
+@max_examples(20)
 @given(n=st.integers(0, 40), more=st.integers(0, 40), seed=st.integers(0, 100))
 def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
     [few], [many] = proposer.propose(TEXTS[1:2], n, seed), proposer.propose(TEXTS[1:2], n + more, seed)

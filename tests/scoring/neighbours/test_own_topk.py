@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from profiles import max_examples
 from tiny_models import SENTENCES
 
 from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, TOPK, TOPK_ENTRIES, text_sha256
@@ -69,7 +70,7 @@ def test_a_text_that_is_too_short_gets_fewer(proposer):
     assert empty == []
 
 
-@settings(max_examples=25)
+@max_examples(25)
 @given(order=st.permutations(range(len(TEXTS))), some=st.integers(1, len(TEXTS)), seed=st.integers(0, 3))
 def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
     chosen = [TEXTS[i] for i in order[:some]]
@@ -77,7 +78,7 @@ def test_neighbours_depend_on_text_and_seed_alone(proposer, order, some, seed):
     assert together == [*(proposer.propose([one], 6, seed)[0] for one in chosen), together[0]]
 
 
-@settings(max_examples=25)
+@max_examples(25)
 @given(n=st.integers(0, 30), more=st.integers(0, 30), seed=st.integers(0, 100))
 def test_fewer_neighbours_are_the_first_of_more(proposer, n, more, seed):
     [few], [many] = proposer.propose(TEXTS[:1], n, seed), proposer.propose(TEXTS[:1], n + more, seed)

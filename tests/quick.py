@@ -1,0 +1,55 @@
+"""Audits in a fraction of their time, for tests to which pictures, and how sure a result is, do not matter.
+
+What belongs here: what is left out, as contexts that fixtures of any scope may enter. What does not: fixtures
+(conftest.py).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy.typing as npt
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from audit_pipeline.metrics.intervals import GroupBootstrap
+from audit_pipeline.report import pair_plots, pictures
+
+FEW = 50
+"""Resamples of :func:`few_resamples`."""
+
+
+@contextmanager
+def empty_pictures() -> Iterator[None]:
+    """Pictures without anything in them: drawing is half of a tiny audit's time, and has tests of its own."""
+
+    def save(figure: Figure, file: io.BytesIO | io.StringIO, *, format: str, **how: object) -> None:
+        if isinstance(file, io.StringIO):
+            file.write('<svg width="1pt" height="1pt"></svg>')
+        else:
+            Image.new("RGB", (1, 1)).save(file, format=format)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", save)
+        for module in (pictures, pair_plots):
+            for name in {"score_histograms", "roc_curves", "roc_low_corner", "auroc_forest"} & vars(module).keys():
+                patch.setattr(module, name, lambda *drawn, **how: Figure())
+        yield
+
+
+@contextmanager
+def few_resamples() -> Iterator[None]:
+    """Intervals from few resamples, whatever was asked for."""
+
+    def draw_groups(
+        drawn: GroupBootstrap, groups: Sequence[str], labels: npt.ArrayLike, *, resamples: int = FEW, seed: int = 0
+    ) -> None:
+        made(drawn, groups, labels, resamples=min(resamples, FEW), seed=seed)
+
+    made = GroupBootstrap.__init__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupBootstrap, "__init__", draw_groups)
+        yield
