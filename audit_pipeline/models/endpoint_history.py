@@ -153,10 +153,6 @@ def record_probe(endpoint: Endpoint, tokenizer_fingerprint: str, seen: Probe, pa
     with FileLock(path.with_suffix(".lock")):
         before = read_history(endpoint, tokenizer_fingerprint, paths)
         after = with_probe(before, seen, datetime.now(UTC).isoformat(timespec="seconds"))
-        write_json(path, _content(endpoint, after))
+        said = {name: getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
+        write_json(path, {**said, "states": [asdict(state) for state in after.states]})
     return 0 < len(before.states) < len(after.states)
-
-
-def _content(endpoint: Endpoint, history: EndpointHistory) -> dict[str, Any]:
-    said = {name: getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
-    return {**said, "states": [asdict(one) for one in history.states]}

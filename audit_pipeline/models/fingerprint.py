@@ -69,9 +69,8 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
             config = tokenizer = weights
         else:
             config = _config_digest(located.folder / "config.json") if located.has_config else _NO_CONFIG
-            tokenizer = digest(
-                [(name, file_sha256(located.folder / name)) for name in _tokenizer_files(located.folder)]
-            )
+            files = [located.folder / name for name in _TOKENIZER_FILES]
+            tokenizer = digest([(file.name, file_sha256(file)) for file in files if file.is_file()])
             if endpoint is not None:
                 weights = None
             elif located.commit is not None:
@@ -82,7 +81,9 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
     if endpoint is not None:
-        return _behind(endpoint, digest(tokenizer)[:LENGTH], config, paths)
+        own = digest(tokenizer)[:LENGTH]
+        *before, now = _fingerprints(endpoint, own, paths)
+        return ModelIdentity(now, own, None, config, frozenset(before))
     return ModelIdentity(
         model_fingerprint=digest(weights, config, entry.dtype, entry.attention)[:LENGTH],
         tokenizer_fingerprint=digest(tokenizer)[:LENGTH],
@@ -98,19 +99,10 @@ def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> 
     return frozenset(_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
 
 
-def _behind(endpoint: Endpoint, tokenizer: str, config: str, paths: DataPaths) -> ModelIdentity:
-    *before, now = _fingerprints(endpoint, tokenizer, paths)
-    return ModelIdentity(now, tokenizer, None, config, frozenset(before))
-
-
 def _fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
     """Those of all that was seen behind an endpoint, in order; the first is that of one that was not probed."""
     states = [None, *(one.state for one in read_history(endpoint, tokenizer, paths).states)]
     return [fingerprint_of(endpoint, tokenizer, one) for one in states]
-
-
-def _tokenizer_files(folder: Path) -> list[str]:
-    return [name for name in _TOKENIZER_FILES if (folder / name).is_file()]
 
 
 def _config_digest(path: Path) -> str:

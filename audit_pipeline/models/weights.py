@@ -21,7 +21,6 @@ from audit_pipeline.models.architecture import cannot_read, quiet, require_same_
 from audit_pipeline.models.convert import READ_ERRORS, keep_weights, parsing_once
 from audit_pipeline.models.kept import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.quantised import require_package
 from audit_pipeline.models.room import for_weights, require_device, require_room, weight_files
 
@@ -136,7 +135,8 @@ def _from_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
     try:
         with quiet():
             if located.gguf is None:
-                _require_own_vocabulary(located)
+                config = AutoConfig.from_pretrained(located.folder, trust_remote_code=entry.trust_remote_code)
+                require_vocabulary_in(config, weight_files(located.folder), entry.name)
             model, loading = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, entry.dtype),
@@ -154,11 +154,6 @@ def _from_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
         raise cannot_read(entry.name, located.gguf or located.folder, "weights", error) from error
     require_same_tensors(entry.name, loading, [tensor for tensor, _ in model.named_parameters()])
     return model
-
-
-def _require_own_vocabulary(located: LocatedModel) -> None:
-    config = AutoConfig.from_pretrained(located.folder, trust_remote_code=located.entry.trust_remote_code)
-    require_vocabulary_in(config, weight_files(located.folder), located.entry.name)
 
 
 def _keep(model: Any, tokenized: TokenizedModel, tell: Callable[[str], None]) -> None:

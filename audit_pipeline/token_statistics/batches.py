@@ -115,10 +115,35 @@ class LocalPass(ABC):
         """What ``function``, of a module's top level, finds with the ForwardPass as its first argument."""
 
     def over(self, work: Work) -> Generator[Sequence[Done]]:
-        """Run every window that wants something, and yield what each batch left behind: see :class:`Backend`."""
+        """Run every window that wants something, and yield what each batch left behind: see :class:`Backend`.
+
+        A batch that the device's memory does not hold is run in halves.
+        """
         try:
             for task, batch in self._tasks(work):
-                yield self._halving(work, task, batch)
+                waiting = [batch]
+                while waiting:
+                    some = waiting.pop()
+                    try:
+                        done = self.run_batch(
+                            work.prepared.encoded,
+                            some,
+                            task,
+                            wanted=work.wanted,
+                            steps=work.steps,
+                            modes=[_modes_of(work, window) for window in some] if task.from_modes else None,
+                            before=work.before,
+                        )
+                    except torch.OutOfMemoryError:
+                        if len(some) == 1:
+                            raise
+                        if work.before:
+                            self.forget_prefix()
+                        torch.cuda.empty_cache()
+                        middle = len(some) // 2
+                        waiting += [some[middle:], some[:middle]]
+                    else:
+                        yield done
         finally:
             self.forget_prefix()
 
@@ -142,28 +167,6 @@ class LocalPass(ABC):
                     before=0 if self.shared_prefix else len(work.before),
                 )
             )
-
-    def _halving(self, work: Work, task: Task, batch: Sequence[Window]) -> list[Done]:
-        """Run a batch, in halves where the device's memory does not hold it."""
-        modes = [_modes_of(work, window) for window in batch] if task.from_modes else None
-        try:
-            return self.run_batch(
-                work.prepared.encoded,
-                batch,
-                task,
-                wanted=work.wanted,
-                steps=work.steps,
-                modes=modes,
-                before=work.before,
-            )
-        except torch.OutOfMemoryError:
-            if len(batch) == 1:
-                raise
-            if work.before:
-                self.forget_prefix()
-            torch.cuda.empty_cache()
-        middle = len(batch) // 2
-        return [done for half in (batch[:middle], batch[middle:]) for done in self._halving(work, task, half)]
 
 
 def in_memory(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:

@@ -120,24 +120,21 @@ class ForwardPass(LocalPass):
         ids = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         other = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         with self.running():
-            return self._check_with(head, ids, other)
-
-    def _check_with(self, head: Head | None, ids: torch.Tensor, other: torch.Tensor) -> tuple[bool, bool]:
-        whole = self._whole(ids)
-        if whole.isnan().any():
-            raise ModelError(
-                f"the model's logits are not numbers in {str(self.dtype).removeprefix('torch.')}: "
-                "its weights are damaged, or it needs another dtype (bfloat16 or float32)"
-            )
-        tolerance = _TOLERANCE[self.dtype]
-        try:
-            split = head is not None and _same(self._logits_of(head, ids), whole, tolerance)
-        except (AttributeError, TypeError, RuntimeError):
-            # A body that cannot be run without its head.
-            split = False
-        padded = torch.cat([torch.cat([ids[:, :7], torch.zeros_like(ids[:, 7:])], dim=1), other])
-        alone, among = self._whole(ids[:, :7]), self._whole(padded)[:7]
-        return split, not _same(among, alone, tolerance)
+            whole = self._whole(ids)
+            if whole.isnan().any():
+                raise ModelError(
+                    f"the model's logits are not numbers in {str(self.dtype).removeprefix('torch.')}: "
+                    "its weights are damaged, or it needs another dtype (bfloat16 or float32)"
+                )
+            tolerance = _TOLERANCE[self.dtype]
+            try:
+                split = head is not None and _same(self._logits_of(head, ids), whole, tolerance)
+            except (AttributeError, TypeError, RuntimeError):
+                # A body that cannot be run without its head.
+                split = False
+            padded = torch.cat([torch.cat([ids[:, :7], torch.zeros_like(ids[:, 7:])], dim=1), other])
+            alone, among = self._whole(ids[:, :7]), self._whole(padded)[:7]
+            return split, not _same(among, alone, tolerance)
 
     def _whole(self, ids: torch.Tensor) -> torch.Tensor:
         """The logits [length, V] of the first sequence, from the model as it is."""

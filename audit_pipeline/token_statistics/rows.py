@@ -6,7 +6,8 @@ What belongs here: putting a text's windows together and the columns of each kin
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,6 +60,17 @@ class RowWriter:
     def flush(self) -> None:
         for cache in self._caches.values():
             cache.flush()
+
+    @contextmanager
+    def flushing_on_error(self) -> Iterator[None]:
+        """Within it, whatever stops the run (Ctrl-C, no memory), what has been computed is kept."""
+        try:
+            yield
+        except BaseException:
+            # A second error on the way out, such as a full disk, must not hide the first.
+            with suppress(OSError):
+                self.flush()
+            raise
 
     def _finish(self, number: int, parts: Sequence[Done]) -> None:
         text = self._prepared.encoded[number]

@@ -7,14 +7,14 @@ What belongs here: the loop and its bookkeeping. What does not: what is missing 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import Backend, Done, Work
+from audit_pipeline.token_statistics.backend import Backend, Work
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import IntArray
 from audit_pipeline.token_statistics.kept import Caches, Where, caches_of, lists_by_text, read_statistics, require_kinds
@@ -193,6 +193,7 @@ def run_prepared(
     writer.add_empty()
     ready = backend() if prepared.windows else None
     branch_tokens_before = ready.branch_tokens_run if ready is not None else 0
+    tokens = sum(window.length for window in prepared.windows)
     started = time.perf_counter()
     if ready is not None:
         wanted = {
@@ -201,11 +202,17 @@ def run_prepared(
             for name in KINDS[kind].statistics
             if model.gives(name)
         }
-        _run(ready.over(Work(prepared, wanted, branch_steps, modes or {}, token_budget)), prepared, writer, on_progress)
-    for cache in caches.values():
-        cache.flush()
+        tokens_done = 0
+        tell = _telling(on_progress, len({window.text for window in prepared.windows}), tokens)
+        work = Work(prepared, wanted, branch_steps, modes or {}, token_budget)
+        with writer.flushing_on_error(), closing(ready.over(work)) as found:
+            for some in found:
+                for done in some:
+                    writer.add(done)
+                tokens_done += sum(done.window.length for done in some)
+                tell(writer.texts_done, tokens_done)
+    writer.flush()
     seconds = time.perf_counter() - started
-    tokens = sum(window.length for window in prepared.windows)
     return RunSummary(
         texts=prepared.distinct,
         texts_from_cache=prepared.distinct - sum(map(prepared.wants_pass, range(len(prepared.encoded)))),
@@ -235,31 +242,6 @@ def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: 
     wanted = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
     cached = lists_by_text(read_statistics(model, wanted, where), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
-
-
-def _run(
-    found: Generator[Sequence[Done]],
-    prepared: Prepared,
-    writer: RowWriter,
-    on_progress: Callable[[Progress], None] | None,
-) -> None:
-    tokens_total = sum(window.length for window in prepared.windows)
-    texts_total = len({window.text for window in prepared.windows})
-    tokens_done = 0
-    tell = _telling(on_progress, texts_total, tokens_total)
-    try:
-        with closing(found):
-            for some in found:
-                for done in some:
-                    writer.add(done)
-                tokens_done += sum(done.window.length for done in some)
-                tell(writer.texts_done, tokens_done)
-    except BaseException:
-        # Whatever stopped the run (Ctrl-C, no memory), what has been computed is kept; a second error on the way
-        # out, such as a full disk, must not hide the first.
-        with suppress(OSError):
-            writer.flush()
-        raise
 
 
 def _telling(
