@@ -10,24 +10,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from audit_pipeline.endpoints.limits import Limits, cost_of
-from audit_pipeline.operate.console import duration, say
+from audit_pipeline.operate.console import say
+from audit_pipeline.report.numbers import time_to_wait
 
 if TYPE_CHECKING:
     from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.operate.options import RunOptions
 
 _PROBES = 2
 """A command asks a server once before it plans, and its run once more before texts are sent."""
 
 
-def seconds_of(model: TokenizedModel, tokens: int, device: str | None, engine: Engine) -> float | None:
+def seconds_of(model: TokenizedModel, tokens: int, options: RunOptions) -> float | None:
     """About how long ``tokens`` tokens take; None: the speed of a server, or of a Ray cluster, is not known."""
-    if model.entry.endpoint is not None or engine.name == "ray":
+    if model.entry.endpoint is not None or options.chosen_engine.name == "ray":
         return None
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.token_statistics.estimate import seconds_for
 
-    return seconds_for(model, tokens, device or default_device())
+    return seconds_for(model, tokens, options.device or default_device())
 
 
 def say_workers(engine: Engine) -> None:
@@ -42,7 +44,7 @@ def say_workers(engine: Engine) -> None:
 
 def about(seconds: float | None) -> str:
     """The time of a pass in words."""
-    return "not known" if seconds is None else f"about {duration(seconds)}"
+    return "not known" if seconds is None else f"about {time_to_wait(seconds)}"
 
 
 def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:
