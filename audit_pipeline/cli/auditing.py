@@ -14,8 +14,8 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audited import audit_pairs, show_audited
 from audit_pipeline.cli.options import DETAILS, DEVICE, ENGINE, LIMITS, MODEL, json_option, options_of
-from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
-from audit_pipeline.cli.shared import say_fit, tell_problems
+from audit_pipeline.cli.sending import about, say_room, say_sending, seconds_of
+from audit_pipeline.cli.shared import tell_problems
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.console import Row, answers_in_json, say, show_table, tell
 from audit_pipeline.operate.options import BENCHMARK, AuditOptions
@@ -83,10 +83,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
         return
     plans = dry.plans
     _show_plans(plans, tokenized, asked)
-    if entry.endpoint is None and asked.chosen_engine.name == "ray":
-        say_workers(asked.chosen_engine)
-    elif entry.endpoint is None:
-        say_fit(tokenized, asked.device)
+    say_room(tokenized, asked)
     measured = (
         "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
         "loading and without the passes of a reference model."

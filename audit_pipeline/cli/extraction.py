@@ -18,13 +18,12 @@ from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_generated import GenerationOptions, show_long_runs
 from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
 from audit_pipeline.cli.options import DEVICE, ENGINE, LIMITS, MODEL, TEXT_COLUMN, build, json_option, options_of
-from audit_pipeline.cli.sending import about, say_sending, say_workers, seconds_of
+from audit_pipeline.cli.sending import about, say_room, say_sending, seconds_of
 from audit_pipeline.cli.shared import (
     dagster_definitions,
     data_to_write,
     model_named,
     ready_to_run,
-    say_fit,
     whole_configuration,
 )
 from audit_pipeline.errors import ConfigError, DataError
@@ -270,7 +269,7 @@ def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
 
 
 def _dry_run(search: Search, documents: int, options: RunOptions) -> None:
-    model, reference, engine = search.model, search.reference, options.chosen_engine
+    model, reference = search.model, search.reference
     windows, tokens = search.tokens()
     seconds = seconds_of(model, tokens, options)
     say(
@@ -281,10 +280,7 @@ def _dry_run(search: Search, documents: int, options: RunOptions) -> None:
         tokens=tokens,
         seconds=seconds,
     )
-    if model.entry.endpoint is None and engine.name == "ray":
-        say_workers(engine)
-    elif model.entry.endpoint is None:
-        say_fit(model, options.device)
+    say_room(model, options)
     # Each window is a request, for which the server generates a token besides.
     to_send = [(model, tokens + windows)]
     if reference is not None:

@@ -20,7 +20,7 @@ from audit_pipeline.cli.shared import dagster_definitions, data_to_write, tell_p
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.console import Columns, Row, in_words, say, show_table, shown, tell, tell_step
 from audit_pipeline.operate.options import PATH
-from audit_pipeline.report.numbers import thousands, yes_or_no
+from audit_pipeline.report.numbers import yes_or_no
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.spec import BenchmarkSpec
@@ -213,8 +213,8 @@ def benchmarks(
             ("words", "words", otherwise("any")),
             ("design", "design"),
             ("built", "built", yes_or_no),
-            ("members", "members", thousands),
-            ("non-members", "nonmembers", thousands),
+            ("members", "members", otherwise("-")),
+            ("non-members", "nonmembers", otherwise("-")),
             ("description", "description"),
         ),
         is_long=is_long,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from audit_pipeline.cli.shared import say_fit
 from audit_pipeline.endpoints.limits import Limits, cost_of
 from audit_pipeline.operate.console import say
 from audit_pipeline.report.numbers import time_to_wait
 
 if TYPE_CHECKING:
-    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.operate.options import RunOptions
 
@@ -32,8 +32,15 @@ def seconds_of(model: TokenizedModel, tokens: int, options: RunOptions) -> float
     return seconds_for(model, tokens, options.device or default_device())
 
 
-def say_workers(engine: Engine) -> None:
-    """What a dry run cannot know of a Ray cluster, which it does not reach for."""
+def say_room(model: TokenizedModel, options: RunOptions) -> None:
+    """Whether the weights fit this machine, and of a Ray cluster, which a dry run does not reach for, what it is asked
+    for; nothing of a model behind an interface."""
+    engine = options.chosen_engine
+    if model.entry.endpoint is not None:
+        return
+    if engine.name != "ray":
+        say_fit(model, options.device)
+        return
     count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
     say(
         f"The model would be run by a Ray cluster, which is asked for {count}. How long it takes, and whether the "
