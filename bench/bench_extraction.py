@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from bench_token_statistics import seconds_of
 
-from audit_pipeline.catalogue.contracts import KINDS, PREFIX, SUFFIX
+from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.extraction.defaults import PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Search, asked_for
 from audit_pipeline.extraction.windows import WindowLengths, windows_at

@@ -10,9 +10,10 @@ import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from corpus_audit.telling import heard, warn
+from audit_pipeline.operate.options import BENCHMARK, MODEL, AuditOptions
+from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -51,33 +52,24 @@ class AuditFindings:
         return "\n".join(f"{answer['benchmark']}: {answer['headline']}" for answer in self.answers)
 
 
-def audit(
-    *,
-    model: str,
-    benchmark: str,
-    refresh: bool = False,
-    again: bool = False,
-    device: str | None = None,
-    verbose: bool = False,
-) -> AuditFindings:
+@dataclass(frozen=True, kw_only=True)
+class Audit(AuditOptions):
+    """What the function audit is asked."""
+
+    model: Annotated[str, MODEL]
+    benchmark: Annotated[str, BENCHMARK]
+    verbose: Annotated[bool, VERBOSE] = False
+
+
+@takes(Audit)
+def audit(asked: Audit) -> AuditFindings:
     """Audit a model on a benchmark, a family of them, or all; as the command `corpus-audit audit`.
 
     The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
 
     Parameters
     ----------
-    model : str
-        A name in config/models.yaml, a hub id, or a path.
-    benchmark : str
-        A benchmark (``"release_notes_64"``), a family of them (``"release_notes"``), or ``"all"``.
-    refresh : bool, default False
-        Fetch the sources again, even if their documents are there.
-    again : bool, default False
-        Audit again what is done; texts come from the cache all the same.
-    device : str, optional
-        Where the model runs, ``"cpu"`` or ``"cuda"``. Default: a GPU where there is one.
-    verbose : bool, default False
-        Tell steps and progress on standard error.
+    {parameters}
 
     Returns
     -------
@@ -96,15 +88,14 @@ def audit(
     """
     # Here and below: `import corpus_audit` answers at once.
     from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
-    from audit_pipeline.operate.asked import AuditOptions, audit_as_asked, named_pairs  # noqa: PLC0415
     from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
+    from audit_pipeline.operate.requests import find_pairs, run_audit  # noqa: PLC0415
     from audit_pipeline.report.page import conclusions_of  # noqa: PLC0415
     from audit_pipeline.warehouse.leaderboard import findings_of  # noqa: PLC0415
 
-    named = named_pairs(model, benchmark)
-    with heard(verbose):
-        options = AuditOptions(refresh=refresh, again=again, device=device)
-        audited = audit_as_asked(named, options, _definitions, tell_step)
+    named = find_pairs(asked.model, asked.benchmark)
+    with progress_on_stderr(asked.verbose):
+        audited = run_audit(named, asked, _definitions, tell_step)
     warn(named.problems)
     if audited.outcome is not None:
         warn(f"{pair} could not run: {reason}" for pair, reason in audited.outcome.not_applicable.items())
@@ -176,7 +167,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
 
     paths = DataPaths.from_environment()
     require_writable(paths.root)
-    with heard(verbose):
+    with progress_on_stderr(verbose):
         definitions = _definitions()
         from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
         from audit_pipeline.operate.dagster.audit import publish  # noqa: PLC0415

@@ -1,4 +1,5 @@
-"""What is never loaded before it is needed: the parsers of documents that only one source reads."""
+"""What is never loaded before it is needed: by the help of commands anything heavy, the parsers of documents that only
+one source reads."""
 
 from __future__ import annotations
 
@@ -22,6 +23,22 @@ assert {{"books", "patents", "wikipedia"}} <= set(all_sources())
 """
 
 
+HEAVY = (
+    *("dagster", "duckdb", "matplotlib", "numpy", "pandas", "pyarrow", "pydantic", "ray", "scipy", "sklearn", "torch"),
+    *("transformers", "typing_extensions", "yaml"),
+)
+ASK = """\
+import os
+from click.testing import CliRunner
+from audit_pipeline.cli import main
+for arguments in (["--help"], ["--version"], *([name, "--help"] for name in main.commands)):
+    assert CliRunner().invoke(main, arguments).exit_code == 0, arguments
+words = {"COMP_WORDS": "corpus-audit audit --en", "COMP_CWORD": "2", "_CORPUS_AUDIT_COMPLETE": "bash_complete"}
+done = CliRunner(env=words).invoke(main, [], prog_name="corpus-audit", complete_var="_CORPUS_AUDIT_COMPLETE")
+assert done.output == "plain,--engine\\n", done.output
+"""
+
+
 def loaded(code: str, *names: str) -> list[str]:
     """Which of ``names`` are loaded after ``code``, in a process of its own."""
     code = f"{code}\nimport sys\nprint(sorted(set(sys.modules) & {set(names)!r}))"
@@ -29,6 +46,10 @@ def loaded(code: str, *names: str) -> list[str]:
     assert done.returncode == 0, done.stderr
     found: list[str] = eval(done.stdout.splitlines()[-1])
     return found
+
+
+def test_help_version_and_completion_load_nothing_heavy() -> None:
+    assert loaded(ASK, *HEAVY) == []
 
 
 def test_definitions_with_every_source_load_no_parser() -> None:

@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.words import UnitName
-from audit_pipeline.catalogue.contracts import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import Language, Seed, StrictSettings, Text
+from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
 
 ANY = "any"
 

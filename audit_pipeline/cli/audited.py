@@ -9,7 +9,7 @@ Heavy packages are imported where they are needed, so that `--help` and an audit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
@@ -17,12 +17,10 @@ from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.shared import (
     dagster_definitions,
     detector_and_setting,
-    rate_with_interval,
+    estimate_of,
     sides,
     tell_problems,
-    with_interval,
 )
-from audit_pipeline.operate.asked import Audited, AuditOptions, audit_as_asked, named_pairs
 from audit_pipeline.operate.console import (
     Columns,
     Row,
@@ -34,6 +32,8 @@ from audit_pipeline.operate.console import (
     tell_step,
     visible,
 )
+from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import Audited, find_pairs, run_audit
 
 if TYPE_CHECKING:
     from audit_pipeline.operate.dagster.audit import AuditOutcome
@@ -53,9 +53,9 @@ _SHOWN = (
 def audit_pairs(model: str, benchmark: str, asked: AuditOptions) -> Audited:
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
     # Before the heavy packages: what is wrong with it is told at once.
-    named = named_pairs(model, benchmark)
+    named = find_pairs(model, benchmark)
     tell_problems(named.problems)
-    audited = audit_as_asked(named, asked, dagster_definitions, tell_step)
+    audited = run_audit(named, asked, dagster_definitions, tell_step)
     if audited.outcome is not None:
         _tell_outcome(audited.outcome)
     return audited
@@ -99,19 +99,9 @@ def show_audited(audited: Audited, *, details: bool = False) -> None:
         raise audited.failed
 
 
-def interval_of(metric: str) -> Callable[[Row], str]:
-    """What shows a metric of a row with its interval."""
-    return lambda row: with_interval(row, metric)
-
-
-def rate_of(metric: str) -> Callable[[Row], str]:
-    """What shows a rate of a row with its interval, in percent."""
-    return lambda row: rate_with_interval(row, metric)
-
-
 _FINDINGS: Columns = (
     ("detector", detector_and_setting),
-    *((head, (interval_of if metric == "auroc" else rate_of)(metric)) for metric, head in _METRICS.items()),
+    *((head, estimate_of(metric, ".3f" if metric == "auroc" else ".0%")) for metric, head in _METRICS.items()),
 )
 
 
@@ -185,7 +175,7 @@ def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str
                     f"{signed(row['difference'])} {interval((row['ci_low'], row['ci_high']), sign=True)}".rstrip()
                 ),
             ),
-            ("p", lambda row: probability(row["p_value"])),
+            ("p", "p_value", probability),
         ),
     )
 

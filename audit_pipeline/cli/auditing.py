@@ -6,110 +6,62 @@ findings (audited.py), any work. Heavy packages are imported where they are need
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.cli.audited import audit_pairs, show_audited
+from audit_pipeline.cli.options import DETAILS, DEVICE, ENGINE, LIMITS, MODEL, json_option, options_of
 from audit_pipeline.cli.sending import about, say_room, say_sending, seconds_of
-from audit_pipeline.cli.shared import (
-    DETAILS,
-    DEVICE,
-    MODEL,
-    engine_options,
-    json_option,
-    limits_options,
-    tell_problems,
-)
-from audit_pipeline.endpoints.budget import Limits
+from audit_pipeline.cli.shared import tell_problems
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.asked import AuditOptions, named_pairs
 from audit_pipeline.operate.console import Row, answers_in_json, say, show_table, tell
+from audit_pipeline.operate.options import BENCHMARK, AuditOptions
+from audit_pipeline.operate.requests import find_pairs
+from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:
-    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.operate.facts import PlannedStep
+    from audit_pipeline.token_statistics.prepare import Plan
 
 
 @click.command()
 @MODEL
-@click.option(
-    "--benchmark", required=True, help="A benchmark (release_notes_64), a family of them (release_notes), or all."
-)
+@click.option("--benchmark", required=True, help=BENCHMARK.help)
 @click.option(
     "--dry-run",
     is_flag=True,
     help="Show what would be fetched and built, the texts, tokens, passes and bytes, and about how long it takes. "
     "Nothing is fetched or run.",
 )
-@click.option("--refresh", is_flag=True, help="Fetch the sources again, even if their documents are there.")
-@click.option("--again", is_flag=True, help="Audit again what is done; texts come from the cache all the same.")
+@options_of(AuditOptions, "refresh", "again")
 @DEVICE
-@click.option(
-    "--kinds",
-    default="base",
-    show_default=True,
-    help="What to cache of each pass: base, topk, logits. Of logits, statistics are made later without a pass.",
-)
-@click.option(
-    "--logits-budget-gb",
-    type=click.FloatRange(min=0),
-    help="The most gigabytes that full logits may take per benchmark.",
-)
+@options_of(AuditOptions, "kinds", "logits_budget_gb")
 @DETAILS
-@limits_options
+@LIMITS
 @json_option
-@engine_options
-def audit(
-    model: str,
-    benchmark: str,
-    dry_run: bool,
-    refresh: bool,
-    again: bool,
-    details: bool,
-    device: str | None,
-    engine: Engine,
-    kinds: str,
-    logits_budget_gb: float | None,
-    limits: Limits,
-) -> None:
+@ENGINE
+def audit(model: str, benchmark: str, dry_run: bool, details: bool, **given: Any) -> None:
     """Audit a model on a benchmark, a family of them, or all.
 
     The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
     """
-    if dry_run and refresh:
+    asked = AuditOptions(**given)
+    if dry_run and asked.refresh:
         raise click.UsageError(
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
-    asked = AuditOptions(
-        refresh=refresh,
-        again=again,
-        device=device,
-        engine=engine,
-        kinds=_kinds(kinds),
-        logits_budget_gb=logits_budget_gb,
-        limits=limits,
-    )
     if dry_run:
-        _dry_run(model, benchmark, asked, engine)
+        _dry_run(model, benchmark, asked)
     else:
         show_audited(audit_pairs(model, benchmark, asked), details=details)
 
 
-def _kinds(given: str) -> tuple[Any, ...]:
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    wrong = [name for name in names if name not in ("base", "topk", "logits")]
-    if wrong or not names:
-        raise click.BadParameter("a list of base, topk and logits", param_hint="--kinds")
-    return tuple(dict.fromkeys(["base", *names]))
-
-
-def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) -> None:
-    named = named_pairs(model, benchmark)
+def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
+    named = find_pairs(model, benchmark)
     entry, specs = named.model, named.benchmarks
     tell_problems(named.problems)
 
@@ -130,34 +82,14 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) ->
         say("\nNothing was fetched, built or run.", plans=[])
         return
     plans = dry.plans
-    rows = [
-        {
-            "benchmark": name,
-            "texts": plan.texts,
-            "cached": plan.cached_texts,
-            "to_run": plan.texts_to_run,
-            "passes": plan.passes,
-            "tokens": plan.tokens_to_run,
-            "branch_tokens": plan.branch_tokens,
-            "bytes_to_write": sum(plan.bytes_to_write.values()),
-            "seconds": seconds_of(tokenized, plan.tokens_to_run + plan.branch_tokens, asked.device, engine),
-            "because": because,
-        }
-        for name, (plan, because) in plans.items()
-    ]
-    counted = ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
-    numbers = [(name.replace("_", " "), _number(name)) for name in counted]
-    time = ("time", lambda row: about(row["seconds"]))
-    show_table(
-        "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", lambda row: row["because"] or "done")]
-    )
-    say_room(tokenized, asked.device, engine)
+    _show_plans(plans, tokenized, asked)
+    say_room(tokenized, asked)
     measured = (
         "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
         "loading and without the passes of a reference model."
     )
     elsewhere = "what a reference model takes comes on top, and the time is not known."
-    is_here = entry.host.is_here and engine.name == "in_process"
+    is_here = entry.host.is_here and asked.chosen_engine.name == "in_process"
     say(
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
         + (measured if is_here else elsewhere)
@@ -171,6 +103,31 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions, engine: Engine) ->
                 f"The documents of {spec.name} are searched besides: corpus-audit extract --model {entry.name} "
                 f"--benchmark {spec.name} --dry-run says what that takes."
             )
+
+
+def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, asked: AuditOptions) -> None:
+    """How much of each benchmark is run, and about how long it takes."""
+    rows = [
+        {
+            "benchmark": name,
+            "texts": plan.texts,
+            "cached": plan.cached_texts,
+            "to_run": plan.texts_to_run,
+            "passes": plan.passes,
+            "tokens": plan.tokens_to_run,
+            "branch_tokens": plan.branch_tokens,
+            "bytes_to_write": sum(plan.bytes_to_write.values()),
+            "seconds": seconds_of(model, plan.tokens_to_run + plan.branch_tokens, asked),
+            "because": because,
+        }
+        for name, (plan, because) in plans.items()
+    ]
+    counted = ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
+    numbers = [(name.replace("_", " "), name, thousands) for name in counted]
+    time = ("time", "seconds", about)
+    show_table(
+        "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", "because", lambda why: why or "done")]
+    )
 
 
 def _show_first(steps: Sequence[PlannedStep], not_built: Sequence[str], paths: DataPaths) -> None:
@@ -208,6 +165,8 @@ def _first_row(step: PlannedStep, paths: DataPaths) -> Row:
 
 def _documents_there(source: str, paths: DataPaths) -> int | None:
     """How many documents of a source are there; None where none were fetched."""
+    from audit_pipeline.catalogue.tables import read_json
+
     manifest = paths.source_manifest(source)
     documents: int | None = read_json(manifest)["documents"] if manifest.exists() else None
     return documents
@@ -246,7 +205,3 @@ def _of_reference(
         return []
     planned = plan(reference, [text for name in benchmarks for text in read_built(paths, name).texts], paths)
     return [(reference, planned.tokens_to_run + planned.passes)]
-
-
-def _number(column: str) -> Callable[[Row], str]:
-    return lambda row: f"{row[column]:,}"

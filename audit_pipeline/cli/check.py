@@ -12,7 +12,7 @@ import shlex
 import sys
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,24 +20,13 @@ from audit_pipeline.catalogue.paths import DataPaths, within
 from audit_pipeline.cli.audited import audit_pairs, publish_audited, show_audited
 from audit_pipeline.cli.check_shown import InstrumentCheck, Work, say_reach, say_work, show_looked
 from audit_pipeline.cli.controls import pairs_of_control
+from audit_pipeline.cli.options import DETAILS, DEVICE, LIMITS, MODEL, TEXT_COLUMN, json_option
 from audit_pipeline.cli.published import open_in_browser
 from audit_pipeline.cli.sending import say_sending, seconds_of
-from audit_pipeline.cli.shared import (
-    DETAILS,
-    DEVICE,
-    MODEL,
-    TEXT_COLUMN,
-    data_to_write,
-    json_option,
-    limits_options,
-    say_fit,
-    tell_problems,
-    whole_configuration,
-)
+from audit_pipeline.cli.shared import data_to_write, say_fit, tell_problems, whole_configuration
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK
-from audit_pipeline.endpoints.budget import Limits
-from audit_pipeline.operate.asked import AuditOptions
 from audit_pipeline.operate.console import answers_in_json, say, tell_step, telling_what_takes_long
+from audit_pipeline.operate.options import AuditOptions, RunOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.within_reach import PassageSearch
@@ -111,7 +100,7 @@ class _SeveralFiles(click.Command):
 @click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
 @DEVICE
 @DETAILS
-@limits_options
+@LIMITS
 @json_option
 def check(
     files: tuple[Path, ...],
@@ -126,9 +115,8 @@ def check(
     workspace: Path,
     dry_run: bool,
     no_open: bool,
-    device: str | None,
     details: bool,
-    limits: Limits,
+    **given: Any,
 ) -> None:
     """Find out whether a model has read your files.
 
@@ -138,6 +126,7 @@ def check(
     """
     if exchangeable and not held_out:
         raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
+    asked = AuditOptions(**given, publish=False)
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.operate.own_files import OwnFiles, look
     from audit_pipeline.operate.own_workspace import bring_up, model_for, tried_out
@@ -157,9 +146,8 @@ def check(
             tokenized = load_tokenizer(entry, data_to_write())
             say_reach(looked, entry, _passage_search(tokenized, looked), _instrument_check(control))
             _say_workspace(made, folder)
-            say_work(_prepared(tokenized, list(looked.benchmarks), device, limits))
+            say_work(_prepared(tokenized, list(looked.benchmarks), asked))
             if not dry_run:
-                asked = AuditOptions(device=device, limits=limits, publish=False)
                 _audit(entry.name, list(looked.benchmarks), asked, details=details)
     if is_kept:
         say(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
@@ -201,14 +189,13 @@ def _instrument_check(command: str) -> InstrumentCheck | None:
     return InstrumentCheck(all(is_evaluated(pair, paths) for pair in pairs), command)
 
 
-def _prepared(tokenized: TokenizedModel, families: list[str], device: str | None, limits: Limits) -> Work:
+def _prepared(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> Work:
     """What the audit of these families takes, once their texts are there."""
     entry, paths = tokenized.entry, data_to_write()
     config = whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
     tell_problems(config.problems)
 
-    from audit_pipeline.cluster.engine import chosen_engine
     from audit_pipeline.definitions import defs
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.extraction.windows import no_room
@@ -228,9 +215,9 @@ def _prepared(tokenized: TokenizedModel, families: list[str], device: str | None
             found, run = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, caches).tokens()
             windows, in_windows = windows + found, in_windows + run
     if entry.host.is_here:
-        say_fit(tokenized, device)
-    say_sending([(tokenized, tokens + in_windows)], limits.for_model(entry))
-    return Work(tokens, in_windows, windows, seconds_of(tokenized, tokens + in_windows, device, chosen_engine()))
+        say_fit(tokenized, options.device)
+    say_sending([(tokenized, tokens + in_windows)], options.limits.for_model(entry))
+    return Work(tokens, in_windows, windows, seconds_of(tokenized, tokens + in_windows, options))
 
 
 def _audit(model: str, families: list[str], asked: AuditOptions, *, details: bool) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from audit_pipeline.cli.sending import about
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK_TAKES
 from audit_pipeline.operate.console import Row, say, show_table, visible
+from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.within_reach import PassageSearch
@@ -50,9 +51,9 @@ def show_looked(looked: Looked) -> None:
         "sides",
         rows,
         (
-            ("files", lambda row: row["side"].replace("_", "-")),
-            ("documents", lambda row: f"{row['documents']:,}"),
-            ("words", lambda row: f"{row['words']:,}"),
+            ("files", "side", lambda side: side.replace("_", "-")),
+            ("documents", "documents", thousands),
+            ("words", "words", thousands),
             ("languages", _languages),
             ("dates", _dates),
         ),

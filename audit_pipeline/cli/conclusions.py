@@ -6,7 +6,7 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,10 +15,12 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions, tell_left_out
 from audit_pipeline.cli.audited import show_comparisons
-from audit_pipeline.cli.shared import BETWEEN_0_AND_1, FILE, json_option
+from audit_pipeline.cli.options import BETWEEN_0_AND_1, json_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.operate.console import Row, say, show_table, tell, tell_skipped, visible
+from audit_pipeline.operate.options import FILE
+from audit_pipeline.report.numbers import DASH, interval, number, thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.power import PowerReport
@@ -80,10 +82,8 @@ def evaluate(no_text: bool, **options: Any) -> None:
         for row in done.findings.tables["evaluations"].to_pylist()
         if row["is_default"] and row["value"] is not None
     ]
-    value = ("value", lambda row: f"{row['value']:.3f}")
-    show_table(
-        "evaluations", rows, (("detector", "detector"), ("metric", "metric"), value, ("95% interval", _interval))
-    )
+    plain = [(name, name) for name in ("detector", "metric")]
+    show_table("evaluations", rows, [*plain, ("value", "value", number), ("95% interval", _interval)])
     if answer is None or answer["sides"] != "audited against held-out":
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
@@ -97,7 +97,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
 
 
 def _interval(row: Row) -> str:
-    return "none" if row["ci_low"] is None else f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
+    return interval((row["ci_low"], row["ci_high"])) or "none"
 
 
 def _say_left_out(left_out: Mapping[str, int]) -> None:
@@ -149,7 +149,7 @@ def power(
         return
     if model is None or benchmark is None:
         raise click.UsageError("give --model and --benchmark, or --auroc")
-    found = _scores_at_hand(model, benchmark, detector)
+    found = _read_scores(model, benchmark, detector)
     say(
         f"{found.model} on {found.benchmark}, {found.detector}, one value per group:",
         model=found.model,
@@ -159,8 +159,8 @@ def power(
     _say_power(power_report(found.members, found.nonmembers, **asked))
 
 
-class _AtHand(NamedTuple):
-    """What is known of a detector on a pair: the mean scores of the groups of either side."""
+class _PairScores(NamedTuple):
+    """The scores of a detector on a pair: the mean scores of the groups of either side."""
 
     model: str
     benchmark: str
@@ -169,7 +169,7 @@ class _AtHand(NamedTuple):
     nonmembers: list[float]
 
 
-def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand:
+def _read_scores(model: str, benchmark: str, detector: str | None) -> _PairScores:
     """Mean scores by group of members and of non-members, from the warehouse, at the detector's default setting."""
     from audit_pipeline.config.hints import did_you_mean, only_partition
     from audit_pipeline.evidence.headline import headline_detector
@@ -206,7 +206,7 @@ def _scores_at_hand(model: str, benchmark: str, detector: str | None) -> _AtHand
             {"model": model, "benchmark": benchmark, "detector": chosen, "parameters": settings[chosen]},
         ).fetchall()
     sides = {side: [float(score) for label, score in rows if label == side] for side in (1, 0)}
-    return _AtHand(model, benchmark, chosen, sides[1], sides[0])
+    return _PairScores(model, benchmark, chosen, sides[1], sides[0])
 
 
 def _say_power(report: PowerReport) -> None:
@@ -220,9 +220,9 @@ def _say_power(report: PowerReport) -> None:
         "flagged": "power of the count of flagged texts",
         "resampled": "resampled",
     }
-    powers = [(head, _power_in(column)) for column, head in heads.items()]
-    show_table("power", rows, [("audited texts", lambda row: f"{row['texts']:,}"), *powers])
+    powers = [(head, column, _share_in_words) for column, head in heads.items()]
+    show_table("power", rows, [("audited texts", "texts", thousands), *powers])
 
 
-def _power_in(column: str) -> Callable[[Row], str]:
-    return lambda row: "–" if row[column] is None else f"{row[column]:.2f}"
+def _share_in_words(power: float | None) -> str:
+    return DASH if power is None else f"{power:.2f}"

@@ -12,24 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audited import audit_pairs, interval_of, publish_audited, setting_of, show_audited
+from audit_pipeline.cli.audited import audit_pairs, publish_audited, setting_of, show_audited
+from audit_pipeline.cli.options import DEVICE, json_option
 from audit_pipeline.cli.shared import (
-    DEVICE,
     dagster_definitions,
     data_to_write,
     detector_and_setting,
-    json_option,
+    estimate_of,
     tell_problems,
     whole_configuration,
 )
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.asked import Audited, AuditOptions
 from audit_pipeline.operate.console import say, show_table, tell_step
+from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import Audited
 
 if TYPE_CHECKING:
+    from audit_pipeline.catalogue.contracts import Pair
     from audit_pipeline.config.whole import Configuration
 
 MEMORISATION_CHECK = "memorisation_check"
@@ -76,6 +77,8 @@ def audit_control(name: str, device: str | None) -> list[Audited]:
 
 def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
     """Each model of a control on each benchmark of it, as the configuration has them."""
+    from audit_pipeline.catalogue.contracts import Pair
+
     models = [one.name for one in config.models.values() if one.control and one.control.name == name]
     benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
     return [Pair(benchmark, model) for model in models for benchmark in benchmarks]
@@ -109,7 +112,7 @@ def study(name: str) -> None:
         }
         for row in found
     ]
-    interval = ("AUROC [95% interval]", interval_of("auroc"))
+    interval = ("AUROC [95% interval]", estimate_of("auroc"))
     plain = [(name, name) for name in ("setting", "value", "seed")]
     show_table("study", rows_shown, [*plain, ("detector", detector_and_setting), interval])
     say(f"\nReport: {paths.report}", report=paths.report)

@@ -14,24 +14,13 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import say_conclusions
-from audit_pipeline.cli.shared import (
-    BETWEEN_0_AND_1,
-    DEVICE,
-    FILE,
-    MODEL,
-    PATH,
-    TEXT_COLUMN,
-    dagster_definitions,
-    data_to_write,
-    limits_options,
-    model_named,
-    ready_to_run,
-)
+from audit_pipeline.cli.options import BETWEEN_0_AND_1, DEVICE, LIMITS, MODEL, TEXT_COLUMN
+from audit_pipeline.cli.shared import dagster_definitions, data_to_write, model_named, ready_to_run
 from audit_pipeline.evidence.shards import PERMUTATIONS, items_needed
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
+from audit_pipeline.operate.options import FILE, PATH, RunOptions
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.scoring.corpus_tests import CorpusTest
 
@@ -77,13 +66,13 @@ def test() -> None:
 @test.command("canaries")
 @MODEL
 @DEVICE
-@limits_options
+@LIMITS
 @click.option("--canaries", "file", required=True, type=FILE, help="The file that `corpus-audit canaries` wrote.")
 @click.option(
     "--detector", default="loss", show_default=True, help="A detector that needs only the pass over the text itself."
 )
 @click.option("--alpha", default=0.05, show_default=True, type=BETWEEN_0_AND_1, help="Significance level.")
-def test_canaries(model: str, file: Path, detector: str, alpha: float, device: str | None, limits: Limits) -> None:
+def test_canaries(model: str, file: Path, detector: str, alpha: float, **given: Any) -> None:
     """Test whether a model ranks published canaries highest.
 
     They are compared with the alternatives that were drawn in the same way and never published.
@@ -92,7 +81,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
     from audit_pipeline.scoring.corpus_tests import canary_test
 
     paths = data_to_write()
-    tokenized, backend_of = ready_to_run(model_named(model), paths, limits, device)
+    tokenized, backend_of = ready_to_run(model_named(model), paths, RunOptions(**given))
     with terminal_bar(model) as on_progress:
         result = canary_test(
             tokenized, file, paths, backend_of, detector=detector, alpha=alpha, on_progress=on_progress
@@ -103,7 +92,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, device: s
 @test.command("ordered")
 @MODEL
 @DEVICE
-@limits_options
+@LIMITS
 @click.option(
     "--items",
     "file",
@@ -144,8 +133,7 @@ def test_ordered(
     permutations: int,
     rule: Any,
     order_by_chance: bool,
-    device: str | None,
-    limits: Limits,
+    **given: Any,
 ) -> None:
     """Test whether a model prefers a test set's published order.
 
@@ -161,7 +149,7 @@ def test_ordered(
         tell(items.rows.note)
     texts = [item.text for item in items]
     tell_skipped(items.skipped.first, items.skipped.count)
-    tokenized, backend_of = ready_to_run(model_named(model), paths, limits, device)
+    tokenized, backend_of = ready_to_run(model_named(model), paths, RunOptions(**given))
     with terminal_bar(model) as on_progress:
         result = ordered_test(
             tokenized,

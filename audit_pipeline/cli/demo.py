@@ -17,11 +17,13 @@ from audit_pipeline.cli.controls import (
     show_memorisation,
 )
 from audit_pipeline.cli.famous_texts import search_famous_texts, show_famous_texts
-from audit_pipeline.cli.shared import json_option, whole_configuration
+from audit_pipeline.cli.options import json_option
+from audit_pipeline.cli.shared import whole_configuration
 from audit_pipeline.cli.start import say_commands
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK
-from audit_pipeline.operate.asked import Audited, AuditOptions
 from audit_pipeline.operate.console import say, tell
+from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import Audited
 
 
 @click.command()

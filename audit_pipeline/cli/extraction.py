@@ -10,37 +10,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.catalogue.contracts import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.extraction_generated import GoingOn, going_on_options, show_long_runs
+from audit_pipeline.cli.extraction_generated import GenerationOptions, show_long_runs
 from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
+from audit_pipeline.cli.options import DEVICE, ENGINE, LIMITS, MODEL, TEXT_COLUMN, build, json_option, options_of
 from audit_pipeline.cli.sending import about, say_room, say_sending, seconds_of
 from audit_pipeline.cli.shared import (
-    DEVICE,
-    FILE,
-    MODEL,
-    PATH,
-    TEXT_COLUMN,
     dagster_definitions,
     data_to_write,
-    engine_options,
-    json_option,
-    limits_options,
     model_named,
     ready_to_run,
     whole_configuration,
 )
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
+from audit_pipeline.operate.options import FILE, PATH, RunOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.spec import BenchmarkSpec
-    from audit_pipeline.cluster.engine import Engine
-    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Extracted, Search
     from audit_pipeline.models.config import ModelEntry
@@ -83,15 +75,15 @@ _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
     help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
     f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}",
 )
-@going_on_options
+@options_of(GenerationOptions)
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
 @TEXT_COLUMN
 @click.option("--no-text", is_flag=True, help="Name places only, quote no text.")
 @click.option("--dry-run", is_flag=True, help="Say how many windows and tokens there are, and about how long it takes.")
 @DEVICE
-@limits_options
+@LIMITS
 @json_option
-@engine_options
+@ENGINE
 def extract(
     model: str,
     file: Path | None,
@@ -102,14 +94,11 @@ def extract(
     prefix: int | None,
     suffix: int | None,
     stride: str | None,
-    going_on: GoingOn,
     out: Path | None,
     text_column: str | None,
     no_text: bool,
     dry_run: bool,
-    device: str | None,
-    limits: Limits,
-    engine: Engine,
+    **given: Any,
 ) -> None:
     """Find the passages of documents that a model gives word for word.
 
@@ -117,9 +106,47 @@ def extract(
     computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
     command continues. docs/extraction.md explains the numbers.
     """
+    options, generation = build(RunOptions, given), build(GenerationOptions, given)
+    _require_one_kind(file, benchmark, document, held_out, reference_model)
     from audit_pipeline.benchmarks.family import ExtractionSettings
     from audit_pipeline.catalogue.tables import require_output
 
+    spec = None if benchmark is None else _one_benchmark(benchmark)
+    settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
+    generation = replace(generation, near_verbatim=generation.near_verbatim or settings.near_verbatim)
+    paths = DataPaths.from_environment() if dry_run else data_to_write()
+    configured = model_named(model)
+    if out is not None:
+        require_output(out, *(one for one in (file, held_out) if one is not None))
+    of_file = [] if file is None else _documents(file, text_column)
+    unread = [] if held_out is None else _documents(held_out, text_column)
+
+    from audit_pipeline.models.load import with_overrides
+    from audit_pipeline.operate.stages.extraction import asked_by
+
+    asked = asked_by(settings, prefix, suffix, stride)
+    generation.require_sense(asked.lengths.suffix)
+    entry = with_overrides(configured, reference_model=reference_model)
+    generation.require_weights(entry)
+    if spec is not None:
+        documents = _of_benchmark(entry, spec, asked, options, paths, dry_run=dry_run)
+    else:
+        documents = _with_held_out(of_file if document is None else [_of_source(document, paths)], unread)
+    # Of a benchmark its server was asked by then.
+    tokenized, backend_of = ready_to_run(entry, paths, options, ask=not dry_run and spec is None)
+    search = _search(tokenized, documents, asked, paths)
+    if unread and not any(map(search.is_as_long_as_a_window, unread)):
+        raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
+    if dry_run:
+        _dry_run(search, len(documents), options)
+    else:
+        _run(search, backend_of, generation, out, quoted=not no_text and texts_are_quoted())
+
+
+def _require_one_kind(
+    file: Path | None, benchmark: str | None, document: str | None, held_out: Path | None, reference_model: str | None
+) -> None:
+    """Raise UsageError where the documents are not named in one way, with what goes with it."""
     if sum(one is not None for one in (file, benchmark, document)) != 1:
         raise click.UsageError("say which documents: --texts FILE, --benchmark NAME or --document ID, one of them")
     if benchmark is not None and (held_out is not None or reference_model is not None):
@@ -127,54 +154,34 @@ def extract(
             "a benchmark says itself which documents are held out, and models.yaml which is the reference model: leave "
             "--held-out and --reference-model out"
         )
-    spec = None if benchmark is None else _one_benchmark(benchmark)
-    settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
-    going_on = replace(going_on, differing=going_on.differing or settings.near_verbatim)
-    paths = DataPaths.from_environment() if dry_run else data_to_write()
-    configured = model_named(model)
-    if out is not None:
-        require_output(out, *(given for given in (file, held_out) if given is not None))
-    given = [] if file is None else _documents(file, text_column)
-    unread = [] if held_out is None else _documents(held_out, text_column)
 
+
+def _search(model: TokenizedModel, documents: Sequence[SearchedDocument], asked: Asked, paths: DataPaths) -> Search:
     from audit_pipeline.extraction.search import Search
-    from audit_pipeline.models.load import reference_of, with_overrides
-    from audit_pipeline.operate.progress import terminal_bar
-    from audit_pipeline.operate.stages.extraction import asked_by
+    from audit_pipeline.models.load import reference_of
     from audit_pipeline.token_statistics.kept import Caches
 
-    asked = asked_by(settings, prefix, suffix, stride)
-    going_on.require_sense(asked.lengths.suffix)
-    entry = with_overrides(configured, reference_model=reference_model)
-    going_on.require_weights(entry)
-    if spec is not None:
-        documents = _of_benchmark(entry, spec, asked, device, limits, engine, paths, dry_run=dry_run)
-    elif document is not None:
-        documents = _with_held_out([_of_source(document, paths)], unread)
-    else:
-        documents = _with_held_out(given, unread)
-    # Of a benchmark its server was asked by then.
-    ask = not dry_run and benchmark is None
-    tokenized, backend_of = ready_to_run(entry, paths, limits, device, engine, ask=ask)
-    reference = reference_of(tokenized, paths)
-    search = Search(tokenized, documents, asked, Caches(paths), reference)
-    if unread and not any(map(search.is_as_long_as_a_window, unread)):
-        raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
-    if dry_run:
-        _dry_run(search, tokenized, reference, len(documents), device, limits, engine)
-        return
-    with terminal_bar(tokenized.entry.name) as on_progress:
+    return Search(model, documents, asked, Caches(paths), reference_of(model, paths))
+
+
+def _run(
+    search: Search, backend_of: BackendOf, generation: GenerationOptions, out: Path | None, *, quoted: bool
+) -> None:
+    """Search the documents, and show what was found."""
+    from audit_pipeline.operate.progress import terminal_bar
+
+    with terminal_bar(search.model.entry.name) as on_progress:
         found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
         tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
-    _show(search, found, backend_of, going_on, out, quoted=not no_text and texts_are_quoted())
+    _show(search, found, backend_of, generation, out, quoted=quoted)
 
 
 def _show(
     search: Search,
     found: Sequence[Extracted],
     backend_of: BackendOf,
-    going_on: GoingOn,
+    generation: GenerationOptions,
     out: Path | None,
     *,
     quoted: bool,
@@ -188,10 +195,10 @@ def _show(
     show_documents(found)
     shown = strongest_of(found)
     show_passages(
-        shown, partial(going_on.of_passage, search, backend_of, quoted=quoted), going_on.columns(), quoted=quoted
+        shown, partial(generation.of_passage, search, backend_of, quoted=quoted), generation.columns(), quoted=quoted
     )
-    if going_on.tokens is not None:
-        show_long_runs(search, backend_of, shown, going_on.tokens)
+    if generation.continued is not None:
+        show_long_runs(search, backend_of, shown, generation.continued)
     show_claims(found)
     if out is not None:
         say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)
@@ -210,9 +217,7 @@ def _of_benchmark(
     model: ModelEntry,
     spec: BenchmarkSpec,
     asked: Asked,
-    device: str | None,
-    limits: Limits,
-    engine: Engine,
+    options: RunOptions,
     paths: DataPaths,
     *,
     dry_run: bool,
@@ -228,7 +233,14 @@ def _of_benchmark(
         from audit_pipeline.operate.dagster.audit import AuditRequest
         from audit_pipeline.operate.dagster.audit import extract as run_extraction
 
-        request = AuditRequest(model.name, [spec], device=device, engine=engine, limits=limits, terminal=True)
+        request = AuditRequest(
+            model.name,
+            [spec],
+            device=options.device,
+            engine=options.chosen_engine,
+            limits=options.limits,
+            terminal=True,
+        )
         run_extraction(request, asked, definitions, paths, tell_step)
     return documents_of(spec.name, model, paths)
 
@@ -256,17 +268,10 @@ def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
     return documents
 
 
-def _dry_run(
-    search: Search,
-    model: TokenizedModel,
-    reference: TokenizedModel | None,
-    documents: int,
-    device: str | None,
-    limits: Limits,
-    engine: Engine,
-) -> None:
+def _dry_run(search: Search, documents: int, options: RunOptions) -> None:
+    model, reference = search.model, search.reference
     windows, tokens = search.tokens()
-    seconds = seconds_of(model, tokens, device, engine)
+    seconds = seconds_of(model, tokens, options)
     say(
         f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, time {about(seconds)}; "
         f"{'likely passages add fine windows' if search.is_coarse_to_fine else 'nothing is added'}",
@@ -275,7 +280,7 @@ def _dry_run(
         tokens=tokens,
         seconds=seconds,
     )
-    say_room(model, device, engine)
+    say_room(model, options)
     # Each window is a request, for which the server generates a token besides.
     to_send = [(model, tokens + windows)]
     if reference is not None:
@@ -283,4 +288,4 @@ def _dry_run(
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
             say(f"{reference.entry.name} gets the passages besides that turn out likely: how many is not known yet.")
-    say_sending(to_send, limits.for_model(model.entry))
+    say_sending(to_send, options.limits.for_model(model.entry))

@@ -1,21 +1,22 @@
-"""The part of the command extract that lets a model go on: its options, and what is shown of it.
+"""The part of the command extract that lets a model generate: its options, and what is shown of it.
 
-What belongs here: options of going on, columns and tables of what came of it. What does not: letting the model go on
+What belongs here: options of generation, columns and tables of what is generated. What does not: generating
 (extraction/), what is shown of probabilities alone (cli/extraction_shown.py).
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
-from audit_pipeline.catalogue.contracts import BEAMS
+from audit_pipeline.extraction.defaults import BEAMS
 from audit_pipeline.operate.console import Columns, Row, show_table, telling_what_takes_long
+from audit_pipeline.operate.options import Option
+from audit_pipeline.report.numbers import DASH, percent, thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.search import Extracted, Search
@@ -25,30 +26,63 @@ if TYPE_CHECKING:
 _NOT_KEPT = "Loads the model, and is not kept in the cache."
 
 
-@dataclass(frozen=True)
-class GoingOn:
-    """How the model is asked to go on: ``draws`` with a ``seed`` behind the strongest passages; near-verbatim, with up
-    to ``differing`` other tokens (``edits``: edits), by so many ``beams``; for ``tokens`` from the beginning of
-    a document. None: not asked for."""
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """What the model is asked to generate; None: not asked for."""
 
-    draws: int | None
-    seed: int
-    differing: int | None
-    beams: int
-    edits: bool
-    tokens: int | None
+    generate: Annotated[
+        int | None,
+        Option(
+            "Let the model go on behind the prefixes of the strongest passages: by its first choices, and N times "
+            f"drawn. {_NOT_KEPT}",
+            click.IntRange(min=1),
+            metavar="N",
+        ),
+    ] = None
+    seed: Annotated[int, Option("Seed of the draws.", shows_default=True)] = 0
+    near_verbatim: Annotated[
+        int | None,
+        Option(
+            "For the strongest passages: how likely the model, drawing among its 40 likeliest tokens, gives the suffix "
+            f"with at most D other tokens: a lower bound, by beam search. {_NOT_KEPT}",
+            click.IntRange(min=1),
+            metavar="D",
+        ),
+    ] = None
+    beams: Annotated[
+        int,
+        Option(
+            "Continuations that --near-verbatim follows at a time. More take longer, and can raise the bound.",
+            click.IntRange(min=1),
+            shows_default=True,
+        ),
+    ] = BEAMS
+    edits: Annotated[
+        bool,
+        Option("With --near-verbatim: count tokens that are replaced, put in or left out (Levenshtein), not places."),
+    ] = False
+    continued: Annotated[
+        int | None,
+        Option(
+            "Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices "
+            f"for TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
+            click.IntRange(min=1),
+            flag="--continue",
+            metavar="TOKENS",
+        ),
+    ] = None
 
     def require_sense(self, suffix: int) -> None:
         """Raise UsageError where options do not go together, or any continuation would be near a ``suffix`` of so many
         tokens."""
-        if self.edits and self.differing is None:
+        if self.edits and self.near_verbatim is None:
             raise click.UsageError("--edits goes with --near-verbatim")
-        if self.differing is not None and self.differing >= suffix:
+        if self.near_verbatim is not None and self.near_verbatim >= suffix:
             raise click.UsageError("--near-verbatim has to be smaller than --suffix")
 
     def require_weights(self, entry: ModelEntry) -> None:
         """Raise UsageError where a model that is behind an interface is to go on."""
-        asked = self.draws is not None or self.differing is not None or self.tokens is not None
+        asked = self.generate is not None or self.near_verbatim is not None or self.continued is not None
         if asked and not entry.host.is_here:
             raise click.UsageError(
                 f"{entry.name} is behind an interface: to go on (--generate, --near-verbatim, --continue) a model's "
@@ -60,12 +94,12 @@ class GoingOn:
         from audit_pipeline.extraction.documents import excerpt
 
         near, drawn = None, None
-        if self.differing is not None:
+        if self.near_verbatim is not None:
             from audit_pipeline.extraction.near_verbatim import Nearness
 
-            near = search.near_verbatim(one, number, backend_of, Nearness(self.differing, self.beams, self.edits))
-        if self.draws is not None:
-            drawn = search.generated(one, number, backend_of, self.draws, self.seed)
+            near = search.near_verbatim(one, number, backend_of, Nearness(self.near_verbatim, self.beams, self.edits))
+        if self.generate is not None:
+            drawn = search.generated(one, number, backend_of, self.generate, self.seed)
         return {
             "log_p_near_verbatim": None if near == -math.inf else near,
             "draws": drawn and drawn.draws,
@@ -76,73 +110,21 @@ class GoingOn:
     def columns(self) -> Columns:
         """The columns of a table of passages that hold it."""
         near: Columns = [
-            ("p word for word", lambda row: _probability(row["log_p_top_40"])),
-            (self._near_in_words(), lambda row: f"≥ {_probability(row['log_p_near_verbatim'])}"),
+            ("p word for word", "log_p_top_40", _probability),
+            (self._near_in_words(), "log_p_near_verbatim", lambda log_p: f"≥ {_probability(log_p)}"),
         ]
         hits: Columns = [
             ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_expected(row)}"),
-            ("by its first choices the model gives", lambda row: row["greedy"] or "-"),
+            ("by its first choices the model gives", "greedy", lambda words: words or DASH),
         ]
-        return [*(near if self.differing is not None else []), *(hits if self.draws is not None else [])]
+        return [*(near if self.near_verbatim is not None else []), *(hits if self.generate is not None else [])]
 
     def _near_in_words(self) -> str:
-        return f"p within {self.differing} edits" if self.edits else f"p where up to {self.differing} tokens differ"
-
-
-def going_on_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The options of letting the model go on, given to ``command`` as one :class:`GoingOn`, ``going_on``."""
-
-    @click.option(
-        "--generate",
-        "draws",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Let the model go on behind the prefixes of the strongest passages: by its first choices, and N times "
-        f"drawn. {_NOT_KEPT}",
-    )
-    @click.option("--seed", default=0, show_default=True, help="Seed of the draws.")
-    @click.option(
-        "--near-verbatim",
-        "differing",
-        type=click.IntRange(min=1),
-        metavar="D",
-        help="For the strongest passages: how likely the model, drawing among its 40 likeliest tokens, gives the "
-        f"suffix with at most D other tokens: a lower bound, by beam search. {_NOT_KEPT}",
-    )
-    @click.option(
-        "--beams",
-        default=BEAMS,
-        show_default=True,
-        type=click.IntRange(min=1),
-        help="Continuations that --near-verbatim follows at a time. More take longer, and can raise the bound.",
-    )
-    @click.option(
-        "--edits",
-        is_flag=True,
-        help="With --near-verbatim: count tokens that are replaced, put in or left out (Levenshtein), not places.",
-    )
-    @click.option(
-        "--continue",
-        "tokens",
-        type=click.IntRange(min=1),
-        metavar="TOKENS",
-        help="Give the model the first --prefix tokens of the strongest documents, let it go on by its first choices "
-        f"for TOKENS tokens, and say how much of the document came. {_NOT_KEPT}",
-    )
-    @functools.wraps(command)
-    def run(
-        *arguments: Any,
-        draws: int | None,
-        seed: int,
-        differing: int | None,
-        beams: int,
-        edits: bool,
-        tokens: int | None,
-        **options: Any,
-    ) -> None:
-        command(*arguments, going_on=GoingOn(draws, seed, differing, beams, edits, tokens), **options)
-
-    return run
+        return (
+            f"p within {self.near_verbatim} edits"
+            if self.edits
+            else f"p where up to {self.near_verbatim} tokens differ"
+        )
 
 
 def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extracted], tokens: int) -> None:
@@ -150,7 +132,7 @@ def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extrac
     from audit_pipeline.extraction.long_runs import BLOCK_WORDS
 
     rows: list[Row] = []
-    with telling_what_takes_long("going on from the beginning of") as tell_what:
+    with telling_what_takes_long("continuing from the beginning of") as tell_what:
         for one in shown:
             tell_what(one.document.name)
             found = search.long_run(one.document, backend_of, tokens)
@@ -173,8 +155,8 @@ def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extrac
             ("document", "document"),
             ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
             (f"words in blocks of {BLOCK_WORDS} or more", lambda row: f"{row['recalled']:,} of {row['words']:,}"),
-            ("recall", _recall),
-            ("leaves the text at character", lambda row: f"{row['left_at']:,}"),
+            ("recall", "recall", percent),
+            ("leaves the text at character", "left_at", thousands),
         ],
     )
 
@@ -186,11 +168,6 @@ def draws_needed(log_p: float) -> str:
     needed = log_draws(log_p)
     # Rounded up: one draw less gives it less often.
     return f"{math.ceil(math.exp(needed) - 1e-9):,}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"
-
-
-def _recall(row: Row) -> str:
-    """The share of the words; none is known of a text without room for a block."""
-    return "-" if row["recall"] is None else f"{row['recall']:.1%}"
 
 
 def _probability(log_p: float | None) -> str:

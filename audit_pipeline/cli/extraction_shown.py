@@ -21,6 +21,7 @@ from audit_pipeline.metrics.claims import (
     extraction_claim,
 )
 from audit_pipeline.operate.console import Columns, Row, say, show_table, telling_what_takes_long
+from audit_pipeline.report.numbers import DASH, probability, share, thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.held_out import Compared
@@ -40,24 +41,24 @@ def strongest_of(found: Sequence[Extracted]) -> Sequence[Extracted]:
 
 
 def show_passages(
-    shown: Sequence[Extracted], gone_on: Callable[[Extracted, int], Row], columns: Columns, *, quoted: bool
+    shown: Sequence[Extracted], generated_of: Callable[[Extracted, int], Row], columns: Columns, *, quoted: bool
 ) -> None:
-    """The strongest passages of the documents ``shown``; ``gone_on`` gives what ``columns`` show besides of each."""
+    """The strongest passages of the documents ``shown``; ``generated_of`` gives what ``columns`` show of each."""
     passages: list[Row] = []
-    with telling_what_takes_long("going on behind passages of") as tell_what:
+    with telling_what_takes_long("generating continuations of passages in") as tell_what:
         for one in shown:
             tell_what(one.document.name)
-            passages += _passages(one, gone_on, quoted=quoted)
+            passages += _passages(one, generated_of, quoted=quoted)
     show_table(
         "passages",
         passages,
         [
             ("document", "document"),
             ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
-            (_DRAWS, lambda row: draws_needed(row["log_p"])),
+            (_DRAWS, "log_p", draws_needed),
             ("tokens that are its first choice", _matches),
-            ("words before", lambda row: row["prefix"] or "-"),
-            ("passage", lambda row: row["suffix"] or "-"),
+            ("words before", "prefix", lambda words: words or DASH),
+            ("passage", "suffix", lambda words: words or DASH),
             *columns,
         ],
     )
@@ -109,7 +110,7 @@ def _show_held_out(held_out: Sequence[Extracted]) -> None:
         "held_out",
         rows,
         [
-            ("a window of", lambda row: "first choices" if row["threshold"] is None else f"p ≥ {row['threshold']}"),
+            ("a window of", "threshold", lambda least: "first choices" if least is None else f"p ≥ {least}"),
             ("held-out documents with one", lambda row: f"{row['reached']} of {row['documents']}"),
             ("95% interval", lambda row: f"{row['low']:.1%} to {row['high']:.1%}"),
         ],
@@ -134,20 +135,20 @@ def show_documents(found: Sequence[Extracted]) -> None:
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
         say(words, shorter_than_a_window=short)
     compared = ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}")
-    tested: Columns = [compared, ("p-value", _number("p_value")), ("q-value", _number("q_value"))]
-    shares = [(f"p ≥ {one}", _share(f"covered_{one}")) for one in THRESHOLDS]
+    tested: Columns = [compared, ("p-value", "p_value", probability), ("q-value", "q_value", probability)]
+    shares = [(f"p ≥ {one}", f"covered_{one}", share) for one in THRESHOLDS]
     show_table(
         "documents",
         rows,
         [
             ("document", "document"),
-            ("characters", lambda row: f"{row['characters']:,}"),
-            ("windows", lambda row: f"{row['windows']:,}"),
+            ("characters", "characters", thousands),
+            ("windows", "windows", thousands),
             *shares,
-            ("first choices alone", _share("greedy")),
-            *((("set apart", _share("covered_set_apart")),) if any(row["set_apart"] for row in rows) else ()),
-            ("longest run", lambda row: f"{row['longest_run']:,}"),
-            (_DRAWS, lambda row: "-" if row["log_p"] is None else draws_needed(row["log_p"])),
+            ("first choices alone", "greedy", share),
+            *((("set apart", "covered_set_apart", share),) if any(row["set_apart"] for row in rows) else ()),
+            ("longest run", "longest_run", thousands),
+            (_DRAWS, "log_p", lambda log_p: DASH if log_p is None else draws_needed(log_p)),
             *(tested if any(test is not None for test in tests) else []),
         ],
     )
@@ -182,7 +183,7 @@ def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
     }
 
 
-def _passages(one: Extracted, gone_on: Callable[[Extracted, int], Row], *, quoted: bool) -> list[Row]:
+def _passages(one: Extracted, generated_of: Callable[[Extracted, int], Row], *, quoted: bool) -> list[Row]:
     from audit_pipeline.extraction.documents import excerpt
 
     windows, text = one.windows, one.document.text
@@ -202,15 +203,7 @@ def _passages(one: Extracted, gone_on: Callable[[Extracted, int], Row], *, quote
                 "tokens": int(windows.tokens[number]),
                 "prefix": excerpt(text[start:begin], last=True) if quoted else None,
                 "suffix": excerpt(text[begin:end]) if quoted else None,
-                **gone_on(one, number),
+                **generated_of(one, number),
             }
         )
     return rows
-
-
-def _share(name: str) -> Callable[[Row], str]:
-    return lambda row: "-" if row[name] is None else f"{row[name]:.2%}"
-
-
-def _number(name: str) -> Callable[[Row], str]:
-    return lambda row: "-" if row[name] is None else f"{row[name]:.3f}"

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.answers import say_conclusions
 from audit_pipeline.cli.shared import dagster_definitions, whole_configuration
-from audit_pipeline.operate.asked import Audited
-from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step
+from audit_pipeline.operate.console import say, show_table, tell, tell_step
+from audit_pipeline.operate.requests import Audited
+from audit_pipeline.report.numbers import DASH, probability, thousands, yes_or_no
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.spec import BenchmarkSpec
@@ -75,7 +76,6 @@ def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
 def show_famous_texts(searched: Audited) -> None:
     """The answer, each text with its p-value, and how often its passage stands in what is installed."""
     from audit_pipeline.catalogue.documents import read_documents
-    from audit_pipeline.report.numbers import probability
     from audit_pipeline.warehouse.query import open_read_only
 
     [spec], paths = searched.benchmarks, DataPaths.from_environment()
@@ -95,13 +95,13 @@ def show_famous_texts(searched: Audited) -> None:
         [{**row, "installed_copies": count} for row, count in zip(rows, copies, strict=True)],
         [
             ("text", "title"),
-            ("p-value", lambda row: probability(row["p_value"])),
-            ("q-value", lambda row: probability(row["q_bh"])),
-            ("word for word", lambda row: "yes" if row["is_reproduced"] else "no"),
+            ("p-value", "p_value", probability),
+            ("q-value", "q_bh", probability),
+            ("word for word", "is_reproduced", yes_or_no),
             ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
-            ("probability", lambda row: f"{math.exp(row['log_p']):.2g}"),
-            (f"{_differing(spec)} may differ", _near),
-            ("copies", lambda row: f"{row['installed_copies']:,}"),
+            ("probability", "log_p", lambda log_p: f"{math.exp(log_p):.2g}"),
+            (f"{_differing(spec)} may differ", "log_p_near_verbatim", _near),
+            ("copies", "installed_copies", thousands),
         ],
     )
     say(
@@ -133,5 +133,5 @@ def _differing(spec: BenchmarkSpec) -> int:
     return (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
 
 
-def _near(row: Row) -> str:
-    return "–" if row["log_p_near_verbatim"] is None else f"≥ {math.exp(row['log_p_near_verbatim']):.2g}"
+def _near(log_p: float | None) -> str:
+    return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"

@@ -32,6 +32,7 @@ from audit_pipeline.cli import (
     unlearning,
     upkeep,
 )
+from audit_pipeline.cli.full_disk import full_disk
 from audit_pipeline.cli.library_output import held_back
 from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, one_line
 from audit_pipeline.operate.console import end_step, quietly, tell
@@ -63,8 +64,8 @@ class _Front(click.Group):
         with held_back() as libraries, _warnings_told():
             try:
                 return super().invoke(ctx)
-            except BrokenPipeError:
-                # The reader of a pipe has enough: click ends quietly.
+            except (BrokenPipeError, click.exceptions.Exit, click.ClickException):
+                # The reader of a pipe has enough, help is printed, an option is wrong: click ends.
                 raise
             except KeyboardInterrupt:
                 libraries.release()
@@ -76,8 +77,6 @@ class _Front(click.Group):
                 libraries.release()
                 _fail(error)
             except Exception as error:
-                from audit_pipeline.cli.full_disk import full_disk
-
                 paths = DataPaths.from_environment()
                 # Whoever met it: Dagster's own databases and DuckDB tell of a full disk in words of their own.
                 full = full_disk(error, paths.root)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import errno
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import duckdb
 
 _ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _IN_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")
@@ -46,9 +45,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _says_so(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in _ERRNOS
-    # Only of these: other errors quote what users have typed.
-    is_of_a_database = isinstance(error, sqlite3.OperationalError | duckdb.IOException)
-    return is_of_a_database and any(words in str(error) for words in _IN_WORDS)
+    # Only of these: other errors quote what users have typed. Who has no DuckDB loaded has no error of it.
+    duckdb = sys.modules.get("duckdb")
+    of_databases = (sqlite3.OperationalError, *(() if duckdb is None else (duckdb.IOException,)))
+    return isinstance(error, of_databases) and any(words in str(error) for words in _IN_WORDS)
 
 
 def _is_unspecific(error: BaseException) -> bool:

@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.shared import (
-    PATH,
-    dagster_definitions,
-    data_to_write,
-    json_option,
-    tell_problems,
-    whole_configuration,
-)
+from audit_pipeline.cli.options import json_option
+from audit_pipeline.cli.shared import dagster_definitions, data_to_write, tell_problems, whole_configuration
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.console import Columns, Row, say, show_table, shown, tell, tell_step
+from audit_pipeline.operate.console import Columns, Row, in_words, say, show_table, shown, tell, tell_step
+from audit_pipeline.operate.options import PATH
+from audit_pipeline.report.numbers import yes_or_no
 
 if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.spec import BenchmarkSpec
     from audit_pipeline.detectors.detector import Detector
 
 _WIDTH, _LEAST = 100, 30
@@ -37,16 +34,12 @@ LONG = click.option("--long", "is_long", is_flag=True, help="List all that is kn
 def _show_list(name: str, rows: Sequence[Row], short: Columns, long: Columns, *, is_long: bool) -> None:
     """``rows`` in the columns ``long``, or in the columns ``short``, the last of them cut so that each row is one
     line."""
-    *first, (head, last) = short
+    *first, last = short
     if not is_long:
-        cells = [[head, *(shown(_cell(row, cell)) for row in rows)] for head, cell in first]
+        cells = [[head, *(in_words(row, *cell) for row in rows)] for head, *cell in first]
         room = max(_LEAST, _WIDTH - sum(2 + max(map(len, column)) for column in cells))
-        long = (*first, (head, lambda row: textwrap.shorten(shown(_cell(row, last)), room, placeholder=" …")))
+        long = (*first, (last[0], lambda row: textwrap.shorten(in_words(row, *last[1:]), room, placeholder=" …")))
     show_table(name, rows, long)
-
-
-def _cell(row: Row, cell: str | Callable[[Row], object]) -> object:
-    return row[cell] if isinstance(cell, str) else cell(row)
 
 
 @click.command()
@@ -73,14 +66,19 @@ def detectors(name: str | None, is_long: bool) -> None:
         (
             ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
             ("paper", lambda row: row["paper"] + (f" ({row['package']})" if row["package"] else "")),
-            ("needs", lambda row: ", ".join(row["needs"])),
+            ("needs", "needs", ", ".join),
             ("passes per text", "forward_tokens"),
-            ("own log-probabilities suffice", lambda row: "yes" if row["own_logprobs_suffice"] else "no"),
+            ("own log-probabilities suffice", "own_logprobs_suffice", yes_or_no),
             ("parameters", _parameters),
             ("score", "score"),
         ),
         is_long=is_long,
     )
+
+
+def otherwise(words: str) -> Callable[[object], str]:
+    """What writes a cell, and ``words`` in the place of an empty one."""
+    return lambda value: shown(value) or words
 
 
 def _row_of(detector: Detector) -> Row:
@@ -140,11 +138,11 @@ def models(is_long: bool) -> None:
         (
             ("model", "model"),
             ("from", "from"),
-            ("dtype", lambda row: row["dtype"] or "the server's"),
+            ("dtype", "dtype", otherwise("the server's")),
             ("start token", lambda row: f"{row['start_token'] or 'default'} ({row['start_token_policy']})"),
-            ("released", lambda row: row["released"] or "unknown"),
-            ("training cutoff", lambda row: row["training_cutoff"] or "unknown"),
-            ("licence", lambda row: row["licence"] or "unknown"),
+            ("released", "released", otherwise("unknown")),
+            ("training cutoff", "training_cutoff", otherwise("unknown")),
+            ("licence", "licence", otherwise("unknown")),
         ),
         is_long=is_long,
     )
@@ -179,8 +177,6 @@ def benchmarks(
     They stand in config/benchmarks.yaml; the list says which of them are built. With --export, write one for others to
     load (docs/benchmarks/handing-on.md).
     """
-    from audit_pipeline.benchmarks.built import read_built
-
     if export_name is not None:
         if out is None:
             raise click.UsageError("--export needs --out FOLDER")
@@ -191,7 +187,6 @@ def benchmarks(
     if out is not None or push is not None or with_text:
         raise click.UsageError("--out, --push and --with-text go with --export NAME")
     from audit_pipeline.benchmarks.config import FILE_NAME
-    from audit_pipeline.benchmarks.content import CONTENT_DIGEST
 
     paths = DataPaths.from_environment() if build_name is None else data_to_write()
     config = whole_configuration()
@@ -204,45 +199,51 @@ def benchmarks(
 
         prepare(AuditRequest("", specs), definitions, paths, tell_step)
     tell_problems(config.problems_beside(FILE_NAME))
-    rows = []
-    for spec in config.benchmarks.values():
-        built = paths.benchmark_manifest(spec.name).exists()
-        manifest: Mapping[str, Any] = {}
-        try:
-            manifest = read_built(paths, spec.name).manifest if built else {}
-        except DataError as error:
-            # It stops itself, and no other.
-            tell(str(error), style="yellow")
-        counts = manifest.get("counts", {})
-        rows.append(
-            {
-                "benchmark": spec.name,
-                "title": spec.title,
-                "words": spec.words,
-                "design": spec.design,
-                "built": built,
-                "members": counts.get("members"),
-                "nonmembers": counts.get("nonmembers"),
-                "content_digest": manifest.get(CONTENT_DIGEST),
-                "description": spec.settings.description,
-            }
-        )
-    built_or_not = ("built", lambda row: "yes" if row["built"] else "no")
+    rows = [_row_of_benchmark(spec, paths) for spec in config.benchmarks.values()]
     _show_list(
         "benchmarks",
         rows,
-        (("benchmark", "benchmark"), built_or_not, ("what it is", lambda row: row["title"] or row["description"])),
         (
             ("benchmark", "benchmark"),
-            ("words", lambda row: row["words"] or "any"),
+            ("built", "built", yes_or_no),
+            ("what it is", lambda row: row["title"] or row["description"]),
+        ),
+        (
+            ("benchmark", "benchmark"),
+            ("words", "words", otherwise("any")),
             ("design", "design"),
-            built_or_not,
-            ("members", lambda row: "-" if row["members"] is None else row["members"]),
-            ("non-members", lambda row: "-" if row["nonmembers"] is None else row["nonmembers"]),
+            ("built", "built", yes_or_no),
+            ("members", "members", otherwise("-")),
+            ("non-members", "nonmembers", otherwise("-")),
             ("description", "description"),
         ),
         is_long=is_long,
     )
+
+
+def _row_of_benchmark(spec: BenchmarkSpec, paths: DataPaths) -> Row:
+    from audit_pipeline.benchmarks.built import read_built
+    from audit_pipeline.benchmarks.content import CONTENT_DIGEST
+
+    built = paths.benchmark_manifest(spec.name).exists()
+    manifest: Mapping[str, Any] = {}
+    try:
+        manifest = read_built(paths, spec.name).manifest if built else {}
+    except DataError as error:
+        # It stops itself, and no other.
+        tell(str(error), style="yellow")
+    counts = manifest.get("counts", {})
+    return {
+        "benchmark": spec.name,
+        "title": spec.title,
+        "words": spec.words,
+        "design": spec.design,
+        "built": built,
+        "members": counts.get("members"),
+        "nonmembers": counts.get("nonmembers"),
+        "content_digest": manifest.get(CONTENT_DIGEST),
+        "description": spec.settings.description,
+    }
 
 
 def _hand_on(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:

@@ -20,13 +20,11 @@ import click
 from audit_pipeline.catalogue.data_folder import is_writable, require_writable
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.answers import tell_left_out
-from audit_pipeline.cli.shared import (
-    FILE,
-    dagster_definitions,
-    json_option,
-)
+from audit_pipeline.cli.options import json_option
+from audit_pipeline.cli.shared import dagster_definitions
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.console import answers_in_json, say, show_table, tell, tell_step
+from audit_pipeline.operate.options import FILE
 
 if TYPE_CHECKING:
     import pyarrow as pa

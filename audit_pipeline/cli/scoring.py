@@ -8,26 +8,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.shared import (
-    DEVICE,
-    FILE,
-    MODEL,
-    PATH,
-    TEXT_COLUMN,
-    data_to_write,
-    detector_and_setting,
-    engine_options,
-    json_option,
-    limits_options,
-    model_named,
-    sides,
-    with_interval,
-)
+from audit_pipeline.cli.options import DEVICE, ENGINE, LIMITS, MODEL, TEXT_COLUMN, json_option, options_of
+from audit_pipeline.cli.shared import data_to_write, detector_and_setting, estimate_of, model_named, sides
 from audit_pipeline.operate.console import (
     answers_in_json,
     mention,
@@ -38,14 +25,11 @@ from audit_pipeline.operate.console import (
     tell_skipped,
     tell_step,
 )
+from audit_pipeline.operate.options import FILE, PATH, ScoreOptions
 
 if TYPE_CHECKING:
-    from audit_pipeline.cluster.engine import Engine
-    from audit_pipeline.endpoints.budget import Limits
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.scoring.file import FileScores
-    from audit_pipeline.scoring.known_texts import Side
-    from audit_pipeline.scoring.session import Selection
 
 
 @click.command()
@@ -58,11 +42,7 @@ if TYPE_CHECKING:
     help="A file of rows or lines, a folder that datasets saved, or - for standard input.",
 )
 @click.option("--out", required=True, type=FILE, help="The Parquet file to write.")
-@click.option(
-    "--detectors",
-    help="Names, separated by commas; `corpus-audit detectors` lists them. Default: all but those on request.",
-)
-@click.option("--grid", is_flag=True, help="Compute every setting of each detector's grid, not only the default.")
+@options_of(ScoreOptions, "detectors", "grid")
 @click.option(
     "--set",
     "assignments",
@@ -70,71 +50,13 @@ if TYPE_CHECKING:
     metavar="DETECTOR.PARAMETER=VALUE",
     help="Set a parameter of a detector; repeatable.",
 )
-@TEXT_COLUMN
-@click.option(
-    "--label-column",
-    default="label",
-    show_default=True,
-    help="Column of the label: 1 member, 0 non-member, empty unknown. It may be absent.",
-)
-@click.option(
-    "--start-token",
-    "policy",
-    type=click.Choice(["always", "tokenizer"]),
-    help="Which tokens are scored. Default: the model's entry.",
-)
-@click.option(
-    "--dtype",
-    type=click.Choice(["float32", "bfloat16", "float16"]),
-    help="Precision of the pass. Default: the model's entry.",
-)
+@options_of(ScoreOptions, "text_column", "label_column", "start_token", "dtype")
 @DEVICE
-@click.option("--reference-model", help="The second model of the detector reference. Default: the model's entry.")
-@click.option("--frequencies", type=FILE, help="Token frequencies for dc_pdd: a table that `corpus-audit count` wrote.")
-@click.option(
-    "--prefix-texts",
-    type=PATH,
-    help=(
-        "A file of texts known to be no members, each of another document: the first ones are the prefix of recall and "
-        "con_recall. Texts of their documents get no score; a document is told by its first 32 words."
-    ),
-)
-@click.option(
-    "--prefix-members",
-    type=PATH,
-    help="As --prefix-texts, a file of texts known to be members: the other prefix of con_recall.",
-)
-@click.option(
-    "--proposer",
-    default="own-topk",
-    show_default=True,
-    help="What generates neighbours: the model itself (own-topk), or a masked language model.",
-)
-@click.option("--seed", default=0, show_default=True, help="Seed for generating neighbours.")
-@limits_options
+@options_of(ScoreOptions, "reference_model", "frequencies", "prefix_texts", "prefix_members", "proposer", "seed")
+@LIMITS
 @json_option
-@engine_options
-def score(
-    model: str,
-    file: Path,
-    out: Path,
-    detectors: str | None,
-    grid: bool,
-    assignments: tuple[str, ...],
-    text_column: str | None,
-    label_column: str,
-    policy: str | None,
-    dtype: str | None,
-    device: str | None,
-    engine: Engine,
-    reference_model: str | None,
-    frequencies: Path | None,
-    prefix_texts: Path | None,
-    prefix_members: Path | None,
-    proposer: str,
-    seed: int,
-    limits: Limits,
-) -> None:
+@ENGINE
+def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> None:
     """Score the texts of a file, without Dagster.
 
     The result has one row per text, detector and setting. Labels and the column group are kept in it: `corpus-audit
@@ -142,41 +64,28 @@ def score(
     docs/input-files.md lists the formats that are read.
     """
     from audit_pipeline.catalogue.tables import require_output
-    from audit_pipeline.detectors.registry import parse_set, select
+    from audit_pipeline.detectors.registry import parse_set
+    from audit_pipeline.operate.requests import score_texts, scoring_request
 
     paths = data_to_write()
-    names = [name.strip() for name in detectors.split(",") if name.strip()] if detectors else None
-    overrides = parse_set(assignments)
-    selection = select(names, grid=grid, overrides=overrides)
-    configured = model_named(model)
+    options = ScoreOptions(parameters=parse_set(assignments), **given)
+    model = model_named(str(options.model))
     require_output(out, file)
-    known = _known(prefix_texts, prefix_members, selection, file, text_column, label_column)
-    texts = _opened(file, text_column, label_column)
+    request = scoring_request(options, file)
+    texts = _opened(file, options.text_column, options.label_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
     from audit_pipeline.operate.progress import file_bar
-    from audit_pipeline.scoring.asked import ScoringRequest, score_as_asked
     from audit_pipeline.scoring.file import ProgressListener
 
-    asked = ScoringRequest(
-        selection,
-        named=names or (),
-        overrides=overrides,
-        start_token_policy=policy,
-        dtype=dtype,
-        device=device,
-        reference_model=reference_model,
-        frequencies=frequencies,
-        known=known,
-        proposer=proposer,
-        seed=seed,
-        limits=limits,
-        engine=engine,
-        label_column=label_column,
-    )
-    with file_bar(configured.name) as on_progress:
+    with file_bar(model.name) as on_progress:
         listener = ProgressListener(tell_step, tell_progress, on_progress)
-        scores = score_as_asked(asked, configured, texts, out, paths, listener)
+        scores = score_texts(request, model, texts, out, paths, listener)
+    _show(scores, options.label_column, out)
+
+
+def _show(scores: FileScores, label_column: str, out: Path) -> None:
+    """What was scored, what was not, and how well it separates the sides where there are labels."""
     tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
@@ -195,23 +104,6 @@ def score(
         labels_not_understood=scores.labelled.labels.not_understood,
         no_auroc=scores.labelled.problem,
     )
-
-
-def _known(
-    nonmembers: Path | None,
-    members: Path | None,
-    selection: Selection,
-    file: Path,
-    text_column: str | None,
-    label_column: str,
-) -> dict[Side, list[str]]:
-    """The texts of the options' files, by their side."""
-    if nonmembers is None and members is None:
-        return {}
-    from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, known_texts
-
-    files = {side: path for side, path in ((NON_MEMBERS, nonmembers), (MEMBERS, members)) if path is not None}
-    return known_texts(files, {need for one, _ in selection for need in one.needs}, file, text_column, label_column)
 
 
 def _is_given(option: str) -> bool:
@@ -253,7 +145,7 @@ def _show_separation(scores: FileScores) -> None:
         }
         for one in labelled.separations()
     ]
-    interval = ("AUROC [95% interval]", lambda row: with_interval(row, "auroc"))
+    interval = ("AUROC [95% interval]", estimate_of("auroc"))
     if rows or answers_in_json():
         show_table("separation", rows, (("detector", detector_and_setting), interval, ("texts", sides)))
     if not rows:

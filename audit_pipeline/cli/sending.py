@@ -11,32 +11,32 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.cli.shared import say_fit
 from audit_pipeline.endpoints.budget import Limits
-from audit_pipeline.operate.console import duration, say
+from audit_pipeline.operate.console import say
+from audit_pipeline.report.numbers import time_to_wait
 
 if TYPE_CHECKING:
-    from audit_pipeline.cluster.engine import Engine
     from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.operate.options import RunOptions
 
 
-def seconds_of(model: TokenizedModel, tokens: int, device: str | None, engine: Engine) -> float | None:
+def seconds_of(model: TokenizedModel, tokens: int, options: RunOptions) -> float | None:
     """About how long ``tokens`` tokens take; None: the speed of a server, or of a Ray cluster, is not known."""
-    if not model.entry.host.is_here or engine.name == "ray":
+    if not model.entry.host.is_here or options.chosen_engine.name == "ray":
         return None
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.token_statistics.estimate import seconds_for
 
-    return seconds_for(model, tokens, device or default_device())
+    return seconds_for(model, tokens, options.device or default_device())
 
 
-def say_room(model: TokenizedModel, device: str | None, engine: Engine) -> None:
-    """Whether the weights fit where the model is run; of a server nothing is known, and nothing is said.
-
-    A dry run does not reach for a Ray cluster.
-    """
+def say_room(model: TokenizedModel, options: RunOptions) -> None:
+    """Whether the weights fit this machine, and of a Ray cluster, which a dry run does not reach for, what it is asked
+    for; nothing of a model behind an interface."""
+    engine = options.chosen_engine
     if not model.entry.host.is_here:
         return
     if engine.name != "ray":
-        say_fit(model, device)
+        say_fit(model, options.device)
         return
     count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
     say(
@@ -48,7 +48,7 @@ def say_room(model: TokenizedModel, device: str | None, engine: Engine) -> None:
 
 def about(seconds: float | None) -> str:
     """The time of a pass in words."""
-    return "not known" if seconds is None else f"about {duration(seconds)}"
+    return "not known" if seconds is None else f"about {time_to_wait(seconds)}"
 
 
 def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:

@@ -14,17 +14,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from audit_pipeline.catalogue.contracts import EXAMPLES
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.catalogue.store import partitions
+from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import (
     dagster_definitions,
     data_to_write,
-    json_option,
     model_named,
 )
-from audit_pipeline.config.hints import only_partition
 from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step
+from audit_pipeline.report.numbers import DASH, estimate
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.built import BuiltBenchmark
@@ -81,6 +79,9 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
 
 def _built(given: str, paths: DataPaths) -> BuiltBenchmark:
     from audit_pipeline.benchmarks.built import read_built
+    from audit_pipeline.catalogue.contracts import EXAMPLES
+    from audit_pipeline.catalogue.store import partitions
+    from audit_pipeline.config.hints import only_partition
 
     return read_built(paths, only_partition(given, [name for name, _ in partitions(paths, EXAMPLES)]))
 
@@ -102,11 +103,7 @@ def _cell(side: str, row: Row) -> str:
     found = row.get(side)
     if found is None:
         return ""
-    if found["value"] is None:
-        return "–"
-    if found["ci_low"] is None:
-        return f"{found['value']:.3g}"
-    return f"{found['value']:.3g} [{found['ci_low']:.3g}, {found['ci_high']:.3g}]"
+    return estimate(found["value"], found["ci_low"], found["ci_high"], ".3g", DASH)
 
 
 def _reasons(findings: Sequence[Finding]) -> dict[str, list[str]]:

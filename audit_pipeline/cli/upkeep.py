@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,13 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.library_output import release_standard_error
+from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import (
     dagster_definitions,
     data_to_write,
-    json_option,
 )
-from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step, telling_what_takes_long, visible
+from audit_pipeline.operate.console import say, show_table, tell, tell_step, telling_what_takes_long, visible
+from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.operate.dagster.forgetting import Forgotten
@@ -116,7 +116,7 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
         rows.append({"what": "partition in Dagster", "files": None, "rows": None, "bytes": None})
     name = "would_go" if dry_run else "went"
     if rows:
-        numbers = [(what, _number(what)) for what in ("files", "rows", "bytes")]
+        numbers = [(what, what, thousands) for what in ("files", "rows", "bytes")]
         show_table(name, rows, [("would be removed" if dry_run else "removed", "what"), *numbers])
     else:
         say(f"There is nothing to remove of {target}.", **{name: rows})
@@ -137,10 +137,6 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
         lines.append("Nothing was removed.")
     for line in lines:
         say(visible(line))
-
-
-def _number(column: str) -> Callable[[Row], str]:
-    return lambda row: "" if row[column] is None else f"{row[column]:,}"
 
 
 @click.command()
@@ -169,7 +165,7 @@ def doctor(deep: bool) -> None:
         findings += examine_dagster(paths, defs())
     rows = [{"ok": finding.ok, "what": finding.what, "finding": finding.words} for finding in findings]
     show_table(
-        "findings", rows, (("", lambda row: "ok" if row["ok"] else "!!"), ("what", "what"), ("finding", "finding"))
+        "findings", rows, (("", "ok", lambda ok: "ok" if ok else "!!"), ("what", "what"), ("finding", "finding"))
     )
     if not all(finding.ok for finding in findings):
         sys.exit(1)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
-
-from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError
+from typing import Any, Literal
 
 from audit_pipeline.errors import ConfigError
 
@@ -25,7 +24,8 @@ _VARIABLES = {
 }
 
 
-class Engine(BaseModel, frozen=True, extra="forbid"):
+@dataclass(frozen=True)
+class Engine:
     """What runs models. All but the name is of Ray's workers, and left to the cluster where it is None.
 
     ``workers``: how many hold the model; None: one a GPU, else one a node. ``gpus_per_worker``: None: what the
@@ -34,16 +34,16 @@ class Engine(BaseModel, frozen=True, extra="forbid"):
     """
 
     name: EngineName = "in_process"
-    workers: PositiveInt | None = None
-    gpus_per_worker: NonNegativeFloat | None = None
-    shard_minutes: PositiveFloat | None = None
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    shard_minutes: float | None = None
 
     @property
     def run_config(self) -> dict[str, object]:
         """The same as the configuration of the resource ``models`` of a Dagster run."""
         # What the environment says of workers is of no meaning where there are none.
-        of_workers = self.model_dump(exclude={"name"}, exclude_none=True) if self.name == "ray" else {}
-        return {"engine": self.name, **of_workers}
+        given = {name: value for name, value in vars(self).items() if name != "name" and value is not None}
+        return {"engine": self.name, **(given if self.name == "ray" else {})}
 
 
 IN_PROCESS = Engine()
@@ -54,10 +54,15 @@ def chosen_engine(given: Mapping[str, object] | None = None) -> Engine:
 
     Raises ConfigError where a value makes no sense, and where Ray is chosen and not installed.
     """
+    # Imported here: the help of commands waits for no pydantic.
+    from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, create_model  # noqa: PLC0415
+
     said = {name: value for name, value in (given or {}).items() if value is not None}
     around = {name: os.environ[variable] for name, variable in _VARIABLES.items() if os.environ.get(variable)}
+    numbers = {"workers": PositiveInt, "gpus_per_worker": NonNegativeFloat, "shard_minutes": PositiveFloat}
+    fields: Any = {"name": (EngineName, "in_process"), **{key: (kind | None, None) for key, kind in numbers.items()}}
     try:
-        engine = Engine.model_validate({**around, **said})
+        engine = Engine(**vars(create_model("Engine", **fields).model_validate({**around, **said})))
     except ValidationError as error:
         [first, *_] = error.errors()
         variable = _VARIABLES[str(first["loc"][0])]

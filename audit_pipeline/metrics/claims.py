@@ -6,10 +6,13 @@ does not: computing either, and anything about a detector: no detector's result 
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.metrics.intervals import Interval
+
+if TYPE_CHECKING:
+    # The command line reads the sentences, and waits for no statistics.
+    from audit_pipeline.metrics.intervals import Interval
 
 Design = Literal["temporal", "exchangeable", "randomised", "selected", "unlabelled"]
 SplitVerdict = Literal["randomised by design", "mild shift", "separable without a model", "undetermined"]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logit
-from scipy.stats import norm, rankdata
+from scipy.special import expit, logit, ndtri
+from scipy.stats import rankdata
 
 from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, Interval
@@ -35,5 +35,5 @@ def auroc_with_interval(scores: npt.ArrayLike, labels: npt.ArrayLike) -> tuple[f
     variance = above.var(ddof=1) / len(members) + below.var(ddof=1) / len(others)
     # The logit's deviation by the delta method.
     deviation = np.sqrt(variance) / (auroc * (1 - auroc))
-    low, high = expit(logit(auroc) + norm.ppf([TAIL, 1 - TAIL]) * deviation)
+    low, high = expit(logit(auroc) + ndtri([TAIL, 1 - TAIL]) * deviation)
     return auroc, Interval(float(low), float(high))

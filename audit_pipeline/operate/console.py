@@ -25,6 +25,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from audit_pipeline.report.numbers import time_to_wait
+
 # No emoji codes: what is shown is other people's text, paths and SQL.
 OUT = Console(emoji=False)
 TELL = Console(stderr=True, emoji=False)
@@ -33,7 +35,8 @@ _PATIENCE, _TOLD_EVERY = 2.0, 15.0
 _TURNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 Row = Mapping[str, Any]
-Columns = Sequence[tuple[str, str | Callable[[Row], object]]]
+Cell = str | Callable[[Row], object]
+Columns = Sequence[tuple[str, Cell] | tuple[str, Cell, Callable[[Any], str]]]
 
 _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=None)
 """What a command that was asked for JSON has said so far."""
@@ -118,7 +121,8 @@ def say(words: str, **facts: object) -> None:
 def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
     """``rows`` on standard output: as a table of ``columns``, or as they are under ``name`` in the JSON document.
 
-    A column is its head and what it shows of a row: the value under a key, or what a function makes of the row.
+    A column is its head, what it shows of a row (the value under a key, or what a function makes of the row), and how
+    that is written where it is not as :func:`shown` writes it.
     """
     rows = list(rows)
     document = _document.get()
@@ -127,13 +131,19 @@ def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
         return
     end_step()
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for head, _ in columns:
-        table.add_column(head, overflow="fold")
+    for column in columns:
+        table.add_column(column[0], overflow="fold")
     for row in rows:
-        table.add_row(*(shown(row[cell] if isinstance(cell, str) else cell(row)) for _, cell in columns))
+        table.add_row(*(in_words(row, *column[1:]) for column in columns))
     # A pipe has no width: nothing is folded there.
     console = OUT if OUT.is_terminal else Console(width=10_000, emoji=False)
     console.print(table, markup=False, highlight=False, crop=False)
+
+
+def in_words(row: Row, cell: Cell, written: Callable[[Any], str] | None = None) -> str:
+    """What a column shows of a row."""
+    value = row[cell] if isinstance(cell, str) else cell(row)
+    return shown(value) if written is None else written(value)
 
 
 def tell(words: str, style: str | None = None) -> None:
@@ -145,13 +155,6 @@ def mention(words: str) -> None:
     """As :func:`tell`, what a user may want to know and who asked for quiet does not."""
     if not is_quiet():
         tell(words)
-
-
-def duration(seconds: float) -> str:
-    """A time in the unit that people would say it in."""
-    if seconds <= 90:
-        return f"{seconds:,.0f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
 
 
 class _Step:
@@ -198,7 +201,7 @@ class _Step:
     def _line(self) -> Text:
         if self.seconds < _PATIENCE:
             return Text("", end="")
-        said = [duration(self.seconds), " ".join(filter(None, (self._doing, self._how_far)))]
+        said = [time_to_wait(self.seconds), " ".join(filter(None, (self._doing, self._how_far)))]
         turn = _TURNS[int(8 * self.seconds) % len(_TURNS)]
         return Text(f"{turn} {', '.join(filter(None, said))}", no_wrap=True, overflow="ellipsis")
 
@@ -233,7 +236,7 @@ def end_step() -> None:
         step = _now.pop()
         step.undraw()
         if draws() and step.seconds >= _PATIENCE:
-            TELL.print(Text(f"  {duration(step.seconds)}", style="dim"))
+            TELL.print(Text(f"  {time_to_wait(step.seconds)}", style="dim"))
 
 
 @contextmanager

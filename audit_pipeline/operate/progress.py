@@ -10,17 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from audit_pipeline.operate.console import TELL, draws, duration, in_place_of_step, mention, tell_progress
+from audit_pipeline.operate.console import TELL, draws, in_place_of_step, mention, tell_progress
+from audit_pipeline.report.numbers import time_to_wait
 from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics.run import Progress
 
-Told = TypeVar("Told", Progress, FileProgress)
+AnyProgress = TypeVar("AnyProgress", Progress, FileProgress)
 
 _LINE_SECONDS = 15.0
 
@@ -41,7 +42,7 @@ def _left(progress: Progress) -> str:
     is_last = progress.phase is None or progress.phase.later == 0
     if progress.tokens_done == progress.tokens_total and is_last:
         return "done"
-    return "starting" if left is None else f"{duration(left)} left{'' if is_last else ' in all'}"
+    return "starting" if left is None else f"{time_to_wait(left)} left{'' if is_last else ' in all'}"
 
 
 def describe_file(progress: FileProgress) -> str:
@@ -49,7 +50,7 @@ def describe_file(progress: FileProgress) -> str:
     if progress.texts_done == progress.texts_total:
         ending = "done"
     else:
-        ending = "starting" if progress.seconds_left is None else f"about {duration(progress.seconds_left)} left"
+        ending = "starting" if progress.seconds_left is None else f"about {time_to_wait(progress.seconds_left)} left"
     return f"{_texts(progress)}, {_tokens(progress)}, {ending}"
 
 
@@ -78,8 +79,7 @@ def _about(progress: FileProgress) -> str:
     return "about " if progress.estimated else ""
 
 
-@contextmanager
-def terminal_bar(what: str) -> Iterator[Callable[[Progress], None]]:
+def terminal_bar(what: str) -> AbstractContextManager[Callable[[Progress], None]]:
     """A bar of tokens for the passes of a model, shown from the first progress told; the callback moves it."""
     columns = (TextColumn("{task.fields[words]}", markup=False),)
 
@@ -91,8 +91,7 @@ def terminal_bar(what: str) -> Iterator[Callable[[Progress], None]]:
             "description": _phase(progress).removesuffix(": ") or what,
         }
 
-    with _shown(what, columns, moved, describe) as show:
-        yield show
+    return _bar(what, columns, moved) if draws() else _lines(what, describe)
 
 
 @contextmanager
@@ -106,7 +105,7 @@ def file_bar(what: str) -> Iterator[Callable[[FileProgress], None]]:
         words = f"{_texts(progress)}, {rate}"
         return {"completed": progress.texts_done, "total": progress.texts_total, "words": words}
 
-    with _shown(what, columns, moved, describe_file) as show:
+    with _bar(what, columns, moved) if draws() else _lines(what, describe_file) as show:
 
         def show_file(progress: FileProgress) -> None:
             nonlocal told
@@ -120,31 +119,16 @@ def file_bar(what: str) -> Iterator[Callable[[FileProgress], None]]:
 
 
 @contextmanager
-def _shown(
-    what: str,
-    columns: tuple[ProgressColumn, ...],
-    moved: Callable[[Told], dict[str, Any]],
-    described: Callable[[Told], str],
-) -> Iterator[Callable[[Told], None]]:
-    if draws():
-        with _bar(what, columns, moved) as show:
-            yield show
-    else:
-        with _lines(what, described) as show:
-            yield show
-
-
-@contextmanager
 def _bar(
-    what: str, columns: tuple[ProgressColumn, ...], moved: Callable[[Told], dict[str, Any]]
-) -> Iterator[Callable[[Told], None]]:
+    what: str, columns: tuple[ProgressColumn, ...], moved: Callable[[AnyProgress], dict[str, Any]]
+) -> Iterator[Callable[[AnyProgress], None]]:
     name = TextColumn("{task.description}", markup=False)
     bar = Bar(name, BarColumn(bar_width=16), *columns, console=TELL)
     task = bar.add_task(what, total=None, words="")
 
     with ExitStack() as drawn:
 
-        def show(progress: Told) -> None:
+        def show(progress: AnyProgress) -> None:
             bar.update(task, **moved(progress))
             # Started by the first progress: where everything is cached, nothing is drawn.
             if not bar.live.is_started:
@@ -156,11 +140,11 @@ def _bar(
 
 
 @contextmanager
-def _lines(what: str, described: Callable[[Told], str]) -> Iterator[Callable[[Told], None]]:
+def _lines(what: str, described: Callable[[AnyProgress], str]) -> Iterator[Callable[[AnyProgress], None]]:
     """The first progress, one now and then, and the last."""
     told_at, told, latest = float("-inf"), "", ""
 
-    def show(progress: Told) -> None:
+    def show(progress: AnyProgress) -> None:
         nonlocal told_at, told, latest
         latest = f"{what}: {described(progress)}"
         if time.monotonic() - told_at >= _LINE_SECONDS:

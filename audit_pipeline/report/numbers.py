@@ -1,6 +1,7 @@
-"""How the report writes numbers, dates and settings.
+"""How numbers, intervals, times and settings are written for people: in the report, and on a terminal.
 
-What belongs here: one spelling for one kind of value. What does not: sentences (words.py), layout (sections/).
+What belongs here: one spelling for one kind of value; a terminal gets plain characters. What does not: sentences
+(words.py), layout (sections/).
 """
 
 from __future__ import annotations
@@ -82,6 +83,21 @@ def interval(ends: Sequence[float | None], rate: bool = False, sign: bool = Fals
     return f"[{signed(low)}, {signed(high)}]" if sign else f"[{number(low)}, {number(high)}]"
 
 
+def estimate(
+    value: float | None,
+    low: float | None,
+    high: float | None,
+    form: str = ".3f",
+    nothing: str = "not defined",
+) -> str:
+    """A value with its interval for a terminal, both in a ``form`` of Python's; ``nothing`` where it is not known."""
+    if value is None:
+        return nothing
+    if low is None or high is None:
+        return f"{value:{form}}"
+    return f"{value:{form}} [{f'{low:{form}}'.removesuffix('%')}, {f'{high:{form}}'.removesuffix('%')}]"
+
+
 def setting(parameters: str | None) -> str:
     """A detector's parameters in words: ``{"k":0.2}`` as ``k=0.2``; the text itself where it is no JSON object."""
     try:
@@ -113,6 +129,13 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def time_to_wait(seconds: float) -> str:
+    """A time in the one unit that people would say it in, for who waits: 90 s, 12 min, 3.3 h."""
+    if seconds <= 90:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
+
+
 def side(label: int | None) -> str:
     """A label in words."""
     return {1: "member", 0: "non-member"}.get(label, "unknown") if label is not None else "unknown"
@@ -126,6 +149,16 @@ def cut(text: str, most: int) -> str:
 def count(value: int | None) -> str:
     """A number of things with thin spaces between thousands; a dash where it is not known."""
     return DASH if value is None else f"{value:,}".replace(",", "\u202f")
+
+
+def thousands(value: int | None) -> str:
+    """A number of things for a terminal, with commas between thousands; a dash where it is not known."""
+    return DASH if value is None else f"{value:,}"
+
+
+def yes_or_no(value: object) -> str:
+    """A fact in a table."""
+    return "yes" if value else "no"
 
 
 def capital(words: str) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 import duckdb
 import pyarrow.parquet as pq
@@ -15,6 +16,8 @@ import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
 import corpus_audit as ca
+from audit_pipeline.cli import main
+from audit_pipeline.operate.options import AuditOptions, Option, ScoreOptions
 from audit_pipeline.scoring.file import SCHEMA
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -71,6 +74,10 @@ def test_errors_say_what_to_do(workspace: Workspace) -> None:
         (lambda: ca.score(TEXTS, model="tiny", parameters={"min_k": {"k": 7}}), "min_k.k"),
         (lambda: ca.score([], model="tiny"), "no rows"),
         (lambda: ca.score(Path("nowhere.jsonl"), model="tiny"), "no such file"),
+        (lambda: ca.score(TEXTS, model="tiny", workers=2), "give --engine ray"),
+        (lambda: ca.score(TEXTS, model="tiny", max_tokens=9), "runs on this machine, nothing is sent"),
+        (lambda: ca.score(TEXTS, model="tiny", max_tokens=0), "max_tokens: 0 is not in the range"),
+        (lambda: ca.audit(model="tiny", benchmark="made", kinds=["logit"]), "kinds: a list of base, topk and logits"),
         (lambda: ca.audit(model="tiny", benchmark="mode"), "made"),
         (ca.warehouse, "audit a model first"),
     ):
@@ -114,6 +121,16 @@ def test_importing_it_is_light() -> None:
     code = "import sys, corpus_audit\nprint(sorted({'torch', 'dagster', 'duckdb', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("declared", [AuditOptions, ScoreOptions])
+def test_an_option_is_one_of_the_command_and_a_parameter_of_the_function(declared: type) -> None:
+    name = declared.__name__.removesuffix("Options").lower()
+    hints = get_type_hints(declared, include_extras=True)
+    options = {field for field, hint in hints.items() if isinstance(getattr(hint, "__metadata__", [None])[0], Option)}
+    assert {"device", "engine", "max_tokens"} < options
+    assert options <= {option.name for option in main.commands[name].params}
+    assert options <= set(inspect.signature(getattr(ca, name)).parameters)
 
 
 @pytest.mark.parametrize("name", [name for name in ca.__all__ if inspect.isfunction(getattr(ca, name))])

@@ -82,7 +82,7 @@ def test_the_model_is_let_go_on(extract: Extract) -> None:
 
 
 @pytest.mark.parametrize(("also", "head"), [((), "p where up to 9 tokens differ"), (("--edits",), "p within 9 edits")])
-def test_a_bound_of_going_on_nearly_word_for_word(extract: Extract, also: tuple[str, ...], head: str) -> None:
+def test_a_bound_of_nearly_the_same_words(extract: Extract, also: tuple[str, ...], head: str) -> None:
     rows = json.loads(extract("--json", "--near-verbatim", "9", "--beams", "3", *also).stdout)["passages"]
     assert rows
     for row in rows:
@@ -96,7 +96,7 @@ def test_a_bound_of_going_on_nearly_word_for_word(extract: Extract, also: tuple[
     assert {row["log_p_near_verbatim"] for row in json.loads(extract("--json").stdout)["passages"]} == {None}
 
 
-def test_going_on_from_the_beginning(extract: Extract, tmp_path: Path) -> None:
+def test_a_continuation_from_the_beginning(extract: Extract, tmp_path: Path) -> None:
     # Rows without a document that is as long as a window: of these nothing is shown.
     rows = [{"id": "book", "text": TEXT}, {"id": "short", "text": "Two words."}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from audit_pipeline.operate import console, progress
-from audit_pipeline.operate.console import duration
 from audit_pipeline.operate.dagster import resources
 from audit_pipeline.operate.dagster.resources import ProgressReporter
 from audit_pipeline.operate.progress import describe, describe_file, file_bar, terminal_bar
@@ -62,13 +61,6 @@ def test_a_line_of_a_file() -> None:
     assert describe_file(exact) == "1,200 of 1,200 texts, 24,000 of 24,000 tokens, 4,000 tokens/s, done"
     cached = FileProgress(8192, 20_000, False, 0, 0, 0.0, None)
     assert describe_file(cached) == "8,192 of 20,000 texts, from the cache, starting"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0 s"), (90, "90 s"), (91, "2 min"), (720, "12 min"), (12_000, "3.3 h")]
-)
-def test_times_are_said_as_people_say_them(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.numbers import (
     count,
     duration,
+    estimate,
     interval,
     level,
     number,
@@ -31,6 +32,8 @@ from audit_pipeline.report.numbers import (
     score,
     setting,
     signed,
+    thousands,
+    time_to_wait,
 )
 from audit_pipeline.report.summary import instrument_words, sort_by_kind, summary_of, whole_set_words
 from audit_pipeline.report.words import (
@@ -581,4 +584,14 @@ def test_numbers_in_words() -> None:
         "3 min 20 s",
         "2 h 5 min",
     )
+    assert [time_to_wait(seconds) for seconds in (0.4, 90, 91, 720, 12_000)] == [
+        "0 s",
+        "90 s",
+        "2 min",
+        "12 min",
+        "3.3 h",
+    ]
+    assert (estimate(0.7123, 0.65, 0.77), estimate(0.7, None, 0.8)) == ("0.712 [0.650, 0.770]", "0.700")
+    assert (estimate(0.25, 0.2, 0.3, ".0%"), estimate(None, None, None)) == ("25% [20, 30]", "not defined")
+    assert (thousands(1234), thousands(None)) == ("1,234", "–")
     assert (setting("{}"), setting('{"k":0.2,"a":null}'), setting("odd")) == ("", "a=None, k=0.2", "odd")

@@ -196,15 +196,6 @@ BRANCHES = Table(
 BEST_TOKENS = 40
 """How many of the likeliest tokens a model is taken to draw from, where it does not draw from all (top-k sampling)."""
 
-PREFIX, SUFFIX = 50, 50
-"""How many tokens a model is given, and how many it has to give, where nobody says otherwise."""
-
-COARSE_TO_FINE = "coarse-to-fine"
-"""Where windows of a document begin where nobody says otherwise: tiled, and closer where a passage could be likely."""
-
-BEAMS = 20
-"""How many continuations are followed where a passage is asked for nearly word for word and nobody says otherwise."""
-
 EXTRACTION = Table(
     "extraction",
     "how likely a model goes on as a document does, of the windows of documents that it has been run on",

@@ -18,15 +18,11 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.family import ExtractionSettings
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
-    BEAMS,
-    COARSE_TO_FINE,
     DOCUMENT_MEMORISATION,
     EXAMPLES,
     EXTRACTION,
     EXTRACTION_RATES,
     NON_MEMBER,
-    PREFIX,
-    SUFFIX,
     Pair,
 )
 from audit_pipeline.catalogue.documents import read_documents
@@ -36,6 +32,7 @@ from audit_pipeline.controls.kept import occurrences_in_training
 from audit_pipeline.controls.roles import EXPOSED
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclude import memorisation, windows_from
+from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.judged import Judged
 from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for

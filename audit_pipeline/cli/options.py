@@ -1,0 +1,85 @@
+"""Options of the command line, made of their declarations (operate/options.py), and those that only commands have.
+
+What belongs here: options that several commands take. What does not: those of one command (its module).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import wraps
+from typing import Any, TypeVar, get_type_hints
+
+import click
+
+from audit_pipeline.operate.console import answering
+from audit_pipeline.operate.options import DeviceOptions, EngineOptions, LimitOptions, Option, ScoreOptions
+
+Command = Callable[..., None]
+Declared = TypeVar("Declared")
+
+
+def options_of(declared: type, *names: str) -> Callable[[Command], Command]:
+    """The options that a dataclass declares itself, or those of ``names``: each an argument of its field's name."""
+    hints = get_type_hints(declared, include_extras=True)
+    defaults = {one.name: one.default for one in fields(declared) if one.name in (names or declared.__annotations__)}
+    options = [
+        _option(name, option, default)
+        for name, default in defaults.items()
+        for option in getattr(hints[name], "__metadata__", ())
+        if isinstance(option, Option)
+    ]
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _option(name: str, option: Option, default: Any) -> Callable[[Command], Command]:
+    names = (option.flag or f"--{name.replace('_', '-')}", name)
+    if default is False:
+        return click.option(*names, is_flag=True, help=option.help)
+    if default is MISSING:
+        return click.option(*names, required=True, type=option.type, help=option.help)
+    return click.option(
+        *names,
+        type=option.type,
+        default=",".join(default) if isinstance(default, tuple) else default,
+        show_default=option.shows_default,
+        metavar=option.metavar,
+        help=option.help,
+    )
+
+
+def build(declared: type[Declared], given: Mapping[str, Any]) -> Declared:
+    """The dataclass that declares options, of those of its options that a command was ``given``."""
+    return declared(**{one.name: given[one.name] for one in fields(declared) if one.name in given})  # type: ignore[arg-type]
+
+
+MODEL = options_of(ScoreOptions, "model")
+TEXT_COLUMN = options_of(ScoreOptions, "text_column")
+DEVICE = options_of(DeviceOptions)
+LIMITS = options_of(LimitOptions)
+ENGINE = options_of(EngineOptions)
+DETAILS = click.option(
+    "--details",
+    is_flag=True,
+    help="Print every detector where membership is unknown, too, and how the named one compares with each other where "
+    "it is known. The answer is the named detector's alone.",
+)
+BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
+def json_option(command: Command) -> Command:
+    """The option --json: what the command says on standard output, as one JSON document."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
+    @wraps(command)
+    def run(*arguments: Any, as_json: bool, **options: Any) -> None:
+        with answering(as_json=as_json):
+            command(*arguments, **options)
+
+    return run

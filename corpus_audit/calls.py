@@ -1,0 +1,120 @@
+"""How a public function is called: its parameters, what it tells meanwhile, and what it warns of.
+
+What belongs here: a function's signature and docstring of a declaration, steps on request, warnings. What does not: the
+options themselves (audit_pipeline/operate/options.py), what commands print (audit_pipeline/operate/console.py).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+import types
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import click
+
+from audit_pipeline.errors import ConfigError
+from audit_pipeline.operate.console import end_step, quietly
+from audit_pipeline.operate.options import Option
+
+VERBOSE = "Tell steps and progress on standard error."
+P = ParamSpec("P")
+R = TypeVar("R")
+Request = TypeVar("Request")
+
+
+def takes(declared: Callable[P, Request]) -> Callable[[Callable[[Request], R]], Callable[P, R]]:
+    """Make a function of one argument, the dataclass ``declared``, one of the dataclass's fields.
+
+    The line ``{parameters}`` of its docstring becomes a list of them. A value that no command would take raises
+    ConfigError.
+    """
+
+    def decorate(function: Callable[[Request], R]) -> Callable[P, R]:
+        hints = get_type_hints(declared, include_extras=True)
+        of_users = [one for one in fields(declared) if _document(hints[one.name])]  # type: ignore[arg-type]
+
+        @wraps(function)
+        def call(*arguments: P.args, **options: P.kwargs) -> R:
+            checked = {name: _checked(name, value, hints.get(name)) for name, value in options.items()}
+            return function(declared(*arguments, **checked))
+
+        signature = inspect.signature(declared)
+        order = sorted(of_users, key=lambda one: (one.kw_only, _is_optional(one), one.name == "verbose"))
+        shown = [signature.parameters[one.name].replace(annotation=_plain(hints[one.name])) for one in order]
+        returned = inspect.signature(function).return_annotation
+        call.__signature__ = inspect.Signature(shown, return_annotation=returned)  # type: ignore[attr-defined]
+        words = "\n    ".join(line for one in order for line in _lines(one, hints[one.name]))
+        call.__doc__ = (function.__doc__ or "").replace("{parameters}", words)
+        return call
+
+    return decorate
+
+
+@contextmanager
+def progress_on_stderr(verbose: bool) -> Iterator[None]:
+    """Within the block steps and progress are told on standard error, or nothing where not ``verbose``."""
+    if verbose:
+        try:
+            yield
+        finally:
+            end_step()
+    else:
+        with quietly():
+            yield
+
+
+def warn(messages: Iterable[object]) -> None:
+    """Raise a UserWarning each, at the line that called the public function, which :func:`takes` made."""
+    for message in messages:
+        warnings.warn(str(message), UserWarning, stacklevel=4)
+
+
+def _document(hint: Any) -> str | None:
+    """What is said of a field to users; None of one that is not theirs."""
+    [found] = getattr(hint, "__metadata__", (None,))
+    return found.help if isinstance(found, Option) else found
+
+
+def _plain(hint: Any) -> Any:
+    return get_args(hint)[0]
+
+
+def _is_optional(declared: Field[Any]) -> bool:
+    return not (declared.default is MISSING and declared.default_factory is MISSING)
+
+
+def _lines(declared: Field[Any], hint: Any) -> Iterator[str]:
+    kind = _in_words(_plain(hint))
+    default = "" if declared.default in (None, MISSING) else f", default {declared.default!r}"
+    optional = ", optional" if _is_optional(declared) and not default else ""
+    yield f"{declared.name} : {kind}{default}{optional}"
+    # Other options are parameters here.
+    words = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda found: found[1].replace("-", "_"), _document(hint) or "")
+    yield from (f"    {line}" for line in textwrap.wrap(words, 110))
+
+
+def _in_words(hint: Any) -> str:
+    """A type as numpydoc has it."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return " or ".join(_in_words(one) for one in get_args(hint) if one is not types.NoneType)
+    if get_origin(hint) is Literal:
+        return "{" + ", ".join(f'"{one}"' for one in get_args(hint)) + "}"
+    return re.sub(r"\b[a-z_]+\.", "", inspect.formatannotation(hint))
+
+
+def _checked(name: str, value: Any, hint: Any) -> Any:
+    """The value as the command's option takes it."""
+    option = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Option)), None)
+    if value is None or option is None or option.type is None or isinstance(option.type, click.Choice):
+        return value
+    try:
+        return option.type.convert(value, None, None)
+    except click.BadParameter as error:
+        raise ConfigError(f"{name}: {error.message}") from error
