@@ -1,4 +1,4 @@
-"""What those who decide are told beside an answer: what was asked, how sure it is, and what would change it.
+"""The sentences around answers, and the title of a page: what was asked, how sure an answer is, what would change it.
 
 What belongs here: sentences with numbers, for people who know no statistics. What does not: sentences that follow from
 the kind of an answer alone (kinds.py), the answer and its kind (found.py, documents.py, extraction_words.py), the
@@ -144,6 +144,25 @@ def _change_of_documents(found: PairFindings) -> str:
         "Documents to compare with that are like these by design, chosen at random from the same shelf, would make it"
         f" evidence or take it away. So can {WORD_FOR_WORD}."
     )
+
+
+WITHOUT_ANSWERS = "Contamination report"
+
+
+def page_heading(models: Sequence[str], benchmarks: Sequence[str], own_documents: int | None) -> str:
+    """The title of a page: what was asked of audited models on benchmarks, all by their titles.
+
+    ``own_documents``: how many documents of a user's own files were audited; None where a benchmark is of other texts.
+    """
+    if not models:
+        return WITHOUT_ANSWERS
+    was = "Was" if own_documents == 1 else "Were"
+    if own_documents is not None:
+        texts = "this document" if own_documents == 1 else f"these {things(own_documents, 'document', 'documents')}"
+    else:
+        texts = "texts of " + (f"“{benchmarks[0]}”" if len(benchmarks) == 1 else f"{len(benchmarks):,} benchmarks")
+    data = f"{models[0]}’s training data" if len(models) == 1 else f"the training data of {len(models):,} models"
+    return f"{was} {texts} in {data}?"
 
 
 def overall_brief(models: Sequence[str], benchmarks: Sequence[str], answers: Sequence[Row], reproduced: int) -> Brief:

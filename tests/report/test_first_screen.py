@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.report.brief import brief_of, overall_brief
+from audit_pipeline.report.brief import brief_of, overall_brief, page_heading
 from audit_pipeline.report.glossary import IN_SENTENCES, Glossary, terms
-from audit_pipeline.report.headings import page_heading
 from audit_pipeline.report.html import SIGN_SHAPES
 from audit_pipeline.report.kinds import KINDS, SIGNS
 from audit_pipeline.report.known import Estimate, PairFindings, ShelfDocuments
