@@ -109,7 +109,7 @@ def _fill_searches(searches: list[Row]) -> None:
             search["prefix_tokens"] + search["suffix_tokens"],
             search["reason"],
         )
-        search["said"] = asdict(extraction_words(search["model_title"], search["benchmark_title"], counted))
+        search["conclusion"] = asdict(extraction_words(search["model_title"], search["benchmark_title"], counted))
 
 
 def _fill_answers(answers: list[Row]) -> None:
