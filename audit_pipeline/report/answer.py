@@ -91,7 +91,7 @@ _EQUAL = Words(
 
 def _all_equal(aurocs: Sequence[Estimate | None]) -> bool:
     """Whether there is an AUROC, and each is one of equal scores."""
-    methods = [one.method for one in aurocs if one is not None and one.value is not None]
+    methods = [auroc.method for auroc in aurocs if auroc is not None and auroc.value is not None]
     return bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
 
 

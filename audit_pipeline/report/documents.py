@@ -69,7 +69,7 @@ def _runs_against_training(found: PairFindings, documents: ShelfDocuments, auroc
         return documents.direction == OPPOSITE
     if found.whole_set == OPPOSITE:
         return True
-    highs = [one.high for one in aurocs if one is not None and one.high is not None]
+    highs = [auroc.high for auroc in aurocs if auroc is not None and auroc.high is not None]
     return bool(highs) and all(high < CHANCE for high in highs)
 
 

@@ -164,7 +164,7 @@ def _answering(detectors: Sequence[Row], tests: Sequence[Row], asked: AskedPair)
     for settings in filter(None, steps):
         detector = headline_detector({name for name, _ in settings}, asked.named)
         if detector is not None:
-            setting = min(one for one in settings if one[0] == detector)
+            setting = min(setting for setting in settings if setting[0] == detector)
             return setting, why_it_answers(detector, asked.named)
         if asked.named is None:
             break

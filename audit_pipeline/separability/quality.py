@@ -85,7 +85,7 @@ def split_quality(
     texts, sampled = everything.sample(most_per_side, seed)
     others = [_read_on(one, sampled) for one in measured_controls(texts, language, seed, resamples)]
     # In a script without blanks between words the control of words reads characters.
-    characters = [] if any(one.name == CHARACTERS for one in others) else [replace(assessed.auroc, name=CHARACTERS)]
+    characters = [] if any(other.name == CHARACTERS for other in others) else [replace(assessed.auroc, name=CHARACTERS)]
     controls = [assessed.auroc, *characters, *others]
     strongest = worst(controls)
     read = [
