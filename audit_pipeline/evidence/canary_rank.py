@@ -57,10 +57,10 @@ def canary_rank(published: npt.ArrayLike, alternatives: Sequence[npt.ArrayLike],
     the highest rank in every set could not reach ``alpha``. Raises DataError for unequal lengths or no set.
     """
     scores = np.asarray(published, dtype=np.float64)
-    others = [np.asarray(one, dtype=np.float64) for one in alternatives]
+    others = [np.asarray(alternative, dtype=np.float64) for alternative in alternatives]
     if scores.ndim != 1 or not len(scores) or len(scores) != len(others):
         raise DataError(f"one published canary for each set is needed: {scores.size} of {len(others)} sets")
-    sizes = [len(one) for one in others]
+    sizes = [len(other) for other in others]
     method = f"rank of the published canary among {_range(sizes)} alternatives"
     if len(sizes) > 1:
         method += f", {len(sizes)} sets: sum of ranks, exact by convolution"
@@ -109,7 +109,7 @@ def _refusal(scores: npt.NDArray[np.float64], others: Sequence[npt.NDArray[np.fl
         lacking = int(not np.isfinite(score)) + int(np.count_nonzero(~np.isfinite(one)))
         if lacking:
             return f"{lacking} canar{'y' if lacking == 1 else 'ies'} of set {place} without a score"
-    reachable = smallest_p([len(one) for one in others])
+    reachable = smallest_p([len(other) for other in others])
     # A hair's breadth: exp and log of 1/20 must not forbid 0.05.
     if reachable > alpha * (1 + 1e-12):
         return (

@@ -198,7 +198,7 @@ def unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], found: Instrument)
     n_groups = _groups_of(codes, audited.groups, len(names))
     printed = _shares(flags, codes, audited.groups, n_groups)
     if found.reason is None:
-        weights = np.mean([audited.scores >= one for one in found.thresholds], axis=0)
+        weights = np.mean([audited.scores >= threshold for threshold in found.thresholds], axis=0)
         terms = printed if len(found.thresholds) == 1 else _shares(weights, codes, audited.groups, n_groups)
         corrected = corrected_shares(*terms, found.fpr, found.tpr)
         if found.spread is not None:

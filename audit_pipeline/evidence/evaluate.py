@@ -149,8 +149,8 @@ def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: i
     scores = [column.scores for column in columns]
     if control.scores is not None and columns[-1].detector != blind.NAME:
         scores.append(control.scores[first.scored])
-    rankings = [rank(one, first.labels) for one in scores]
-    values = [weighted_metrics(one, names=RESAMPLED)[0] for one in rankings]
+    rankings = [rank(score, first.labels) for score in scores]
+    values = [weighted_metrics(ranking, names=RESAMPLED)[0] for ranking in rankings]
     drawn = bootstrap.metrics(rankings, RESAMPLED)
     resampled = [_Resampled(*one) for one in zip(values, drawn.swapaxes(1, 2), strict=True)]
     of_control = resampled[-1] if control.scores is not None else None

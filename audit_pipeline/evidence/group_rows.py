@@ -245,7 +245,7 @@ def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -
         labels, collections = _of_groups(setting, found.groups)
         columns: Mapping[str, Iterable[Any]] = {
             "group": [examples.group_names[group] for group in found.groups],
-            "collection": [examples.collection_names[one] for one in collections],
+            "collection": [examples.collection_names[collection] for collection in collections],
             "label": [None if one == _UNKNOWN else one for one in labels.tolist()],
             "n_texts": found.n_texts.tolist(),
             "n_compared": found.n_compared.tolist(),

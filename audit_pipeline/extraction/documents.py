@@ -53,7 +53,7 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
     """
     files = _text_files(path)
     if files:
-        documents, skipped = [SearchedDocument(one.stem, _text(one)) for one in files], SkippedRows()
+        documents, skipped = [SearchedDocument(file.stem, _text(file)) for file in files], SkippedRows()
     elif path.is_dir() and not holds_rows(path):
         raise DataError(f"{path}: the folder holds no .txt file, and is no data set that `datasets` saved")
     else:
@@ -126,7 +126,7 @@ def _shortened(text: str) -> str:
 def _text_files(path: Path) -> list[Path]:
     """The .txt files that ``path`` is or, as a folder, holds."""
     candidates = sorted(path.iterdir()) if path.is_dir() else [path]
-    return [one for one in candidates if one.suffix.lower() == ".txt" and one.is_file()]
+    return [candidate for candidate in candidates if candidate.suffix.lower() == ".txt" and candidate.is_file()]
 
 
 def _text(path: Path) -> str:
@@ -146,7 +146,7 @@ def _name(values: Mapping[str, object], index: int) -> str:
 
 
 def _require_distinct(path: Path, documents: Sequence[SearchedDocument]) -> None:
-    counted = Counter(one.name for one in documents)
+    counted = Counter(document.name for document in documents)
     twice = [name for name, times in counted.items() if times > 1]
     if twice:
         raise DataError(f"{path}: {len(twice)} name(s) stand for two documents or more: {', '.join(twice[:5])}")

@@ -64,11 +64,11 @@ def judge(
     def known() -> Hashes:
         return boilerplate(
             # The same text twice is one document.
-            [one.token_id for one in encode(model, list(dict.fromkeys(one.text for one in documents)))],
+            [one.token_id for one in encode(model, list(dict.fromkeys(document.text for document in documents)))],
             run_of(lengths.suffix),
         )
 
-    reasons: list[list[SetApart | None]] = [[None] * len(one) for one in windows]
+    reasons: list[list[SetApart | None]] = [[None] * len(window) for window in windows]
     asked: list[tuple[int, int]] = []
     for number, (document, one) in enumerate(zip(documents, windows, strict=True)):
         places = np.flatnonzero(one.reproduced)
@@ -78,7 +78,7 @@ def judge(
             reasons[number][place] = why(ids[: window.first_scored], ids[window.first_scored :], known)
             if reasons[number][place] is None:
                 asked.append((number, place))
-    log_p = [np.full(len(one), np.nan) for one in windows]
+    log_p = [np.full(len(window), np.nan) for window in windows]
     if reference is not None and asked:
         for (number, place), (value, reproduced) in zip(
             asked, _by_reference(reference, documents, windows, asked, caches), strict=True

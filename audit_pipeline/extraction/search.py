@@ -126,7 +126,7 @@ class Search:
         if (problem := no_room(model, asked.lengths)) is not None:
             raise DataError(problem)
         self.model, self._asked, self._caches = model, asked, caches
-        self._documents = [replace(one, text=one.text[: asked.characters]) for one in documents]
+        self._documents = [replace(document, text=document.text[: asked.characters]) for document in documents]
         self.reference = reference
         self.unreadable_parts: tuple[str, ...] = ()
 

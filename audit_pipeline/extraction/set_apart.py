@@ -44,7 +44,8 @@ def boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
     """
     if len(documents) < SEVERAL:
         return np.empty(0, dtype=np.uint64)
-    runs, counts = np.unique(np.concatenate([np.unique(_runs(one, length)) for one in documents]), return_counts=True)
+    of_each = [np.unique(_runs(document, length)) for document in documents]
+    runs, counts = np.unique(np.concatenate(of_each), return_counts=True)
     return np.asarray(runs[counts >= SEVERAL])
 
 

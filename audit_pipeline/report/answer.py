@@ -26,14 +26,13 @@ from collections.abc import Sequence
 from audit_pipeline.evidence.conformal import held_out_needs
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
 from audit_pipeline.metrics.metrics import ALL_EQUAL
-from audit_pipeline.report.documents import of_documents, runs_against_training
-from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
+from audit_pipeline.report.documents import of_documents
+from audit_pipeline.report.known import Estimate, PairFindings, Sides
 from audit_pipeline.report.numbers import capital, count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
     COULD_NOT,
     NO_CONCLUSION,
-    OPPOSITE,
     Q_LEVEL,
     SEPARABLE,
     SOUND,
@@ -46,56 +45,34 @@ _Z_95, _Z_80 = 1.959964, 0.841621
 _OF_INTEREST = 0.7
 
 
-def answer_words(
-    *,
-    sides: Sides,
-    claim_level: str | None,
-    split_verdict: str | None,
-    auroc: Estimate | None,
-    margin: Estimate | None,
-    documents: ShelfDocuments | None,
-    audited: int = 0,
-    every: Sequence[OneOfSeveral] = (),
-    whole_set: str | None = None,
-    origin: ScoreOrigin | None = None,
-) -> Words:
-    """The answer, from what is known of the detector that was named beforehand, or of ``every`` one where none was.
-
-    ``audited``: documents of unknown membership. ``whole_set``: the direction that dataset inference found.
+def answer_words(found: PairFindings) -> Words:
+    """The answer, from what the detector that was named beforehand came to, or every one where none was.
 
     A shelf's documents come first: they are what was asked about. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts.
     """
-    known = origin or ScoreOrigin()
-    aurocs = [auroc, *(one.auroc for one in every)]
-    if _all_equal(aurocs) and (documents is not None or split_verdict != SEPARABLE):
+    aurocs = [found.auroc, *(one.auroc for one in found.every)]
+    if _all_equal(aurocs) and (found.documents is not None or found.split_verdict != SEPARABLE):
         return _EQUAL
-    if documents is not None:
-        return of_documents(
-            documents,
-            claim_level,
-            split_verdict,
-            known,
-            against_training=runs_against_training(documents, sides, aurocs, known, whole_set),
-            left_aside=[one.detector for one in every if one.direction == OPPOSITE],
-        )
-    if sides == "none" or claim_level is None:
+    if found.documents is not None:
+        return of_documents(found, aurocs)
+    if found.sides == "none" or found.claim_level is None:
         return Words(
             "not_evaluated",
-            f"{COULD_NOT} {_nothing_to_compare_with(audited)}.",
+            f"{COULD_NOT} {_nothing_to_compare_with(found.audited)}.",
             "Scored, not evaluated: the benchmark has no texts labelled on both sides and none held out, or the"
             " evaluation has not been run.",
         )
-    if every:
-        return _of_every(every, claim_level, split_verdict, sides, known)
-    if auroc is None or auroc.value is None:
+    if found.every:
+        return _of_every(found)
+    if found.auroc is None or found.auroc.value is None:
         return Words(
             "not_defined",
             f"{COULD_NOT} there is no number.",
             "The detector that was named beforehand has no AUROC here"
-            + (f": {auroc.method}." if auroc is not None and auroc.method else "."),
+            + (f": {found.auroc.method}." if found.auroc is not None and found.auroc.method else "."),
         )
-    return _of_sides(auroc, margin, claim_level, split_verdict, sides, known)
+    return _of_sides(found, found.auroc)
 
 
 def _nothing_to_compare_with(audited: int) -> str:
@@ -114,7 +91,7 @@ _EQUAL = Words(
 
 def _all_equal(aurocs: Sequence[Estimate | None]) -> bool:
     """Whether there is an AUROC, and each is one of equal scores."""
-    methods = [one.method for one in aurocs if one is not None and one.value is not None]
+    methods = [auroc.method for auroc in aurocs if auroc is not None and auroc.value is not None]
     return bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
 
 
@@ -170,15 +147,14 @@ def _reversed(words: str, origin: ScoreOrigin) -> Words:
     )
 
 
-def _of_every(
-    every: Sequence[OneOfSeveral], claim_level: str, split_verdict: str | None, sides: Sides, origin: ScoreOrigin
-) -> Words:
-    first, second = _names(sides)
+def _of_every(found: PairFindings) -> Words:
+    every, origin = found.every, found.origin
+    first, second = _names(found.sides)
     known = [one.auroc for one in every if one.auroc.value is not None]
     bounded = [one for one in known if one.low is not None and one.high is not None]
     lower = [one for one in bounded if one.high is not None and one.high < CHANCE]
-    if split_verdict == SEPARABLE:
-        return _separable(lower[0] if lower else None, sides, origin)
+    if found.split_verdict == SEPARABLE:
+        return _separable(lower[0] if lower else None, found.sides, origin)
     if not bounded:
         return Words(
             "not_defined",
@@ -209,17 +185,11 @@ def _of_every(
     )
 
 
-def _of_sides(
-    auroc: Estimate,
-    margin: Estimate | None,
-    claim_level: str,
-    split_verdict: str | None,
-    sides: Sides,
-    origin: ScoreOrigin,
-) -> Words:
-    first, second = _names(sides)
-    if split_verdict == SEPARABLE:
-        return _separable(auroc, sides, origin)
+def _of_sides(found: PairFindings, auroc: Estimate) -> Words:
+    origin = found.origin
+    first, second = _names(found.sides)
+    if found.split_verdict == SEPARABLE:
+        return _separable(auroc, found.sides, origin)
     if auroc.low is None or auroc.high is None:
         return Words(
             "not_defined",
@@ -231,10 +201,10 @@ def _of_sides(
         return _reversed(f"The scores of {first} are lower than those of {second}", origin)
     if auroc.low > CHANCE:
         words = f"The scores of {first} are higher than those of {second}"
-        return _of_a_difference(first, words, margin, claim_level, origin)
+        return _of_a_difference(found, first, words)
     words = f"The detector does not separate {first} from {second} better than chance."
     kind, headline = _nothing_found([auroc])
-    if claim_level == SOUND:
+    if found.claim_level == SOUND:
         return Words(
             kind,
             headline,
@@ -248,9 +218,10 @@ def _of_sides(
     )
 
 
-def _of_a_difference(first: str, words: str, margin: Estimate | None, claim_level: str, origin: ScoreOrigin) -> Words:
+def _of_a_difference(found: PairFindings, first: str, words: str) -> Words:
     """What a claim level allows to say of an AUROC above chance; ``words`` say that the scores of ``first`` are
     higher."""
+    claim_level, margin, origin = found.claim_level, found.margin, found.origin
     stand_out = f"{capital(first)} stand out:"
     if claim_level == SOUND:
         return Words(

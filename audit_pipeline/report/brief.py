@@ -1,7 +1,7 @@
-"""What those who decide are told beside an answer: what was asked, how sure it is, and what would change it.
+"""The sentences around answers, and the title of a page: what was asked, how sure an answer is, what would change it.
 
 What belongs here: sentences with numbers, for people who know no statistics. What does not: sentences that follow from
-the kind of an answer alone (kinds.py), the answer and its kind (answer.py, documents.py, extraction_words.py), the
+the kind of an answer alone (kinds.py), the answer and its kind (found.py, documents.py, extraction_words.py), the
 picture beside it (templates/), numbers (numbers.py).
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit_pipeline.report.kinds import ALIKE, NO_RESULT, NO_TRACE, WORD_FOR_WORD, kind_of
-from audit_pipeline.report.known import Estimate, ShelfDocuments, Sides
+from audit_pipeline.report.known import PairFindings
 from audit_pipeline.report.numbers import count, things
 from audit_pipeline.report.words import (
     Q_LEVEL,
@@ -35,30 +35,12 @@ class Brief:
     what_would_change: str
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What the sentences about an answer go by; the fields mean what they mean in the table of answers."""
-
-    outcome: str
-    sides: Sides
-    design: str | None
-    claim_level: str | None
-    split_verdict: str | None
-    auroc: Estimate | None
-    blind: Estimate | None
-    documents: ShelfDocuments | None
-    warning: str | None
-    origin: ScoreOrigin
-    member_before: str | None = None
-    nonmember_from: str | None = None
-
-
-def brief_of(model: str, benchmark: str, answer: Judged) -> Brief:
-    """The sentences around an answer of a model on a benchmark, both by their titles."""
-    sure = _how_sure(answer)
-    if answer.warning is not None and answer.documents is None:
-        sure = f"{sure} There are few texts: {answer.warning}."
-    return Brief(_question(model, benchmark, answer), sure, _what_would_change(answer))
+def brief_of(model: str, benchmark: str, outcome: str, found: PairFindings) -> Brief:
+    """The sentences around an answer of that kind, of a model on a benchmark, both by their titles."""
+    sure = _how_sure(outcome, found)
+    if found.warning is not None and found.documents is None:
+        sure = f"{sure} There are few texts: {found.warning}."
+    return Brief(_question(model, benchmark, found), sure, _what_would_change(outcome, found))
 
 
 def out_of_hundred(auroc: float) -> str:
@@ -74,36 +56,36 @@ _COMPARED_WITH: Mapping[str, tuple[str, str]] = {
 """By a benchmark's design, what is asked about and what it is compared with."""
 
 
-def _question(model: str, benchmark: str, answer: Judged) -> str:
-    if answer.documents is not None:
-        tested = answer.documents.tested
+def _question(model: str, benchmark: str, found: PairFindings) -> str:
+    if found.documents is not None:
+        tested = found.documents.tested
         asked = f"the {count(tested)} documents of “{benchmark}”" if tested > 1 else f"the document of “{benchmark}”"
-        compared = things(answer.documents.calibration_groups, "document", "documents") + " that it cannot have read"
-    elif answer.sides == "labelled" and answer.member_before and answer.nonmember_from:
-        asked = f"those texts of “{benchmark}” that are from before {answer.member_before}"
-        compared = f"texts from {answer.nonmember_from} and later, which stand for texts that it has not read"
-    elif answer.sides == "labelled":
+        compared = things(found.documents.calibration_groups, "document", "documents") + " that it cannot have read"
+    elif found.sides == "labelled" and found.member_before and found.nonmember_from:
+        asked = f"those texts of “{benchmark}” that are from before {found.member_before}"
+        compared = f"texts from {found.nonmember_from} and later, which stand for texts that it has not read"
+    elif found.sides == "labelled":
         asked, compared = _COMPARED_WITH.get(
-            answer.design or "",
+            found.design or "",
             ("those texts of “{}” that are labelled as members", "the texts that are labelled as non-members"),
         )
         asked = asked.format(benchmark)
     else:
         asked, compared = f"the texts of “{benchmark}”", "texts that it cannot have read"
-        if answer.sides == "none":
+        if found.sides == "none":
             return f"We asked whether {model} was trained on {asked}."
     return f"We asked whether {model} was trained on {asked}. They are compared with {compared}."
 
 
-def _how_sure(answer: Judged) -> str:
-    fixed = kind_of(answer.outcome).how_sure
+def _how_sure(outcome: str, found: PairFindings) -> str:
+    fixed = kind_of(outcome).how_sure
     if fixed is not None:
-        return fixed.format(words_alone=_words_alone(answer), if_so=_if_so(answer.origin))
-    return _sure_of_documents(answer) if answer.outcome == "documents_stand_out" else _sure_of_no_difference(answer)
+        return fixed.format(words_alone=_words_alone(found), if_so=_if_so(found.origin))
+    return _sure_of_documents(found) if outcome == "documents_stand_out" else _sure_of_no_difference(found)
 
 
-def _sure_of_no_difference(answer: Judged) -> str:
-    known = answer.auroc
+def _sure_of_no_difference(found: PairFindings) -> str:
+    known = found.auroc
     reach = ""
     if known is not None and known.low is not None and known.high is not None:
         reach = (
@@ -113,15 +95,15 @@ def _sure_of_no_difference(answer: Judged) -> str:
     return f"Sure of the number, not sure that the texts were not used.{reach} {NO_TRACE}"
 
 
-def _sure_of_documents(answer: Judged) -> str:
+def _sure_of_documents(found: PairFindings) -> str:
     accident = f"Of the documents that stand out, about {Q_LEVEL:.0%} are expected to do so by accident"
-    if answer.claim_level == SOUND:
-        return f"Sure{_if_so(answer.origin)}. {accident}, and chance decided which ones the model could have read."
-    if answer.claim_level == STATISTICAL:
+    if found.claim_level == SOUND:
+        return f"Sure{_if_so(found.origin)}. {accident}, and chance decided which ones the model could have read."
+    if found.claim_level == STATISTICAL:
         return f"Fairly sure. {accident}. The rest depends on the comparison documents being like them by design."
     apart = (
-        _words_alone(answer)
-        if answer.split_verdict == SEPARABLE
+        _words_alone(found)
+        if found.split_verdict == SEPARABLE
         else " The two kinds of documents may differ in age, subject or style."
     )
     return (
@@ -130,9 +112,9 @@ def _sure_of_documents(answer: Judged) -> str:
     )
 
 
-def _words_alone(answer: Judged) -> str:
+def _words_alone(found: PairFindings) -> str:
     """What the words alone give away, as a sentence; empty where that is not known."""
-    blind = answer.blind.value if answer.blind is not None else None
+    blind = found.blind.value if found.blind is not None else None
     if blind is None:
         return " A program that reads the words alone, and not the model, can tell the two sides apart."
     return (
@@ -145,23 +127,42 @@ def _if_so(origin: ScoreOrigin) -> str:
     return f", if the labels came about as {origin.stated_by} states" if origin.stated_by else ""
 
 
-def _what_would_change(answer: Judged) -> str:
-    if answer.outcome == "documents_stand_out":
-        return _change_of_documents(answer)
-    if answer.outcome in ("reversed_difference", "documents_opposite_direction") and answer.origin.handed_over:
+def _what_would_change(outcome: str, found: PairFindings) -> str:
+    if outcome == "documents_stand_out":
+        return _change_of_documents(found)
+    if outcome in ("reversed_difference", "documents_opposite_direction") and found.origin.handed_over:
         return "Scores with the right sign: the higher, the likelier a member."
-    return kind_of(answer.outcome).what_would_change or ""
+    return kind_of(outcome).what_would_change or ""
 
 
-def _change_of_documents(answer: Judged) -> str:
-    if answer.claim_level == SOUND:
+def _change_of_documents(found: PairFindings) -> str:
+    if found.claim_level == SOUND:
         return "Only a mistake in how chance decided, or in which documents the model was given."
-    if answer.claim_level == STATISTICAL:
+    if found.claim_level == STATISTICAL:
         return "A difference between the documents and those that they are compared with that nobody has noticed."
     return (
         "Documents to compare with that are like these by design, chosen at random from the same shelf, would make it"
         f" evidence or take it away. So can {WORD_FOR_WORD}."
     )
+
+
+WITHOUT_ANSWERS = "Contamination report"
+
+
+def page_heading(models: Sequence[str], benchmarks: Sequence[str], own_documents: int | None) -> str:
+    """The title of a page: what was asked of audited models on benchmarks, all by their titles.
+
+    ``own_documents``: how many documents of a user's own files were audited; None where a benchmark is of other texts.
+    """
+    if not models:
+        return WITHOUT_ANSWERS
+    was = "Was" if own_documents == 1 else "Were"
+    if own_documents is not None:
+        texts = "this document" if own_documents == 1 else f"these {things(own_documents, 'document', 'documents')}"
+    else:
+        texts = "texts of " + (f"“{benchmarks[0]}”" if len(benchmarks) == 1 else f"{len(benchmarks):,} benchmarks")
+    data = f"{models[0]}’s training data" if len(models) == 1 else f"the training data of {len(models):,} models"
+    return f"{was} {texts} in {data}?"
 
 
 def overall_brief(models: Sequence[str], benchmarks: Sequence[str], answers: Sequence[Row], reproduced: int) -> Brief:

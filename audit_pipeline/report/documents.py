@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from audit_pipeline.evidence.conformal import held_out_needs
-from audit_pipeline.report.known import Estimate, ShelfDocuments, Sides
+from audit_pipeline.report.known import Estimate, PairFindings, ShelfDocuments
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
     CHANCE,
@@ -46,52 +46,35 @@ def smallest_q(calibration_groups: int, tested: int, factor: float = 1.0) -> flo
     return min(1.0, factor / (calibration_groups + 1)) if tested else 1.0
 
 
-def runs_against_training(
-    documents: ShelfDocuments,
-    sides: Sides,
-    aurocs: Sequence[Estimate | None],
-    origin: ScoreOrigin,
-    whole_set: str | None,
-) -> bool:
-    """Whether high scores are no sign of training: by texts of which it is known; else it must be feared.
-
-    It must be feared of a user's own scores where no text is a known member, and the audited texts together score lower
-    than those held out: by every AUROC, or by dataset inference, whose direction ``whole_set`` is.
-    """
-    if documents.direction is not None or not origin.handed_over or sides == "labelled":
-        return documents.direction == OPPOSITE
-    if whole_set == OPPOSITE:
-        return True
-    highs = [one.high for one in aurocs if one is not None and one.high is not None]
-    return bool(highs) and all(high < CHANCE for high in highs)
-
-
-def of_documents(
-    documents: ShelfDocuments,
-    claim_level: str | None,
-    split_verdict: str | None,
-    origin: ScoreOrigin,
-    *,
-    against_training: bool,
-    left_aside: Sequence[str] = (),
-) -> Words:
-    """What is said of a shelf's documents; ``against_training``: as of :func:`runs_against_training`; ``left_aside``:
-    the detectors by which known members score lower, so that nothing stands out by them."""
-    words = _of_documents(documents, claim_level, split_verdict, origin, against_training=against_training)
+def of_documents(found: PairFindings, aurocs: Sequence[Estimate | None]) -> Words:
+    """What is said of a shelf's documents, which there are; ``aurocs``: of every detector."""
+    assert found.documents is not None
+    against_training = _runs_against_training(found, found.documents, aurocs)
+    words = _of_documents(found, found.documents, against_training=against_training)
+    # By which known members score lower.
+    left_aside = [one.detector for one in found.every if one.direction == OPPOSITE]
     if against_training or not left_aside:
         return words
     by = f" By {', '.join(left_aside)} known members score lower than non-members: nothing stands out by that."
-    return replace(words, explanation=f"{words.explanation}{by} {origin.asked_in_passing}")
+    return replace(words, explanation=f"{words.explanation}{by} {found.origin.asked_in_passing}")
 
 
-def _of_documents(
-    documents: ShelfDocuments,
-    claim_level: str | None,
-    split_verdict: str | None,
-    origin: ScoreOrigin,
-    *,
-    against_training: bool,
-) -> Words:
+def _runs_against_training(found: PairFindings, documents: ShelfDocuments, aurocs: Sequence[Estimate | None]) -> bool:
+    """Whether high scores are no sign of training: by texts of which it is known; else it must be feared.
+
+    It must be feared of a user's own scores where no text is a known member, and the audited texts together score lower
+    than those held out: by every AUROC, or by dataset inference.
+    """
+    if documents.direction is not None or not found.origin.handed_over or found.sides == "labelled":
+        return documents.direction == OPPOSITE
+    if found.whole_set == OPPOSITE:
+        return True
+    highs = [auroc.high for auroc in aurocs if auroc is not None and auroc.high is not None]
+    return bool(highs) and all(high < CHANCE for high in highs)
+
+
+def _of_documents(found: PairFindings, documents: ShelfDocuments, *, against_training: bool) -> Words:
+    origin = found.origin
     those = things(documents.tested, "document", "documents")
     against = things(documents.calibration_groups, "document that", "documents that")
     detectors = f" and of detectors ({documents.detectors})" if documents.detectors > 1 else ""
@@ -124,9 +107,7 @@ def _of_documents(
             f"None of {those} stands out: no score is unusual beside those of {against} the model cannot have read,"
             f" once {allowed_for} is allowed for. Text that was trained on can go unnoticed.",
         )
-    headline, allowed = _of_standing_out(
-        f"{count(documents.standing_out)} of {those}", documents, claim_level, split_verdict, origin
-    )
+    headline, allowed = _of_standing_out(f"{count(documents.standing_out)} of {those}", found, documents)
     return Words(
         "documents_stand_out",
         headline,
@@ -153,18 +134,16 @@ def _would_have_stood_out(documents: ShelfDocuments) -> str:
     )
 
 
-def _of_standing_out(
-    some: str, documents: ShelfDocuments, claim_level: str | None, split_verdict: str | None, origin: ScoreOrigin
-) -> tuple[str, str]:
+def _of_standing_out(some: str, found: PairFindings, documents: ShelfDocuments) -> tuple[str, str]:
     """The headline, and what the level allows to say of documents that stand out."""
     stand = "stands" if documents.standing_out == 1 else "stand"
-    if claim_level == SOUND:
+    if found.claim_level == SOUND:
         return (
             f"{some} {stand} out: higher scores than chance allows.",
-            f"{origin.chance('what the model could have read')}: of the documents that stand out, at most {Q_LEVEL:.0%}"
-            " are expected to do so by accident.",
+            f"{found.origin.chance('what the model could have read')}: of the documents that stand out, at most"
+            f" {Q_LEVEL:.0%} are expected to do so by accident.",
         )
-    if claim_level == STATISTICAL:
+    if found.claim_level == STATISTICAL:
         return (
             f"{some} {stand} out: statistical evidence of training on them.",
             "The documents that they are compared with are like them by design, so this is statistical evidence of"
@@ -175,7 +154,7 @@ def _of_standing_out(
         "That says where to look. It is no evidence: the documents that they are compared with may differ from them"
         + (
             " in more than training, and can be separated from them without the model."
-            if split_verdict == SEPARABLE
+            if found.split_verdict == SEPARABLE
             else " in more than training."
         ),
     )

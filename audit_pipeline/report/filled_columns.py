@@ -23,10 +23,9 @@ from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.evidence.options import command_of
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, few_texts, rests_on
 from audit_pipeline.metrics.metrics import roc_points
-from audit_pipeline.report.brief import overall_brief
+from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
 from audit_pipeline.report.facts import facts
-from audit_pipeline.report.headings import page_heading
 from audit_pipeline.report.kinds import SIGNS, kind_of
 from audit_pipeline.report.known import Estimate
 from audit_pipeline.report.limits import LIMITS, not_shown
@@ -110,7 +109,7 @@ def _fill_searches(searches: list[Row]) -> None:
             search["prefix_tokens"] + search["suffix_tokens"],
             search["reason"],
         )
-        search["said"] = asdict(extraction_words(search["model_title"], search["benchmark_title"], counted))
+        search["conclusion"] = asdict(extraction_words(search["model_title"], search["benchmark_title"], counted))
 
 
 def _fill_answers(answers: list[Row]) -> None:

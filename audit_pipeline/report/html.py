@@ -279,7 +279,7 @@ class Scale:
 
 def heat_levels(texts: Sequence[Row]) -> dict[float, int]:
     """For every token score that occurs its level, 0 (lowest) to 4: fifths of the shown tokens, by their rank."""
-    scores = sorted(token["score"] for one in texts for token in one["tokens"] if token["score"] is not None)
+    scores = sorted(token["score"] for text in texts for token in text["tokens"] if token["score"] is not None)
     levels: dict[float, int] = {}
     for place, value in enumerate(scores):
         levels.setdefault(value, place * HEAT_LEVELS // len(scores))

@@ -1,14 +1,16 @@
-"""What the rules of the answers go by: a number with its interval, what documents came to, what one detector came to.
+"""What the rules of the answers go by: a number with its interval, what documents and detectors came to, all of a pair.
 
-What belongs here: the arguments of the rules in answer.py and documents.py, made of rows of queries. What does not: the
-rules, and reading rows (page.py).
+What belongs here: the arguments of the rules in answer.py, documents.py and brief.py. What does not: the rules, and
+reading rows (pair_answer.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from audit_pipeline.report.words import ScoreOrigin
 
 Sides = Literal["labelled", "audited against held-out", "none"]
 """What an AUROC compares: labelled members with non-members, or audited texts with held-out ones."""
@@ -55,3 +57,30 @@ class OneOfSeveral:
     detector: str
     auroc: Estimate
     direction: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFindings:
+    """What the findings of a model on a benchmark came to: what its answer and the sentences around it go by.
+
+    ``auroc`` and ``margin`` (over the blind control) are of the detector that answers; where nobody named one of
+    several there are none, but ``every`` one of them. ``blind``: the AUROC of the blind control. ``audited``: documents
+    of unknown membership. ``whole_set``: the direction that dataset inference found. ``warning``: what to heed when
+    reading the AUROC. ``member_before`` and ``nonmember_from``: the dates that labels by date go by.
+    """
+
+    sides: Sides
+    claim_level: str | None
+    split_verdict: str | None
+    auroc: Estimate | None
+    margin: Estimate | None = None
+    blind: Estimate | None = None
+    every: Sequence[OneOfSeveral] = ()
+    documents: ShelfDocuments | None = None
+    audited: int = 0
+    whole_set: str | None = None
+    warning: str | None = None
+    origin: ScoreOrigin = field(default_factory=ScoreOrigin)
+    design: str | None = None
+    member_before: str | None = None
+    nonmember_from: str | None = None

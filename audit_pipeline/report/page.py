@@ -213,8 +213,8 @@ def conclusions_of(warehouse: Path, model: str) -> Conclusions:
     with open_read_only(warehouse) as connection:
         prepare(connection)
         answers = {answer["benchmark"]: plain(answer) for answer in answers_of(connection, model)}
-        counted = rows_of(connection, "SELECT model, benchmark, said FROM extraction_counts")
-        given = {row["benchmark"]: plain(row["said"]) for row in counted if row["model"] == model}
+        counted = rows_of(connection, "SELECT model, benchmark, conclusion FROM extraction_counts")
+        given = {row["benchmark"]: plain(row["conclusion"]) for row in counted if row["model"] == model}
         return Conclusions(answers, [plain(one) for one in tests_of(connection, model)], given)
 
 

@@ -7,7 +7,7 @@ row. What does not: the rules; reading and writing the tables (operate/stages/an
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +18,12 @@ from audit_pipeline.evidence.audited_side import is_against_held_out
 from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.metrics.claims import few_texts, rests_on
 from audit_pipeline.report.answer import answer_words
-from audit_pipeline.report.brief import Judged, brief_of
+from audit_pipeline.report.brief import brief_of
 from audit_pipeline.report.choice import why_it_answers
 from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.inline_picture import axis_markdown, counted_markdown
 from audit_pipeline.report.kinds import kind_of
-from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
+from audit_pipeline.report.known import Estimate, OneOfSeveral, PairFindings, ShelfDocuments, Sides
 from audit_pipeline.report.words import OPPOSITE, Q_LEVEL, ScoreOrigin
 from audit_pipeline.separability.blind_control import NAME as BLIND_CONTROL
 
@@ -106,48 +106,35 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
         against = any(is_against_held_out(row["method"]) for row in detectors)
         sides = "audited against held-out" if against else "labelled"
     stated_by = rests_on(level, asked.design_stated_by, None if blind is None else blind.value)
-    origin = ScoreOrigin(asked.handed_over, stated_by)
-    words = answer_words(
+    of_board = None if board is None else _estimate(detectors, _setting(board), "auroc")
+    warning = None
+    if board is not None and of_board is not None and of_board.value is not None:
+        warning = few_texts(board["n_members"], board["n_nonmembers"])
+    found = PairFindings(
         sides=sides,
         claim_level=level,
         split_verdict=verdict,
         auroc=auroc,
         margin=_estimate(detectors, setting, "auroc_margin") if answers else None,
+        blind=blind,
+        every=_every(detectors, tested, tests) if setting is None else (),
         documents=documents,
         audited=asked.audited,
-        every=_every(detectors, tested, tests) if setting is None else (),
         whole_set=_whole_set(tables["corpus_tests"]),
-        origin=origin,
-    )
-    of_board = None if board is None else _estimate(detectors, _setting(board), "auroc")
-    warning = None
-    if board is not None and of_board is not None and of_board.value is not None:
-        warning = few_texts(board["n_members"], board["n_nonmembers"])
-    judged = Judged(
-        outcome=words.outcome,
-        sides=sides,
-        design=asked.design,
-        claim_level=level,
-        split_verdict=verdict,
-        auroc=auroc,
-        blind=blind,
-        documents=documents,
         warning=warning,
-        origin=origin,
+        origin=ScoreOrigin(asked.handed_over, stated_by),
+        design=asked.design,
         member_before=asked.member_before,
         nonmember_from=asked.nonmember_from,
     )
-    brief = brief_of(asked.model_title, asked.benchmark_title, judged)
+    words = answer_words(found)
+    brief = brief_of(asked.model_title, asked.benchmark_title, words.outcome, found)
     row = {
         "model": pair.model,
         "benchmark": pair.benchmark,
-        "outcome": words.outcome,
         "sign": kind_of(words.outcome).sign,
-        "headline": words.headline,
-        "explanation": words.explanation,
-        "question": brief.question,
-        "how_sure": brief.how_sure,
-        "what_would_change": brief.what_would_change,
+        **asdict(words),
+        **asdict(brief),
         "sides": sides,
         "claim_level": level,
         "claim_stated_by": stated_by,
@@ -177,7 +164,7 @@ def _answering(detectors: Sequence[Row], tests: Sequence[Row], asked: AskedPair)
     for settings in filter(None, steps):
         detector = headline_detector({name for name, _ in settings}, asked.named)
         if detector is not None:
-            setting = min(one for one in settings if one[0] == detector)
+            setting = min(setting for setting in settings if setting[0] == detector)
             return setting, why_it_answers(detector, asked.named)
         if asked.named is None:
             break

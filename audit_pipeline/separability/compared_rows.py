@@ -49,15 +49,15 @@ def control_rows(
     rows = [
         QualityRow(
             MEASURE,
-            one.name,
+            control.name,
             BOTH,
-            one.auroc,
-            one.n,
-            one.method,
-            one.interval,
-            verdict_of(one.interval) if one.auroc is not None else None,
+            control.auroc,
+            control.n,
+            control.method,
+            control.interval,
+            verdict_of(control.interval) if control.auroc is not None else None,
         )
-        for one in controls
+        for control in controls
     ]
     if strongest is not None:
         highest = "the highest of the controls, so above chance a little more often than any one of them"

@@ -85,7 +85,7 @@ def split_quality(
     texts, sampled = everything.sample(most_per_side, seed)
     others = [_read_on(one, sampled) for one in measured_controls(texts, language, seed, resamples)]
     # In a script without blanks between words the control of words reads characters.
-    characters = [] if any(one.name == CHARACTERS for one in others) else [replace(assessed.auroc, name=CHARACTERS)]
+    characters = [] if any(other.name == CHARACTERS for other in others) else [replace(assessed.auroc, name=CHARACTERS)]
     controls = [assessed.auroc, *characters, *others]
     strongest = worst(controls)
     read = [
@@ -101,26 +101,8 @@ def split_quality(
         *balance_rows(everything),
         *published_rows(everything),
     ]
-    table = table_from_rows(
-        (
-            {
-                "benchmark": texts.benchmark,
-                "measure": row.measure,
-                "part": row.part,
-                "side": row.side,
-                "value": row.value,
-                "ci_low": row.interval.low,
-                "ci_high": row.interval.high,
-                "n": row.n,
-                "method": row.method,
-                "verdict": row.verdict,
-                "split_verdict": assessed.verdict,
-                "run_id": run_id,
-            }
-            for row in rows
-        ),
-        SPLIT_QUALITY,
-    )
+    same = {"benchmark": texts.benchmark, "split_verdict": assessed.verdict, "run_id": run_id}
+    table = table_from_rows([{**same, **row.columns} for row in rows], SPLIT_QUALITY)
     return Quality(table, assessed.verdict, strongest, _summary(rows, assessed, strongest))
 
 

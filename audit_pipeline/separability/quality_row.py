@@ -31,3 +31,18 @@ class QualityRow:
     method: str
     interval: Interval = NO_INTERVAL
     verdict: str | None = None
+
+    @property
+    def columns(self) -> dict[str, object]:
+        """The columns of SPLIT_QUALITY that are the row's own, by name."""
+        return {
+            "measure": self.measure,
+            "part": self.part,
+            "side": self.side,
+            "value": self.value,
+            "ci_low": self.interval.low,
+            "ci_high": self.interval.high,
+            "n": self.n,
+            "method": self.method,
+            "verdict": self.verdict,
+        }

@@ -38,7 +38,7 @@ def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) 
     names = terms.chunk(0).dictionary
     alphabetical = np.empty(len(names), np.int32)
     alphabetical[pc.sort_indices(names).to_numpy()] = np.arange(len(names), dtype=np.int32)
-    indices = alphabetical[np.concatenate([one.indices.to_numpy() for one in terms.chunks])]
+    indices = alphabetical[np.concatenate([chunk.indices.to_numpy() for chunk in terms.chunks])]
     counts = np.concatenate([one for _, one, _ in counted])
     starts = np.cumsum(np.concatenate([[0], *(one for _, _, one in counted)])).astype(np.int32)
     return sparse.csr_array((counts, indices, starts), shape=(len(texts), len(names)))

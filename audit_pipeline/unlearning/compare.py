@@ -124,7 +124,7 @@ def keep(comparison: UnlearningComparison, paths: DataPaths, *, run_id: str) -> 
         LineageStep.now(run_id, "unlearning", CODE_VERSION),
         UNLEARNING,
         Pair(asked.forget.name, asked.after.entry.name),
-        table_from_rows([{**compared, **asdict(one)} for one in comparison.findings], UNLEARNING),
+        table_from_rows([{**compared, **asdict(finding)} for finding in comparison.findings], UNLEARNING),
         upstream=_upstream(asked, paths),
         model_fingerprint=asked.after.identity.model_fingerprint,
         tokenizer_fingerprint=asked.after.identity.tokenizer_fingerprint,
@@ -164,7 +164,7 @@ def _reads(model: TokenizedModel) -> Mapping[str, object]:
 
 def _upstream(asked: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:
     """The data versions of what was read, by table and partition, as far as the lineage knows them."""
-    read = {f"examples/{one.name}": one.digest for one in asked.benchmarks}
+    read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in asked.benchmarks}
     for model in asked.models.values():
         for benchmark in asked.benchmarks:
             partition = Pair(benchmark.name, model.entry.name).partition

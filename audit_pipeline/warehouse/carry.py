@@ -173,16 +173,16 @@ def as_rows(loaded: LoadedFiles, paths: DataPaths) -> pa.Table:
     rows = [
         {
             "table": table,
-            "path": one.path.as_posix()[start:],
-            "rows": one.gave.rows,
-            "bytes": one.identity[0] if one.identity else None,
-            "changed_ns": one.identity[1] if one.identity else None,
-            "inode": str(one.identity[2]) if one.identity else None,
-            "sha256": one.sha256,
-            "holds": sorted(map(list, one.gave.holds)),
+            "path": file.path.as_posix()[start:],
+            "rows": file.gave.rows,
+            "bytes": file.identity[0] if file.identity else None,
+            "changed_ns": file.identity[1] if file.identity else None,
+            "inode": str(file.identity[2]) if file.identity else None,
+            "sha256": file.sha256,
+            "holds": sorted(map(list, file.gave.holds)),
         }
         for table, files in loaded.items()
-        for one in files.values()
+        for file in files.values()
     ]
     return pa.Table.from_pylist(rows, schema=LOADED_FILES.schema)
 
@@ -191,7 +191,7 @@ def as_values(table: Table, values: Iterable[tuple[str, ...]]) -> pa.Table:
     """Values of the columns that tell of what a row is, as rows."""
     schema = pa.schema([(name, pa.string()) for name in table.partition_columns])
     return pa.Table.from_pylist(
-        [dict(zip(table.partition_columns, one, strict=True)) for one in sorted(values)], schema=schema
+        [dict(zip(table.partition_columns, value, strict=True)) for value in sorted(values)], schema=schema
     )
 
 

@@ -53,7 +53,7 @@ def share(new: Path, warehouse: Path, put_in_place: Callable[[], Placed]) -> Pla
         copy.bucket.replace(_POINTER, pointer, before.tag)
     listed = (one for one in copy.bucket.objects(WAREHOUSES) if one.name.endswith(".duckdb"))
     others = sorted((one for one in listed if one.name != name), key=lambda one: one.written_at, reverse=True)
-    copy.bucket.delete([one.name for one in others[_KEPT - 1 :]])
+    copy.bucket.delete([other.name for other in others[_KEPT - 1 :]])
     placed = put_in_place()
     _note(copy, sha256)
     return placed

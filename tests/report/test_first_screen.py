@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.report.brief import Judged, brief_of, overall_brief
+from audit_pipeline.report.brief import brief_of, overall_brief, page_heading
 from audit_pipeline.report.glossary import IN_SENTENCES, Glossary, terms
-from audit_pipeline.report.headings import page_heading
 from audit_pipeline.report.html import SIGN_SHAPES
 from audit_pipeline.report.kinds import KINDS, SIGNS
-from audit_pipeline.report.known import Estimate, ShelfDocuments
+from audit_pipeline.report.known import Estimate, PairFindings, ShelfDocuments
 from audit_pipeline.report.limits import not_shown
 from audit_pipeline.report.summary import TestOutcome
 from audit_pipeline.report.words import SOUND, STATISTICAL, ScoreOrigin
@@ -261,9 +260,9 @@ shelves = st.builds(
     smallest_q=st.floats(0.001, 1),
 )
 OF_TESTS = get_args(TestOutcome)
-judged = st.builds(
-    Judged,
-    outcome=st.sampled_from([name for name in KINDS if not name.startswith("passages_") and name not in OF_TESTS]),
+outcomes = st.sampled_from([name for name in KINDS if not name.startswith("passages_") and name not in OF_TESTS])
+pair_findings = st.builds(
+    PairFindings,
     sides=st.sampled_from(["labelled", "audited against held-out", "none"]),
     design=st.sampled_from(["temporal", "exchangeable", "randomised", "selected", "unlabelled", None]),
     claim_level=st.sampled_from(["screening only", STATISTICAL, SOUND, None]),
@@ -276,25 +275,25 @@ judged = st.builds(
 )
 
 
-@given(judged)
-def test_nothing_is_surer_than_its_claim_level(answer: Judged) -> None:
-    brief = brief_of("M", "B", answer)
+@given(outcomes, pair_findings)
+def test_nothing_is_surer_than_its_claim_level(outcome: str, found: PairFindings) -> None:
+    brief = brief_of("M", "B", outcome, found)
     assert brief.question.startswith("We asked whether M was trained on ")
     for words in (brief.question, brief.how_sure, brief.what_would_change):
         assert words.endswith("."), words
         assert "  " not in words
         assert "prove" not in words
-    if answer.outcome not in FOUND:
+    if outcome not in FOUND:
         return
     sure = brief.how_sure.startswith("Sure")
     fairly = brief.how_sure.startswith("Fairly sure")
-    if answer.outcome == "documents_stand_out":
-        assert sure is (answer.claim_level == SOUND)
-        assert fairly is (answer.claim_level == STATISTICAL)
+    if outcome == "documents_stand_out":
+        assert sure is (found.claim_level == SOUND)
+        assert fairly is (found.claim_level == STATISTICAL)
     else:
-        assert sure is (answer.outcome == "sound_evidence_of_training")
-        assert fairly is (answer.outcome == "evidence_of_training")
-    if sure and answer.origin.stated_by:
+        assert sure is (outcome == "sound_evidence_of_training")
+        assert fairly is (outcome == "evidence_of_training")
+    if sure and found.origin.stated_by:
         assert "whoever ran this" in brief.how_sure
 
 

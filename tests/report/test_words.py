@@ -18,7 +18,7 @@ from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.report.answer import answer_words, detectable_auroc
 from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.kinds import KINDS
-from audit_pipeline.report.known import Estimate, OneOfSeveral, ShelfDocuments, Sides
+from audit_pipeline.report.known import Estimate, OneOfSeveral, PairFindings, ShelfDocuments, Sides
 from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.numbers import (
     count,
@@ -64,13 +64,15 @@ def words_of(
     origin: ScoreOrigin | None = None,
 ) -> Words:
     return answer_words(
-        sides=sides,
-        claim_level=level,
-        split_verdict=verdict,
-        auroc=Estimate(value=(low + high) / 2, low=low, high=high),
-        margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
-        documents=documents,
-        origin=origin,
+        PairFindings(
+            sides=sides,
+            claim_level=level,
+            split_verdict=verdict,
+            auroc=Estimate(value=(low + high) / 2, low=low, high=high),
+            margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
+            documents=documents,
+            origin=origin or ScoreOrigin(),
+        )
     )
 
 
@@ -178,27 +180,31 @@ def test_what_would_have_stood_out_by_scipy(tested: int, groups: int, told: str)
 
 def test_what_is_said_where_there_is_no_number() -> None:
     words = answer_words(
-        sides="labelled",
-        claim_level="screening only",
-        split_verdict="undetermined",
-        auroc=Estimate(value=None, method="not defined: there are no members"),
-        margin=None,
-        documents=None,
+        PairFindings(
+            sides="labelled",
+            claim_level="screening only",
+            split_verdict="undetermined",
+            auroc=Estimate(value=None, method="not defined: there are no members"),
+            margin=None,
+            documents=None,
+        )
     )
     assert words.outcome == "not_defined"
     assert "there are no members" in words.explanation
     for claim in LEVELS:
         point = answer_words(
-            sides="labelled",
-            claim_level=claim,
-            split_verdict="undetermined",
-            auroc=Estimate(value=0.9, method="one group a side: no interval"),
-            margin=None,
-            documents=None,
+            PairFindings(
+                sides="labelled",
+                claim_level=claim,
+                split_verdict="undetermined",
+                auroc=Estimate(value=0.9, method="one group a side: no interval"),
+                margin=None,
+                documents=None,
+            )
         )
         assert point.outcome == "not_defined"
         assert "one group a side: no interval" in point.explanation
-    nothing = answer_words(sides="none", claim_level=None, split_verdict=None, auroc=None, margin=None, documents=None)
+    nothing = answer_words(PairFindings(sides="none", claim_level=None, split_verdict=None, auroc=None))
     assert nothing.outcome == "not_evaluated"
 
 
@@ -291,14 +297,16 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
     auroc = Estimate(value=(low + high) / 2, low=low, high=high)
     several = [detector_answer("a", low, high), detector_answer("b", low, high)]
     words = answer_words(
-        sides=sides,
-        claim_level=claim,
-        split_verdict=verdict,
-        auroc=None if one_of_several else auroc,
-        margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
-        documents=documents,
-        every=several if one_of_several else (),
-        origin=origin,
+        PairFindings(
+            sides=sides,
+            claim_level=claim,
+            split_verdict=verdict,
+            auroc=None if one_of_several else auroc,
+            margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
+            documents=documents,
+            every=several if one_of_several else (),
+            origin=origin,
+        )
     )
     assert words.outcome not in FINDINGS
     told = f"{words.headline} {words.explanation}"
@@ -366,14 +374,16 @@ def test_of_several_detectors_of_which_none_was_named_none_answers(
 ) -> None:
     for claim in LEVELS:
         words = answer_words(
-            sides="labelled",
-            claim_level=claim,
-            split_verdict=verdict,
-            auroc=None,
-            margin=None,
-            documents=None,
-            every=[detector_answer(str(place), *one) for place, one in enumerate(intervals)],
-            origin=ScoreOrigin(handed_over=True),
+            PairFindings(
+                sides="labelled",
+                claim_level=claim,
+                split_verdict=verdict,
+                auroc=None,
+                margin=None,
+                documents=None,
+                every=[detector_answer(str(place), *one) for place, one in enumerate(intervals)],
+                origin=ScoreOrigin(handed_over=True),
+            )
         )
         assert words.outcome == outcome
         if outcome == "no_detector_named":
@@ -388,14 +398,16 @@ def test_where_the_whole_set_runs_the_other_way_no_document_of_handed_over_score
     outcomes = {}
     for direction in ("opposite", "none", "training"):
         words = answer_words(
-            sides="audited against held-out",
-            claim_level="sound test",
-            split_verdict="randomised by design",
-            auroc=Estimate(value=0.3, low=0.1, high=0.6),
-            margin=None,
-            documents=shelf(5),
-            whole_set=direction,
-            origin=ScoreOrigin(handed_over=handed_over),
+            PairFindings(
+                sides="audited against held-out",
+                claim_level="sound test",
+                split_verdict="randomised by design",
+                auroc=Estimate(value=0.3, low=0.1, high=0.6),
+                margin=None,
+                documents=shelf(5),
+                whole_set=direction,
+                origin=ScoreOrigin(handed_over=handed_over),
+            )
         )
         outcomes[direction] = words.outcome
     against = "documents_opposite_direction" if handed_over else "documents_stand_out"

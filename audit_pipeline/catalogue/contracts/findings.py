@@ -27,14 +27,34 @@ from audit_pipeline.catalogue.table import Column, Table
 
 _AUDITED = "where the method compares audited with held-out texts: audited texts, whose label is unknown"
 
-EVALUATIONS = Table(
+
+def _of_scores(
+    name: str,
+    comment: str,
+    *,
+    columns: tuple[Column, ...],
+    key: tuple[str, ...] = (),
+    current: str = "",
+    made_from: tuple[str, ...] = ("examples", "scores"),
+) -> Table:
+    """A table to which every run on a pair adds its findings; ``key``: beside run, benchmark and model."""
+    return Table(
+        name,
+        comment,
+        (*columns, RUN_ID),
+        ("run_id", "benchmark", "model", *key),
+        per="pair",
+        kept="runs",
+        made_from=made_from,
+        current=current,
+    )
+
+
+EVALUATIONS = _of_scores(
     "evaluations",
     "every metric of every run",
     current="the metrics",
-    key=("run_id", "benchmark", "model", "detector", "parameters", "metric"),
-    per="pair",
-    kept="runs",
-    made_from=("examples", "scores"),
+    key=("detector", "parameters", "metric"),
     columns=(
         MODEL,
         BENCHMARK,
@@ -52,18 +72,14 @@ EVALUATIONS = Table(
         Column("method", pa.string(), "how value and interval were computed, or why they are null"),
         Column("split_verdict", pa.string(), "what the blind control says of the benchmark's two sides"),
         CLAIM_LEVEL,
-        RUN_ID,
     ),
 )
 
-DECISIONS = Table(
+DECISIONS = _of_scores(
     "decisions",
     "the thresholds that every run chose on calibration texts, and what they achieved",
     current="the thresholds, and what they achieved,",
-    key=("run_id", "benchmark", "model", "detector", "parameters", "rule", "alpha"),
-    per="pair",
-    kept="runs",
-    made_from=("examples", "scores"),
+    key=("detector", "parameters", "rule", "alpha"),
     columns=(
         MODEL,
         BENCHMARK,
@@ -83,18 +99,14 @@ DECISIONS = Table(
         Column("n_members", pa.int32(), "evaluation members that the rate was achieved on"),
         *rate("tpr", "achieved on the evaluation split"),
         Column("method", pa.string(), "how threshold and intervals were computed"),
-        RUN_ID,
     ),
 )
 
-GROUP_TESTS = Table(
+GROUP_TESTS = _of_scores(
     "group_tests",
     "the p- and q-values of every group of every run",
     current="the p- and q-values of groups",
-    key=("run_id", "benchmark", "model", "detector", "parameters", "group"),
-    per="pair",
-    kept="runs",
-    made_from=("examples", "scores"),
+    key=("detector", "parameters", "group"),
     columns=(
         MODEL,
         BENCHMARK,
@@ -123,18 +135,14 @@ GROUP_TESTS = Table(
             "(non-members) | none (neither, clearly); null: no texts of a side are known, or of an earlier version",
             later=True,
         ),
-        RUN_ID,
     ),
 )
 
-CONTAMINATION_RATES = Table(
+CONTAMINATION_RATES = _of_scores(
     "contamination_rates",
     "the share of texts flagged in every group, collection and benchmark",
     current="the contamination rates",
-    key=("run_id", "benchmark", "model", "detector", "parameters", "rule", "alpha", "unit", "name"),
-    per="pair",
-    kept="runs",
-    made_from=("examples", "scores"),
+    key=("detector", "parameters", "rule", "alpha", "unit", "name"),
     columns=(
         MODEL,
         BENCHMARK,
@@ -158,18 +166,14 @@ CONTAMINATION_RATES = Table(
         Column("corrected_high", pa.float64(), "upper end of its 95% interval", null=True),
         Column("assumption", pa.string(), "what must be true for the corrected rate to hold"),
         CLAIM_LEVEL,
-        RUN_ID,
     ),
 )
 
-COMPARISONS = Table(
+COMPARISONS = _of_scores(
     "comparisons",
     "pairs of detectors compared on the same texts",
     current="the comparisons of detectors",
-    key=("run_id", "benchmark", "model", "detector", "parameters", "other", "other_parameters"),
-    per="pair",
-    kept="runs",
-    made_from=("examples", "scores"),
+    key=("detector", "parameters", "other", "other_parameters"),
     columns=(
         MODEL,
         BENCHMARK,
@@ -186,18 +190,14 @@ COMPARISONS = Table(
         CI_HIGH,
         Column("p_value", pa.float64(), "two-sided, of no difference; null where there are no resamples", null=True),
         Column("method", pa.string(), "how interval and p-value were computed, or why they are null"),
-        RUN_ID,
     ),
 )
 
-CALIBRATION_CHECKS = Table(
+CALIBRATION_CHECKS = _of_scores(
     "calibration_checks",
     "the false-positive rate that thresholds keep on held-out halves",
     current="the calibration checks",
-    key=("run_id", "benchmark", "model", "detector", "parameters", "rule", "alpha"),
-    per="pair",
-    kept="runs",
-    made_from=("examples", "scores"),
+    key=("detector", "parameters", "rule", "alpha"),
     columns=(
         MODEL,
         BENCHMARK,
@@ -211,18 +211,14 @@ CALIBRATION_CHECKS = Table(
         Column("standard_error", pa.float64(), "of that mean over the splits (they overlap)", null=True),
         Column("over_alpha", pa.float64(), "share of the splits whose rate exceeds alpha", null=True),
         Column("reason", pa.string(), "why there is none; null where there is one", null=True),
-        RUN_ID,
     ),
 )
 
 # Several commands add tests of their own, so that the latest run does not hold the latest of each: its view says which.
-CORPUS_TESTS = Table(
+CORPUS_TESTS = _of_scores(
     "corpus_tests",
     "tests of a whole set of texts at once; current_corpus_tests holds the latest of each test",
-    key=("run_id", "benchmark", "model", "test"),
-    per="pair",
-    kept="runs",
-    made_from=("examples", "scores"),
+    key=("test",),
     columns=(
         MODEL,
         Column("benchmark", pa.string(), "the benchmark, set of canaries or test set"),
@@ -243,17 +239,13 @@ CORPUS_TESTS = Table(
             "ones) | none; null: the test knows one direction only, was refused, or is of an earlier version",
             later=True,
         ),
-        RUN_ID,
     ),
 )
 
-PAIR_ANSWERS = Table(
+PAIR_ANSWERS = _of_scores(
     "pair_answers",
     "what the scores of a model on a benchmark come to, in words, as every run concluded it",
     current="the answers from scores",
-    key=("run_id", "benchmark", "model"),
-    per="pair",
-    kept="runs",
     made_from=("evaluations", "group_tests", "decisions", "corpus_tests"),
     columns=(
         MODEL,
@@ -297,6 +289,5 @@ PAIR_ANSWERS = Table(
         Column("calibration_groups", pa.int64(), "the fewest comparison documents of any test", null=True),
         Column("calibration_groups_in_all", pa.int64(), "comparison documents that there are", null=True),
         Column("smallest_q", pa.float64(), "the smallest q-value that so many allow", null=True),
-        RUN_ID,
     ),
 )

@@ -59,9 +59,9 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     NULL::VARCHAR AS instrument_words,
     (SELECT coalesce(list({
         'model': model, 'benchmark': benchmark, 'model_title': model_title, 'benchmark_title': benchmark_title,
-        'outcome': said.outcome, 'sign': said.sign, 'question': said.question, 'headline': said.headline,
-        'how_sure': said.how_sure,
-        'what_would_change': said.what_would_change, 'claim': said.claim, 'documents': documents,
+        'outcome': conclusion.outcome, 'sign': conclusion.sign, 'question': conclusion.question,
+        'headline': conclusion.headline, 'how_sure': conclusion.how_sure,
+        'what_would_change': conclusion.what_would_change, 'claim': conclusion.claim, 'documents': documents,
         'reproduced': reproduced, 'held_out': held_out, 'held_out_reproduced': held_out_reproduced
     } ORDER BY place), []) FROM extracted WHERE place <= 12) AS word_for_word,
     (SELECT greatest(0, count(*) - 12) FROM extracted) AS more_word_for_word,
@@ -75,13 +75,15 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     (SELECT coalesce(list({
         'outcome': outcome, 'claim_level': claim_level, 'headline': subject || headline,
         'searched': extracted.documents > 0
-    } ORDER BY shown_pairs.place), []) FROM shown_pairs JOIN answers USING (model, benchmark) JOIN named USING (model, benchmark)
+    } ORDER BY shown_pairs.place), [])
+        FROM shown_pairs JOIN answers USING (model, benchmark) JOIN named USING (model, benchmark)
         LEFT JOIN extracted USING (model, benchmark)) AS _answers,
     (SELECT coalesce(list({
         'test': test, 'outcome': outcome, 'claim_level': claim_level, 'headline': headline
     } ORDER BY place), []) FROM page_tests) AS _tests,
-    (SELECT coalesce(list({'outcome': said.outcome, 'headline': subject || said.headline} ORDER BY place), [])
-        FROM extracted JOIN named USING (model, benchmark)) AS _searches,
+    (SELECT coalesce(list({
+        'outcome': conclusion.outcome, 'headline': subject || conclusion.headline
+    } ORDER BY place), []) FROM extracted JOIN named USING (model, benchmark)) AS _searches,
     (SELECT count(*) FROM extracted WHERE reproduced > 0) AS _reproduced,
     (SELECT coalesce(list({'exposed': exposed, 'twin': twin, 'answers': answers, 'detector': detector}
         ORDER BY place), []) FROM instrument_checks) AS _checks

@@ -18,9 +18,9 @@
 -- calibration_in_words: whether there are held-out documents beside, and what follows
 -- is_current: whether the benchmark is still as it was when its documents were searched
 -- lineage: number of the lineage entry behind it, in this report
-SELECT pairs.number, pairs.model, pairs.benchmark, said.headline AS headline, said.claim AS claim,
-    said.claim_in_words AS claim_in_words, said.set_apart_in_words AS set_apart_in_words,
-    said.calibration_in_words AS calibration_in_words, pairs.documents, pairs.reproduced, pairs.held_out,
+SELECT pairs.number, pairs.model, pairs.benchmark, conclusion.headline AS headline, conclusion.claim AS claim,
+    conclusion.claim_in_words AS claim_in_words, conclusion.set_apart_in_words AS set_apart_in_words,
+    conclusion.calibration_in_words AS calibration_in_words, pairs.documents, pairs.reproduced, pairs.held_out,
     pairs.held_out_reproduced, pairs.without_window, pairs.reason, pairs.windows, pairs.set_apart, pairs.predictable,
     pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride,
     CASE WHEN pairs.held_out > 0 THEN 1 / (pairs.held_out + 1) END AS smallest_p,

@@ -17,7 +17,7 @@ WITH mine AS (
     SELECT current.*, struct_insert(estimate(value, ci_low, ci_high, method), n := n) AS measured
     FROM current_unlearning AS current, page
     WHERE current.model = page.model
-), told AS (
+), comparisons AS (
     SELECT model, benchmark, before, holdout, retrained, run_id,
         list({
             'metric': metric, 'role': role, 'side': side, 'value': finite(value), 'ci_low': finite(ci_low),
@@ -25,7 +25,7 @@ WITH mine AS (
             'documents': documents
         }) AS compared
     FROM mine GROUP BY model, benchmark, before, holdout, retrained, run_id
-), beside AS (
+), sides AS (
     SELECT run_id, metric, role, any_value(measured) FILTER (side = 'forget') AS forget,
         any_value(measured) FILTER (side = 'holdout') AS held_out, any_value(measured) FILTER (side = 'both') AS "both"
     FROM mine WHERE value IS NOT NULL GROUP BY ALL
@@ -33,7 +33,7 @@ WITH mine AS (
     SELECT run_id, list({
         'metric': metric, 'role': role, 'forget': forget, 'held_out': held_out, 'both': "both"
     } ORDER BY metric_place(metric), metric, list_position(['before', 'after', 'retrained', 'change'], role)) AS numbers
-    FROM beside GROUP BY run_id
+    FROM sides GROUP BY run_id
 ), lacking AS (
     SELECT run_id, list({'metric': metric, 'reason': reason} ORDER BY metric, reason) AS unknown
     FROM (SELECT DISTINCT run_id, metric, reason FROM mine WHERE value IS NULL) GROUP BY run_id
@@ -53,11 +53,14 @@ WITH mine AS (
         benchmarks.digest <> edge.upstream_version OR newest.version <> edge.upstream_version OR NOT newest.has_weights
     )
 )
-SELECT told.before, told.model, told.benchmark, told.holdout, told.retrained, NULL::unlearning_outcome AS outcome,
+SELECT comparisons.before, comparisons.model, comparisons.benchmark, comparisons.holdout, comparisons.retrained,
+    NULL::unlearning_outcome AS outcome,
     NULL::VARCHAR AS headline, NULL::VARCHAR[] AS explanation, coalesce(numbers, []) AS numbers,
-    coalesce(unknown, []) AS unknown, told.run_id NOT IN (FROM outdated) AS is_current, entries.number AS lineage,
-    count(*) OVER () AS in_all, told.compared AS _compared
-FROM told LEFT JOIN numbered USING (run_id) LEFT JOIN lacking USING (run_id)
+    coalesce(unknown, []) AS unknown, comparisons.run_id NOT IN (FROM outdated) AS is_current,
+    entries.number AS lineage, count(*) OVER () AS in_all, comparisons.compared AS _compared
+FROM comparisons LEFT JOIN numbered USING (run_id) LEFT JOIN lacking USING (run_id)
 LEFT JOIN entries ON entries."table" = 'unlearning'
-    AND entries."partition" = told.benchmark || '|' || told.model AND entries.run_id = told.run_id
-ORDER BY entries.number NULLS LAST, told.benchmark, told.holdout, told.before, told.retrained LIMIT 20;
+    AND entries."partition" = comparisons.benchmark || '|' || comparisons.model AND entries.run_id = comparisons.run_id
+ORDER BY entries.number NULLS LAST, comparisons.benchmark, comparisons.holdout, comparisons.before,
+    comparisons.retrained
+LIMIT 20;

@@ -23,18 +23,19 @@ WITH pairs AS (
         SELECT model, benchmark FROM page_tests WHERE refused IS NULL
         UNION ALL SELECT model, benchmark FROM page_searches
     ) WHERE (model, benchmark) NOT IN (SELECT (model, benchmark) FROM shown_pairs)
-), said AS (
-    SELECT model, benchmark, 1 AS place, said.sign AS sign, said.question AS question, said.headline AS headline,
-        said.how_sure AS how_sure, NULL AS level
+), statements AS (
+    SELECT model, benchmark, 1 AS place, conclusion.sign AS sign, conclusion.question AS question,
+        conclusion.headline AS headline,
+        conclusion.how_sure AS how_sure, NULL AS level
     FROM extraction_counts
     UNION ALL SELECT model, benchmark, 2, sign, NULL, headline, claim_in_words, claim_level
     FROM page_tests WHERE refused IS NULL
     UNION ALL SELECT model, benchmark, 3, sign, question, headline, how_sure, claim_level FROM answers
-), told AS (
+), concluded AS (
     SELECT model, benchmark, arg_max(question, place) AS question, list({
         'sign': sign, 'headline': headline, 'how_sure': how_sure, 'claim_level': level
     } ORDER BY place) AS answers
-    FROM said SEMI JOIN pairs USING (model, benchmark) GROUP BY ALL
+    FROM statements SEMI JOIN pairs USING (model, benchmark) GROUP BY ALL
 ), made AS (
     SELECT model, benchmark, arg_max(model_fingerprint, finished_at) AS fingerprint,
         arg_max(tokenizer_fingerprint, finished_at) AS tokenizer, arg_max(benchmark_digest, finished_at) AS digest,
@@ -54,14 +55,14 @@ WITH pairs AS (
     GROUP BY ALL
 )
 SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS number, pairs.model, pairs.benchmark,
-    model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title, told.question,
-    told.answers, NULL::VARCHAR[] AS not_shown, coalesce(answers.counted, []) AS compared, made.fingerprint,
+    model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title, concluded.question,
+    concluded.answers, NULL::VARCHAR[] AS not_shown, coalesce(answers.counted, []) AS compared, made.fingerprint,
     made.tokenizer, (
         SELECT any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200)) FROM models
         WHERE models.fingerprint = made.fingerprint
     ) AS loaded_from,
     made.digest, made.first_at, made.last_at, coalesce(made.runs, []) AS runs, coalesce(used.documents, 0) AS documents,
     used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all
-FROM pairs JOIN told USING (model, benchmark) LEFT JOIN made USING (model, benchmark)
+FROM pairs JOIN concluded USING (model, benchmark) LEFT JOIN made USING (model, benchmark)
 LEFT JOIN answers USING (model, benchmark) LEFT JOIN used ON used.benchmark = pairs.benchmark
 ORDER BY number LIMIT 12;

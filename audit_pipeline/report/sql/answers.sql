@@ -41,7 +41,7 @@ SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_ti
     count(*) FILTER (windows = 0) AS without_window, max(reason) AS reason,
     sum(windows)::BIGINT AS windows, sum(every.set_apart)::BIGINT AS set_apart,
     sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
-    any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride, any_value(NULL::search_words) AS said
+    any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride, any_value(NULL::search_words) AS conclusion
 FROM current_document_memorisation AS every GROUP BY ALL;
 
 CREATE TEMP TABLE answers AS
@@ -64,8 +64,8 @@ WITH pairs AS (
     WHERE board.is_latest
 ), firsts AS (
     -- Of every pair the row of the detector that answers, or else the first.
-    SELECT board.*, (board.detector = told.detector AND board.parameters = told.parameters) IS TRUE AS answers
-    FROM board JOIN current_pair_answers AS told USING (model, benchmark)
+    SELECT board.*, (board.detector = answer.detector AND board.parameters = answer.parameters) IS TRUE AS answers
+    FROM board JOIN current_pair_answers AS answer USING (model, benchmark)
     QUALIFY row_number() OVER (
         PARTITION BY board.model, board.benchmark ORDER BY answers DESC, board.detector, board.parameters
     ) = 1
@@ -100,10 +100,10 @@ WITH pairs AS (
             count(*) FILTER (label IS NULL) AS unknown
         FROM (
             SELECT DISTINCT scores.model, scores.benchmark, scores.example_id
-            FROM current_scores AS scores JOIN current_pair_answers AS told
-                ON scores.model = told.model AND scores.benchmark = told.benchmark
-                AND scores.detector = coalesce(told.detector, scores.detector)
-                AND scores.parameters = coalesce(told.parameters, scores.parameters)
+            FROM current_scores AS scores JOIN current_pair_answers AS answer
+                ON scores.model = answer.model AND scores.benchmark = answer.benchmark
+                AND scores.detector = coalesce(answer.detector, scores.detector)
+                AND scores.parameters = coalesce(answer.parameters, scores.parameters)
             WHERE scores.status = 'ok'
         ) JOIN examples USING (benchmark, example_id)
         GROUP BY ALL
@@ -112,14 +112,15 @@ WITH pairs AS (
 SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
     benchmark_title(pairs.benchmark) AS benchmark_title, cut(nullif(pairs.description, ''), 400) AS description,
     pairs.design, pairs.design_stated_by, NULL::VARCHAR AS labels_by,
-    options.settings::JSON ->> 'file' AS handed_over, told.sides, told.sign, told.outcome, told.headline,
-    told.explanation, told.question, told.how_sure, told.what_would_change, told.claim_level, told.claim_stated_by,
-    NULL::VARCHAR AS claim_in_words, told.split_verdict, NULL::VARCHAR AS verdict_in_words, told.detector, told.detector_chosen, told.parameters,
-    CASE WHEN told.detector IS NULL THEN coalesce(every.detectors[1:12], []) ELSE [] END AS every_detector,
-    CASE WHEN told.detector IS NULL THEN greatest(0, coalesce(len(every.detectors), 0) - 12) ELSE 0 END
+    options.settings::JSON ->> 'file' AS handed_over, answer.sides, answer.sign, answer.outcome, answer.headline,
+    answer.explanation, answer.question, answer.how_sure, answer.what_would_change, answer.claim_level,
+    answer.claim_stated_by, NULL::VARCHAR AS claim_in_words, answer.split_verdict, NULL::VARCHAR AS verdict_in_words,
+    answer.detector, answer.detector_chosen, answer.parameters,
+    CASE WHEN answer.detector IS NULL THEN coalesce(every.detectors[1:12], []) ELSE [] END AS every_detector,
+    CASE WHEN answer.detector IS NULL THEN greatest(0, coalesce(len(every.detectors), 0) - 12) ELSE 0 END
         AS more_detectors,
     CASE WHEN coalesce(firsts.is_current, pairs.is_current) THEN coalesce(counted.counted, []) ELSE [] END AS counted,
-    CASE WHEN firsts.answers THEN firsts.n_not_scored ELSE 0 END AS not_scored, told.warning,
+    CASE WHEN firsts.answers THEN firsts.n_not_scored ELSE 0 END AS not_scored, answer.warning,
     CASE WHEN firsts.answers
         THEN estimate(firsts.auroc, firsts.auroc_low, firsts.auroc_high, firsts.method) END AS auroc,
     CASE WHEN firsts.answers
@@ -131,11 +132,12 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
         THEN estimate(firsts.blind_tpr_at_5_fpr, firsts.blind_tpr_at_5_fpr_low, firsts.blind_tpr_at_5_fpr_high)
     END AS blind_tpr_at_5_fpr,
     firsts.worst_control AS strongest_control, finite(firsts.worst_control_auroc) AS strongest_control_auroc,
-    CASE WHEN told.tested IS NOT NULL THEN {
-        'tested': told.tested, 'standing_out': told.standing_out, 'detectors': told.detectors, 'tests': told.tests,
-        'can_stand_out': told.can_stand_out, 'direction': told.direction,
-        'calibration_groups': told.calibration_groups, 'calibration_groups_in_all': told.calibration_groups_in_all,
-        'smallest_q': told.smallest_q,
+    CASE WHEN answer.tested IS NOT NULL THEN {
+        'tested': answer.tested, 'standing_out': answer.standing_out, 'detectors': answer.detectors,
+        'tests': answer.tests,
+        'can_stand_out': answer.can_stand_out, 'direction': answer.direction,
+        'calibration_groups': answer.calibration_groups, 'calibration_groups_in_all': answer.calibration_groups_in_all,
+        'smallest_q': answer.smallest_q,
         'flagged': CASE WHEN rates.model IS NOT NULL
             THEN estimate(rates.flagged, rates.flagged_low, rates.flagged_high) END,
         'corrected': CASE WHEN rates.model IS NOT NULL
@@ -144,9 +146,10 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
     } END AS documents,
     pairs.audited_at, coalesce(firsts.is_current, pairs.is_current) AS is_current, pairs.builder AS _builder,
     pairs.origin AS _origin
-FROM pairs JOIN current_pair_answers AS told USING (model, benchmark) LEFT JOIN options USING (model, benchmark)
+FROM pairs JOIN current_pair_answers AS answer USING (model, benchmark) LEFT JOIN options USING (model, benchmark)
 LEFT JOIN firsts USING (model, benchmark) LEFT JOIN every USING (model, benchmark)
-LEFT JOIN rates ON rates.model = told.model AND rates.benchmark = told.benchmark AND rates.detector = told.detector
+LEFT JOIN rates ON rates.model = answer.model AND rates.benchmark = answer.benchmark
+    AND rates.detector = answer.detector
 LEFT JOIN counted USING (model, benchmark)
 LEFT JOIN (
     SELECT model, benchmark, any_value(method) AS method FROM current_evaluations

@@ -6,9 +6,7 @@
 -- warning: what to heed when reading the AUROC; null where nothing stands against it
 SELECT found.model, found.benchmark, found.detector, found.parameters,
     (pairs.detector = found.detector AND pairs.parameters = found.parameters) IS TRUE AS answers,
-    found.n_members, found.n_nonmembers, found.n_groups, found.n_not_scored, found.auroc, found.tpr_at_5_fpr,
-    found.tpr_at_1_fpr, found.tpr_at_01_fpr, found.fpr_at_95_tpr, found.margin,
-    NULL::VARCHAR AS warning
+    found.* EXCLUDE (model, benchmark, detector, parameters, is_default, place), NULL::VARCHAR AS warning
 FROM evidence_settings AS found JOIN evidence_pairs AS pairs
     ON pairs.model = found.model AND pairs.benchmark = found.benchmark
 WHERE found.is_default AND found.detector <> 'blind_control'
