@@ -189,7 +189,7 @@ def said(holds: bool) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=2000, help="data sets a cell")
     parser.add_argument("--resamples", type=int, default=400)
     given = parser.parse_args()

@@ -31,7 +31,7 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--texts", type=int, default=16)
     parser.add_argument("--words", type=int, default=64)

@@ -38,7 +38,7 @@ Found = list[np.ndarray]
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--texts", type=int, default=40)

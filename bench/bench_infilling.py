@@ -19,7 +19,6 @@ import os
 import pstats
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -98,12 +97,12 @@ class Bench:
                 own = log_p.gather(-1, batch[:, 1:, None]).squeeze(-1)
                 ((own - mean) / variance.sqrt()).cpu()
 
-        seconds = seconds_of(work, str(self.forward.device), time.perf_counter)
+        seconds = seconds_of(work, str(self.forward.device))
         return seconds * sum(len(batch) for batch in some) / sum(len(batch) for batch in timed)
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--words", type=int, nargs="+", default=[32, 64, 128, 256])
     parser.add_argument("--steps", type=int, nargs="+", default=[1, 5, 10])
@@ -137,7 +136,7 @@ def main() -> None:
         timed: dict[str, list[float]] = {}
 
         def take(name: str, work: Callable[[], None], timed: dict[str, list[float]] = timed) -> None:
-            timed.setdefault(name, []).append(seconds_of(work, given.device, time.perf_counter))
+            timed.setdefault(name, []).append(seconds_of(work, given.device))
 
         for _ in range(given.repeats):
             take("pass", bench.one_pass)

@@ -35,7 +35,7 @@ from audit_pipeline.token_statistics.windows import Window, batches, windows_of
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--words", type=int, nargs="+", default=[32, 64, 128, 256])
     parser.add_argument("--shots", type=int, nargs="+", default=[1, 4, 7])

@@ -133,7 +133,7 @@ def by_workers(model: TokenizedModel, texts: list[str], paths: DataPaths) -> Non
         kills = Kills(nodes)
 
         def backend() -> Backend:
-            return open_backend(model, paths, "cpu", kills.tell, Engine(name="ray", workers=2))
+            return open_backend(model, paths, "cpu", kills.tell, engine=Engine(name="ray", workers=2))
 
         summary = compute(model, texts, paths, backend, on_progress=kills)
         speed = f"{summary.tokens_per_second:.0f} tokens/s, loading and kills included"

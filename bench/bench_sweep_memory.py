@@ -53,7 +53,7 @@ def peak() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[49_152, 151_936])
     parser.add_argument("--positions", type=int, nargs="+", default=[512, 2048, 8192])
     parser.add_argument("--kinds", nargs="+", default=["base"])

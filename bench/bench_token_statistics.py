@@ -163,7 +163,7 @@ class OtherEngine:
         raise SystemExit("vLLM ended: run bench/vllm_prompts.py by hand to see why")
 
 
-def seconds_of(work: Callable[[], None], device: str, clock: Callable[[], float]) -> float:
+def seconds_of(work: Callable[[], None], device: str, clock: Callable[[], float] = time.perf_counter) -> float:
     """How long ``work`` takes by ``clock``, the device's queue included."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
@@ -175,7 +175,7 @@ def seconds_of(work: Callable[[], None], device: str, clock: Callable[[], float]
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--texts", type=int, default=64)
     parser.add_argument("--words", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
@@ -259,8 +259,9 @@ def told(
             over = seconds[f"stage {dtype}"]
             show_ratio(f"stage / {other}, {dtype:9}", over, under, str(aim))
         for kind in given.kinds:
-            aim = "0.9" if kind == "renyi" else "none"
-            show_ratio(f"with {kind} / stage, {dtype}", seconds[f"with {kind} {dtype}"], seconds[f"stage {dtype}"], aim)
+            own_aim = "0.9" if kind == "renyi" else "none"
+            over, under = seconds[f"with {kind} {dtype}"], seconds[f"stage {dtype}"]
+            show_ratio(f"with {kind} / stage, {dtype}", over, under, own_aim)
     if {"float32", "bfloat16"} <= set(found):
         exact, rounded = found["float32"], found["bfloat16"]
         apart = np.concatenate([np.abs(exact[key] - rounded[key]) for key in exact])

@@ -1,14 +1,15 @@
-"""Audits in a fraction of their time, for tests to which pictures, and how sure a result is, do not matter.
+"""What `make test` leaves out: pictures and resamples of audits to which they do not matter, and most architectures.
 
-What belongs here: what is left out, as contexts that fixtures of any scope may enter. What does not: fixtures
-(conftest.py).
+What belongs here: what is left out of audits, as contexts that fixtures of any scope may enter, and which cases of a
+test are slow. What does not: fixtures (conftest.py), the examples of property tests (profiles.py).
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy.typing as npt
 import pytest
@@ -53,3 +54,8 @@ def few_resamples() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GroupBootstrap, "__init__", draw_groups)
         yield
+
+
+def slow_but(quick: Collection[str], cases: Iterable[str]) -> list[Any]:
+    """The cases of a parametrized test, of which all but ``quick`` are slow: they are the same, once more."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from quick import slow_but
 from scipy import stats
 from taught import DOCUMENTS, Taught
 from tiny_models import config_of
@@ -77,7 +78,9 @@ def summed(log_p: np.ndarray, suffix: Sequence[int], near: Nearness) -> float:
     return float(np.logaddexp.reduce(log_p[within]))
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3", "bloom", "opt", "gpt_neo", "mamba"])
+@pytest.mark.parametrize(
+    "family", slow_but({"llama", "gemma3"}, ["llama", "gpt2", "gemma3", "bloom", "opt", "gpt_neo", "mamba"])
+)
 def test_a_beam_wide_enough_gives_the_probability_itself(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BEST_TOKENS", BEST)
     forward, draw = random_model(family), np.random.default_rng(0)

@@ -24,6 +24,8 @@ from tests.warehouse.conftest import MODELS, Folder
 
 from .written import Written
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 TINY = next(iter(MODELS))
 
 

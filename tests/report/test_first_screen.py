@@ -25,6 +25,8 @@ from .four_cases import CASES, MODEL_TITLE, NOTES_TITLE, SHELF_TITLE, written_ca
 from .made_findings import MODEL
 from .written import Page, Written
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 FOUND = {
     "sound_evidence_of_training",
     "evidence_of_training",

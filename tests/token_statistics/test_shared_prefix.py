@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from quick import slow_but
 from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized, twin_logits
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -55,7 +56,7 @@ def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: Enco
     return np.asarray(found[np.arange(len(text.token_id)), text.token_id])
 
 
-@pytest.mark.parametrize("family", [*SHARED, *ANEW])
+@pytest.mark.parametrize("family", slow_but({"llama", "gemma3", "bloom"}, [*SHARED, *ANEW]))
 def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: Load) -> None:
     model, forward = tiny(family)
     assert forward.shared_prefix is (family in SHARED)

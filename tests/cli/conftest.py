@@ -1,0 +1,64 @@
+"""A workspace of their own for tests of commands, and one in which an audit has been run.
+
+What belongs here: fixtures of several files of this folder. What does not: reading what a command printed
+(tests/cli_results.py).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from made_workspace import (
+    Workspace,
+    enter_workspace,
+    made_documents,
+    make_workspace,
+    quick_folder,
+    temporal,
+)
+from quick import empty_pictures, few_resamples
+from tiny_models import single_threaded
+
+
+@pytest.fixture
+def workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
+) -> Iterator[Workspace]:
+    """A model, a family that could be built, nothing produced yet."""
+    with quick_folder(tmp_path) as folder:
+        made = make_workspace(folder / "made", monkeypatch, tiny=tiny_folder("llama"))
+        made.write_benchmarks(made=temporal([8, 12]))
+        made.hold(*made_documents(2, 40))
+        yield made
+
+
+@pytest.fixture(scope="session")
+def audited_root(
+    tmp_path_factory: pytest.TempPathFactory, tiny_folder: Callable[[str], Path]
+) -> Iterator[tuple[Path, Result]]:
+    """A workspace in which one audit has been run, and what that printed; not to be changed."""
+    with quick_folder(tmp_path_factory.mktemp("audited")) as folder:
+        with pytest.MonkeyPatch.context() as patch, single_threaded(), empty_pictures(), few_resamples():
+            made = make_workspace(folder / "made", patch, tiny=tiny_folder("llama"))
+            made.write_benchmarks(made=temporal([8, 12]), other=temporal([10]))
+            made.hold(*made_documents(2, 40))
+            result = made.run("audit", "--model", "tiny", "--benchmark", "made")
+        yield made.root, result
+
+
+@pytest.fixture
+def audited(audited_root: tuple[Path, Result], monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    return enter_workspace(audited_root[0], monkeypatch)
+
+
+@pytest.fixture
+def audited_copy(
+    audited_root: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Workspace]:
+    """A copy of it that a test may change."""
+    with quick_folder(tmp_path) as folder:
+        yield enter_workspace(shutil.copytree(audited_root[0], folder / "copy"), monkeypatch)

@@ -1,0 +1,303 @@
+"""`corpus-audit audit` and what makes its benchmarks: what it is asked for, what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_results import LABELLED, answered, error_of, tables_of_findings, texts_file, told
+from click.testing import Result
+from made_workspace import (
+    OLD,
+    SOURCE,
+    Workspace,
+    count_loads,
+    made_documents,
+    made_text,
+    temporal,
+)
+
+from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.sources import local_files
+from audit_pipeline.sources.base import MissingPart
+from audit_pipeline.sources.registry import all_sources
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+
+
+def broken_models(folder: Path, tiny: Path) -> dict[str, Path]:
+    cut = shutil.copytree(tiny, folder / "cut")
+    [weights] = cut.glob("*.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1000])
+    (folder / "cut.gguf").write_bytes(b"GGUF" + bytes(40))
+    without = shutil.copytree(tiny, folder / "without", ignore=shutil.ignore_patterns("*.safetensors"))
+    return {"cut": cut, "cut.gguf": folder / "cut.gguf", "without": without}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("tinny", "did you mean tiny?"),
+        ("no such model", "configured: tiny"),
+        ("a|b", "holds no '|'"),
+        ("/nowhere/model", "no model at /nowhere/model: the path does not exist"),
+        ("nowhere.gguf", "the path does not exist"),
+        ("cut", "fetch it again"),
+        ("cut.gguf", "fetch it again"),
+        ("without", "holds no weights"),
+    ],
+)
+@pytest.mark.parametrize("command", ["score", "audit"])
+def test_models_that_cannot_be_had(
+    audited_copy: Workspace, tmp_path: Path, tiny_folder: Callable[[str], Path], command: str, model: str, message: str
+) -> None:
+    given = str(broken_models(tmp_path, tiny_folder("llama")).get(model, model))
+    if command == "score":
+        out = tmp_path / "out.parquet"
+        result = audited_copy.run("score", "--model", given, "--texts", texts_file(tmp_path, "a text"), "--out", out)
+        assert not out.exists()
+    else:
+        before = audited_copy.runs()
+        result = audited_copy.run("audit", "--model", given, "--benchmark", "made_8", "--refresh")
+        if model != "cut":
+            assert "•" not in result.stderr, "nothing is fetched for a model that cannot be had"
+            assert len(audited_copy.runs()) == len(before)
+            with audited_copy.instance() as instance:
+                assert list(instance.get_dynamic_partitions("model")) == ["tiny"]
+    assert message in error_of(result)
+
+
+def test_an_audit_ends_with_findings_and_the_way_to_the_report(audited_root: tuple[Path, Result]) -> None:
+    root, result = audited_root
+    shown = told(result)
+    for benchmark, table in tables_of_findings(shown).items():
+        for detector in ("loss", "zlib", "min_k k=0.2", "min_k_plus_plus k=0.2"):
+            assert any(line.startswith(f"{detector} ") for line in table)
+        assert f"{benchmark}: screening only; split: undetermined" in shown
+        assert f"{benchmark}|tiny: 0 texts from the cache, " in result.stderr
+    assert f"Report: {root / 'data' / 'reports' / 'contamination_report.html'}" in shown
+    steps = [line for line in result.stderr.splitlines() if line.startswith("• ")]
+    assert steps == [
+        f"• fetching documents: {SOURCE}",
+        "• building benchmark: made_8",
+        "• building benchmark: made_12",
+        "• auditing tiny on made_8, made_12",
+        "• rebuilding warehouse and report",
+    ]
+    assert "tokens" in result.stderr, "progress was shown"
+
+
+def test_without_a_command_it_says_what_is_there_and_what_to_do_next(audited: Workspace) -> None:
+    shown = told(audited.run())
+    assert "1 model audited on 2 benchmarks, in " in shown
+    assert str(audited.paths.report) in shown
+    suggested = [line.split("corpus-audit ")[1] for line in shown.splitlines() if "corpus-audit " in line]
+    # other_10 is configured and was not audited.
+    assert suggested[:2] == ["report --open", 'sql "FROM not_audited"']
+    assert len(json.loads(told(audited.run("sql", "FROM not_audited", "--json")))["rows"]) == 1
+
+
+def test_what_is_to_be_fetched_again_has_no_dry_run(workspace: Workspace) -> None:
+    done = workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run", "--refresh")
+    assert done.exit_code == 2
+    assert "--dry-run and --refresh do not go together" in done.stderr
+
+
+def test_what_a_source_lacks_and_which_rows_are_skipped_is_told(workspace: Workspace) -> None:
+    workspace.hold(*made_documents(2, 40, ["alder"]), missing=[MissingPart("birch", "no route to host", "birch")])
+    result = workspace.run("benchmarks", "--build", "made_8")
+    told(result)
+    assert f"• missing from {SOURCE}: birch: no route to host" in result.stderr.splitlines()
+
+    rows = [{"input": made_text(f"row {place}", 8), "label": place % 2} for place in range(4)]
+    lines = [*map(json.dumps, rows), "{broken", json.dumps({"input": "too short", "label": 1})]
+    (workspace.config / "Rows.jsonl").write_text("\n".join(lines))
+    workspace.write_benchmarks(rows={**LABELLED, "path": "."})
+    result = workspace.run("benchmarks", "--build", "rows")
+    told(result)
+    [line] = [line for line in result.stderr.splitlines() if "skipped" in line]
+    assert line.startswith("• skipped in rows_8: 2 row(s), the first Rows.jsonl:5: broken JSON")
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_unknown_benchmarks(workspace: Workspace, dry_run: bool) -> None:
+    option = ("--dry-run",) if dry_run else ()
+    error = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "maed", *option))
+    assert "there is no benchmark 'maed'" in error
+    assert "did you mean made" in error
+
+
+def test_a_dry_run_runs_nothing_and_says_what_it_would_cost(audited: Workspace) -> None:
+    parts, runs = audited.parts(), len(audited.runs())
+    loads = count_loads(audited.monkeypatch)
+    audited.monkeypatch.setattr("audit_pipeline.models.weights.load_weights", lambda *given: pytest.fail("loaded"))
+    shown = told(
+        audited.run("audit", "--model", "tiny", "--benchmark", "made", "--dry-run", "--kinds", "base,topk")
+    ).splitlines()
+    assert shown[0].split("  ")[0] == "benchmark"
+    for title in ("texts", "cached", "to run", "passes", "tokens", "branch tokens", "bytes to write", "time"):
+        assert title in shown[0]
+    rows = {line.split()[0]: line.split() for line in shown[1:] if line.startswith("made")}
+    for name in ("made_8", "made_12"):
+        texts = len(read_built(audited.paths, name).examples)
+        # The base statistics are there, the top-k ones are not.
+        assert rows[name][1:4] == [str(texts), "0", str(texts)]
+        assert int(rows[name][4]) >= texts
+        assert int(rows[name][5].replace(",", "")) > texts
+        assert rows[name][6] == "0", "branches are cached"
+        assert int(rows[name][7].replace(",", "")) > 0
+        assert rows[name][8] == "about"
+    assert shown[-2].startswith("The weights take")
+    assert "and fit: main memory has" in shown[-2]
+    assert "Nothing was run." in shown[-1]
+    assert (audited.parts(), len(audited.runs()), loads) == (parts, runs, [])
+    assert not audited.parts("topk")
+
+
+def test_a_dry_run_of_what_is_not_built_says_what_is_fetched_and_built_first(workspace: Workspace) -> None:
+    command = ("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run")
+    first = answered(workspace.run(*command, "--json"))
+    assert (first["not_built"], first["plans"]) == (["made_8"], [])
+    steps = [(step["step"], step["what"]) for step in first["first"]]
+    assert steps == [("fetch", "release_notes"), ("build", "made_8")]
+    assert first["first"][0]["because"] == "its documents are not there"
+    shown = told(workspace.run(*command))
+    assert "corpus-audit benchmarks --build made_8" in shown
+    assert shown.splitlines()[-1] == "Nothing was fetched, built or run."
+    assert not workspace.runs()
+    shown = told(workspace.run("benchmarks", "--build", "made_8"))
+    assert next(line for line in shown.splitlines() if line.startswith("made_8")).split()[1] == "yes"
+    assert next(line for line in shown.splitlines() if line.startswith("made_12")).split()[1] == "no"
+    loads = count_loads(workspace.monkeypatch)
+    shown = told(workspace.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run"))
+    row = next(line.split() for line in shown.splitlines() if line.startswith("made_8"))
+    texts, passes, tokens, branches = (int(row[place].replace(",", "")) for place in (1, 4, 5, 6))
+    assert passes == texts, "the made texts are in lower case already"
+    assert 0 < branches < tokens, "m is 1 for texts of 8 words"
+    assert not loads
+
+
+def test_a_benchmark_of_one_class_is_refused(workspace: Workspace) -> None:
+    rows = [{"input": made_text(f"row {place}", 8), "label": 1} for place in range(4)]
+    (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    workspace.write_benchmarks(rows={**LABELLED, "path": "."})
+    error = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "rows"))
+    assert "all 4 labelled rows" in error
+    assert "are members" in error
+
+    workspace.write_benchmarks(made=temporal([8]))
+    workspace.hold(*(document for document in made_documents(2, 40) if document.published == OLD))
+    error = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
+    assert "non-member" in error
+    assert not workspace.parts()
+
+
+def test_a_benchmark_that_fails_a_check_is_refused_now_and_later(workspace: Workspace) -> None:
+    rows = [{"input": made_text(f"row {place}", 8), "label": place % 2} for place in range(3)]
+    (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    workspace.write_benchmarks(few={**LABELLED, "path": ".", "calibration_fraction": 0.9})
+    for command in (("benchmarks", "--build", "few"), ("audit", "--model", "tiny", "--benchmark", "few")):
+        error = error_of(workspace.run(*command))
+        assert error.startswith("the benchmark few_8 is not fit to be audited: members and non-members in the")
+    assert not workspace.parts()
+
+
+def test_texts_that_nobody_has_labelled_are_scored_and_no_more(workspace: Workspace) -> None:
+    rows = [{"input": made_text(f"row {place}", 8)} for place in range(4)]
+    (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    workspace.write_benchmarks(rows={**LABELLED, "path": ".", "label_column": None})
+    shown = told(workspace.run("audit", "--model", "tiny", "--benchmark", "rows"))
+    assert "rows_8: This comparison could not have found anything: no comparison documents, 79 needed" in shown
+    scored = "SELECT count(DISTINCT example_id) AS n FROM scores_with_examples WHERE status = 'ok'"
+    assert json.loads(told(workspace.run("sql", scored, "--format", "json"))) == {"n": 4}
+
+
+def test_full_logits_have_a_budget(audited_copy: Workspace) -> None:
+    arguments = ("audit", "--model", "tiny", "--benchmark", "made_8", "--kinds", "logits")
+    error = error_of(audited_copy.run(*arguments, "--logits-budget-gb", "0.00001"))
+    assert "full logits of these texts take" in error
+    assert "raise the budget" in error
+    assert not audited_copy.parts("logits")
+    told(audited_copy.run(*arguments))
+    assert len(audited_copy.parts("logits")) == 1
+
+
+@pytest.mark.slow
+def test_the_demo_ends_with_what_to_do_next(workspace: Workspace) -> None:
+    how = {"prefix": 12, "suffix": 8, "stride": "tiled", "near_verbatim": 2}
+    recited = temporal([8], description="A test of the instrument, not news.", extraction=how)
+    workspace.write_benchmarks(demo=temporal([8]), famous_texts=recited)
+    result = workspace.run("demo", "--model", "tiny")
+    shown = told(result)
+    # The answer on texts that everybody expects to find comes last, behind what it is, with both values by text.
+    assert shown.index("demo_8:") < shown.index("A test of the instrument, not news.") < shown.index("famous_texts_8:")
+    runs = len(workspace.runs())
+    again = workspace.run("demo", "--model", "tiny")
+    assert "tiny on famous_texts_8: everything is up to date, nothing is run" in again.stderr
+    assert len(workspace.runs()) == runs
+    for command in (
+        "dev",
+        "report --open",
+        'sql "SELECT * FROM leaderboard"',
+        "audit --model tiny",
+        "score --model tiny",
+    ):
+        assert f"corpus-audit {command}" in shown
+    assert str(workspace.paths.root) in shown
+
+
+def test_texts_of_the_users_own(workspace: Workspace, tmp_path: Path) -> None:
+    rows = [
+        {"body": made_text(f"{year} {place}", 30), "day": f"{year}-05-01", "book": f"{year} {place // 2}"}
+        for year in (2019, 2025)
+        for place in range(6)
+    ]
+    undated = {"body": "undated", "day": "May", "book": "x"}
+    (tmp_path / "own.jsonl").write_text("\n".join(map(json.dumps, [*rows, undated])))
+    columns = {"text_column": "body", "date_column": "day", "group_column": "book"}
+    workspace.write_config("sources", {"local_files": {"path": str(tmp_path / "own.jsonl"), **columns}})
+    assert all_sources()["local_files"].fetch is local_files.fetch
+    workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
+    result = workspace.run("audit", "--model", "tiny", "--benchmark", "own")
+    assert "• fetching documents: local_files" in result.stderr
+    assert "• left out of local_files: 1, the first own.jsonl#12: own.jsonl:13: column 'day' is not an" in result.stderr
+    assert "own_8: screening only" in told(result)
+    groups = set(read_built(workspace.paths, "own_8").examples.column("group").to_pylist())
+    assert groups == {row["book"] for row in rows}
+
+
+def test_texts_of_the_users_own_that_nobody_has_named(workspace: Workspace) -> None:
+    workspace.write_benchmarks(own=temporal([8], sources=["local_files"]))
+    for command in (("audit", "--model", "tiny", "--benchmark", "own"), ("benchmarks", "--build", "own")):
+        error = error_of(workspace.run(*command))
+        assert "local_files.path" in error
+        assert "config/sources.yaml" in error
+    assert not workspace.runs()
+
+
+def test_an_audit_as_json_holds_what_its_table_shows(
+    audited_copy: Workspace, audited_root: tuple[Path, Result]
+) -> None:
+    arguments = ("audit", "--model", "tiny", "--benchmark", "made")
+    tables = tables_of_findings(told(audited_root[1]))
+    result = audited_copy.run(*arguments, "--json")
+    document = answered(result)
+    assert "everything is up to date" in result.stderr, "what happens meanwhile is told beside it"
+    for row in document["findings"]:
+        shown = next(
+            line
+            for line in tables[row["benchmark"]]
+            if line.split()[0] == row["detector"]
+            and all(f"{name}={value}" in line for name, value in row["parameters"].items())
+        )
+        expected = "not defined" if row["auroc"] is None else f"{row['auroc']:.3f}"
+        assert expected in shown
+    assert len(document["findings"]) == sum(map(len, tables.values()))
+    assert [row["benchmark"] for row in document["answers"]] == ["made_8", "made_12"]
+    assert {row["claim_level"] for row in document["answers"]} == {"screening only"}
+    assert document["report"] == str(audited_copy.paths.report)
+    plans = answered(audited_copy.run(*arguments, "--dry-run", "--json"))["plans"]
+    assert [(row["benchmark"], row["to_run"], row["tokens"]) for row in plans] == [("made_8", 0, 0), ("made_12", 0, 0)]

@@ -1,0 +1,327 @@
+"""`corpus-audit score`: which files, columns and options it takes, what it writes, and what it says."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli_results import answered, error_of, length_of, run_in_a_new_process, scores_of, texts_file, told
+from click.testing import CliRunner
+from made_files import save_dataset, write_rows
+from made_workspace import (
+    Workspace,
+    made_text,
+)
+from tiny_models import save_model
+
+from audit_pipeline.cli import main
+from audit_pipeline.detectors.registry import REGISTRY
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.jsonl", None, "no such file"),
+        ("empty.jsonl", b"", "holds no rows"),
+        ("empty.txt", b"\n\n", "holds no rows"),
+        ("bad.jsonl", b'{"input": \n[1]\n', "none of its 2 rows can be used; the first, bad.jsonl:1: broken JSON"),
+        ("bytes.jsonl", b'{"input": "caf\xe9"}\n', "invalid UTF-8 at byte"),
+        (
+            "other.jsonl",
+            b'{"body": "x", "title": "y"}',
+            "which column holds the text; the columns are: body, title",
+        ),
+        ("texts.docx", b"PK", "cannot tell its format from its name"),
+        ("utf16.csv", "text\nx\n".encode("utf-16"), "is in UTF-16; save it as UTF-8"),
+        ("torn.parquet", b"PAR1 torn", "not a readable Parquet file"),
+    ],
+)
+def test_files_that_cannot_be_scored(
+    workspace: Workspace, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    out = tmp_path / "out.parquet"
+    result = workspace.run("score", "--model", "tiny", "--texts", tmp_path / name, "--out", out)
+    assert message in error_of(result)
+    assert not out.exists()
+    assert not workspace.parts()
+
+
+def test_the_prefix_options_meet_the_need_or_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+    texts = texts_file(tmp_path, "a text", "another")
+    known = texts_file(tmp_path, "QA", "QB", "QC", name="known.jsonl")
+    base = ("score", "--model", "tiny", "--texts", texts, "--out", tmp_path / "s.parquet")
+    of_recall = ("--detectors", "recall")
+    assert "--prefix-texts has no effect" in error_of(
+        workspace.run(*base, "--detectors", "loss", "--prefix-texts", known)
+    )
+    assert "name a file of texts known to be non-members" in error_of(workspace.run(*base, *of_recall))
+    assert "name a file of texts" in error_of(workspace.run(*base, "--set", "recall.shots=2"))
+    assert "takes the texts of 7 known non-members" in error_of(workspace.run(*base, "--prefix-texts", known))
+    assert not (tmp_path / "s.parquet").exists()
+    told(workspace.run(*base, *of_recall, "--prefix-texts", known, "--set", "recall.shots=2"))
+    assert {row["status"] for row in scores_of(tmp_path / "s.parquet").values()} == {"ok"}
+    # Whoever gives none and names none of these detectors is told in the table.
+    told(workspace.run(*base))
+    assert "--prefix-texts" in scores_of(tmp_path / "s.parquet")[0, "recall", '{"shots":7}']["reason"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--detectors", "loss,min_kk"), "there is no detector 'min_kk'; did you mean min_k"),
+        (("--detectors", ","), "no detector is chosen"),
+        (("--detectors", "recall"), "name a file of texts known to be non-members with --prefix-texts"),
+        (("--set", "min_k=0.3"), "is not of the form DETECTOR.PARAMETER=VALUE"),
+        (("--set", "min_k.q=0.3"), "has no parameter 'q'"),
+        (("--set", "min_k.k=zero"), "min_k.k: 'zero' is not a number"),
+        (("--set", "min_k.k=1.5"), "is not a number above 0 and at most 1"),
+        (("--set", "loss.k=1"), "detector 'loss' has no parameters"),
+        (("--set", "min_k.k=.1", "--set", "min_k.k=.2"), "set twice"),
+        (("--detectors", "loss", "--set", "min_k.k=.1"), "not among those chosen"),
+        (("--text-column", "body"), "no column 'body'; the columns are: input"),
+    ],
+)
+def test_options_that_mean_nothing(
+    workspace: Workspace, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    texts = texts_file(tmp_path, "a text")
+    result = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", tmp_path / "o.parquet", *options)
+    assert message in error_of(result)
+
+
+def test_rows_good_and_bad_and_odd(workspace: Workspace, tmp_path: Path) -> None:
+    model = workspace.model("tiny")
+    [one_token] = [text for text in ("!",) if length_of(model, text) == 1]
+    lines = [
+        json.dumps({"input": "a plain text of some words", "label": 1}).encode(),
+        b'{"input": "broken',
+        b'{"input": "caf\xe9"}',
+        b'{"input": "lone \\ud800 surrogate"}',
+        json.dumps({"input": one_token, "label": 0}).encode(),
+        json.dumps({"input": "😀🎉👩‍👩‍👧"}).encode(),
+        json.dumps({"input": "a plain text of some words"}).encode(),
+        json.dumps({"input": "<script>alert(1)</script> [bold]x[/bold]"}).encode(),
+        b"{}",
+    ]
+    (tmp_path / "t.jsonl").write_bytes(b"\n".join(lines))
+    out = tmp_path / "new folder" / "s.parquet"
+    arguments = (
+        "score",
+        "--model",
+        "tiny",
+        "--texts",
+        tmp_path / "t.jsonl",
+        "--out",
+        out,
+        "--detectors",
+        "loss,zlib,min_k,min_k_plus_plus",
+        "--start-token",
+        "tokenizer",
+    )
+    result = workspace.run(*arguments)
+    assert told(result).startswith("20 scores in ")
+    skips = result.stderr[result.stderr.index("4 row(s) skipped:") :].splitlines()
+    assert [line.split(": ")[0].strip() for line in skips[1:5]] == [f"t.jsonl:{number}" for number in (2, 3, 4, 9)]
+    assert "5 texts: 0 from the cache, 3 computed" in skips[5]
+
+    rows = scores_of(out)
+    assert {index for index, _, _ in rows} == {0, 4, 5, 6, 7}, "places in the file, bad rows counted"
+    for (index, _, _), row in rows.items():
+        if index == 4:
+            assert (row["status"], row["reason"]) == ("not_applicable", "the text has no scored token")
+            assert row["score"] is None
+        else:
+            assert (row["status"], row["reason"]) == ("ok", None)
+    for (_, detector, parameters), row in rows.items():
+        assert rows[0, detector, parameters]["score"] == rows[6, detector, parameters]["score"], "the same text"
+        assert row["detector"] in REGISTRY
+
+    # With a start token in front the one token is scored.
+    workspace.run(*arguments[:-2])
+    assert scores_of(out)[4, "loss", "{}"]["status"] == "ok"
+
+
+def test_a_spreadsheets_csv_and_what_was_taken_of_it(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('text;label\n"one, two; three";1\nfour five;0\n')
+    out = tmp_path / "s.parquet"
+    arguments = ("score", "--model", "tiny", "--texts", tmp_path / "t.csv", "--out", out, "--detectors", "loss")
+    result = workspace.run(*arguments)
+    assert "2 texts: 0 from the cache, 2 computed" in result.stderr
+    first, second, *_ = result.stderr.splitlines()
+    said = f"• {tmp_path / 't.csv'}: read as CSV with ';' between fields and '\"' as quote; columns: text, label"
+    assert (first, second) == (said, "• t.csv: 2 row(s)")
+    assert "1 + 1" in told(result)
+    assert {row["status"] for row in scores_of(out).values()} == {"ok"}
+
+
+def test_standard_input_and_a_data_set_on_disk(workspace: Workspace, tmp_path: Path) -> None:
+    texts = ["one text", "another text"]
+    save_dataset(tmp_path / "saved", [{"text": text} for text in texts])
+    base = ("score", "--model", "tiny", "--detectors", "loss", "--out", str(tmp_path / "s.parquet"), "--texts")
+    told(workspace.run(*base, tmp_path / "saved"))
+    saved = scores_of(tmp_path / "s.parquet")
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    result = CliRunner().invoke(main, [*base, "-"], input=lines)
+    assert result.stderr.splitlines()[:2] == [
+        "• reading lines of JSON from standard input",
+        "• standard input: 2 row(s)",
+    ]
+    assert "2 texts: 2 from the cache, 0 computed" in result.stderr
+    assert scores_of(tmp_path / "s.parquet") == saved
+    refused = CliRunner().invoke(main, [*base, "-"], input=bytes(range(256)))
+    assert "standard input: is read as lines of JSON, and this is no text" in error_of(refused)
+
+
+def test_scores_from_the_cache_and_given_ones_need_no_heavy_package(workspace: Workspace, tmp_path: Path) -> None:
+    texts, out = texts_file(tmp_path, "one text", "another text"), tmp_path / "s.parquet"
+    score = ["score", "--model", "tiny", "--texts", str(texts), "--out", str(out)]
+    told(workspace.run(*score))
+    rows = "".join(f"{number % 17},{number % 2}\n" for number in range(100))
+    (tmp_path / "given.csv").write_text(f"score,label\n{rows}", encoding="utf-8")
+    done = run_in_a_new_process(score, ["evaluate", "--scores", str(tmp_path / "given.csv")])
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_how_much_there_is_is_said_before_anything_heavy_is_imported(workspace: Workspace, tmp_path: Path) -> None:
+    """The first line of a long file comes at once; importing what runs a model takes seconds."""
+    texts = texts_file(tmp_path, *(f"text {number}" for number in range(3000)))
+    code = (
+        "import sys\n"
+        "from audit_pipeline.cli import main, scoring\n"
+        "def first(what):\n"
+        "    print(what, sorted({'torch', 'transformers', 'dagster'} & set(sys.modules)))\n"
+        "    raise SystemExit\n"
+        "scoring.tell_step = first\n"
+        f"main(['score', '--model', 'tiny', '--texts', {str(texts)!r}, '--out', 'o.parquet'], standalone_mode=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"texts\.jsonl: about (29|30|31)\d\d row\(s\) \[\]", done.stdout.strip().replace(",", ""))
+
+
+def test_a_label_column_that_is_not_there_is_said_only_where_it_was_named(workspace: Workspace, tmp_path: Path) -> None:
+    base = ("score", "--model", "tiny", "--texts", texts_file(tmp_path, "a text"), "--out", tmp_path / "s.parquet")
+    named = workspace.run(*base, "--label-column", "side")
+    assert "no row has the column 'side', so there is no AUROC" in named.stderr
+    assert "no row has the column" not in workspace.run(*base).stderr
+
+
+def test_the_second_call_loads_no_model(workspace: Workspace, tmp_path: Path) -> None:
+    texts, out = texts_file(tmp_path, "one text", "another text"), tmp_path / "s.parquet"
+    first = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", out)
+    assert "• loading tiny" in first.stderr
+    assert "2 texts: 0 from the cache, 2 computed" in first.stderr
+    before = scores_of(out)
+    out.unlink()
+    second = workspace.run("score", "--model", "tiny", "--texts", texts, "--out", out)
+    assert "loading" not in second.stderr
+    assert "2 texts: 2 from the cache, 0 computed" in second.stderr
+    assert scores_of(out) == before
+    assert not workspace.runs(), "no Dagster in it"
+
+
+def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(workspace: Workspace, tmp_path: Path) -> None:
+    rows = [{"text": made_text(str(number), 9), "label": number % 2} for number in range(8)]
+    file = write_rows(tmp_path / "t.jsonl", rows)
+    base = ("score", "--model", "tiny", "--texts", file, "--out", tmp_path / "s.parquet", "--detectors")
+    one = workspace.run(*base, "loss,combined")
+    assert "best of several" not in told(one)
+    assert [line for line in one.stderr.splitlines() if "scored no text" in line] == [
+        "combined scored no text: a text is ranked among all texts of a benchmark, and a file is scored in parts:"
+        " make the texts a benchmark (config/benchmarks.yaml) and audit that"
+    ]
+    several = workspace.run(*base, "loss,zlib")
+    assert "The best of several looks better than it is. Choose the one to quote beforehand." in told(several)
+    assert "scored no text" not in several.stderr
+
+
+def test_the_grid_and_what_is_set(workspace: Workspace, tmp_path: Path) -> None:
+    texts, out = texts_file(tmp_path, "one text", "another text"), tmp_path / "s.parquet"
+    base = ("score", "--model", "tiny", "--texts", texts, "--out", out)
+
+    def settings(*options: str) -> list[tuple[str, str]]:
+        told(workspace.run(*base, *options))
+        rows = scores_of(out)
+        labels = [(detector, parameters) for index, detector, parameters in rows if index == 0]
+        assert [(detector, parameters) for index, detector, parameters in rows if index == 1] == labels
+        return labels
+
+    ks = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]
+    grid = settings("--grid")
+    assert {("loss", "{}"), ("zlib", "{}"), ("lowercase", "{}")} <= set(grid)
+    for detector in ("min_k", "min_k_plus_plus"):
+        own = [json.loads(parameters) for name, parameters in grid if name == detector]
+        assert [(one["k"], one.get("window", 1)) for one in own] == [
+            (float(k), window) for k in ks for window in (1, 3)
+        ]
+        assert (detector, '{"k":0.3}') in grid, "0.3, not 0.30000000000000004"
+    assert settings("--detectors", "min_k,loss") == [("min_k", '{"k":0.2}'), ("loss", "{}")]
+    assert settings("--detectors", "min_k", "--set", "min_k.k=.35") == [("min_k", '{"k":0.35}')]
+    fixed = settings("--grid", "--set", "min_k.k=0.5")
+    assert [parameters for name, parameters in fixed if name == "min_k"] == ['{"k":0.5}', '{"k":0.5,"window":3}']
+    assert len([name for name, _ in fixed if name == "min_k_plus_plus"]) == 2 * len(ks)
+
+
+def test_other_files_columns_and_a_dtype(workspace: Workspace, tmp_path: Path) -> None:
+    out = tmp_path / "s.parquet"
+    (tmp_path / "t.csv").write_text('body,side\n"a text, with a comma",1\nanother,0\n')
+    pq.write_table(pa.table({"text": ["a text", None, "b text"]}), tmp_path / "t.parquet")
+    (tmp_path / "t.txt").write_text("one line\n\nanother line\n")
+    for name, options, places in (
+        ("t.csv", ("--text-column", "body", "--label-column", "side"), {0, 1}),
+        ("t.parquet", ("--label-column", "no such column"), {0, 2}),
+        ("t.txt", ("--dtype", "bfloat16", "--device", "cpu"), {0, 1}),
+    ):
+        told(workspace.run("score", "--model", "tiny", "--texts", tmp_path / name, "--out", out, *options))
+        assert {index for index, _, _ in scores_of(out)} == places, name
+    assert len(workspace.parts()) == 2, "another dtype is another model to the cache"
+
+
+@pytest.mark.slow
+def test_a_text_of_a_hundred_thousand_words(workspace: Workspace, tmp_path: Path) -> None:
+    context = 4096
+    folder = save_model(tmp_path / "long", "llama", max_position_embeddings=context)
+    workspace.write_models(long={"path": folder, "stride": context - 2})
+    text = " ".join(random.Random(3).choices(["the", "boats", "and", "a", "model", "is"], k=100_000))
+    texts, out = texts_file(tmp_path, "a short text", text), tmp_path / "s.parquet"
+    detectors = ("--detectors", "zlib,min_k_plus_plus,lowercase,infilling", "--set", "infilling.m=1")
+    result = workspace.run("score", "--model", "long", "--texts", texts, "--out", out, *detectors)
+    assert "2 texts: 0 from the cache, 2 computed" in result.stderr
+    assert [row["status"] for row in scores_of(out).values()] == ["ok"] * 8
+    part = workspace.parts()[0]
+    tokens = [len(row) for row in pq.read_table(part, columns=["token_id"], partitioning=None)["token_id"].to_pylist()]
+    assert sorted(tokens)[-1] == length_of(workspace.model("long"), text) >= 100_000
+
+
+def test_scores_of_a_file_as_json(workspace: Workspace, tmp_path: Path) -> None:
+    rows = [{"text": made_text(str(n), 9), "label": "maybe" if n == 0 else n % 2} for n in range(9)]
+    file = write_rows(tmp_path / "t.csv", rows)
+    arguments = ("score", "--model", "tiny", "--texts", file, "--out", tmp_path / "s.parquet", "--detectors", "loss")
+    result = workspace.run(*arguments, "--json")
+    document = answered(result)
+    [row] = document.pop("separation")
+    assert (row["detector"], row["parameters"], row["n_members"], row["n_nonmembers"]) == ("loss", {}, 4, 4)
+    assert 0 <= row["auroc_low"] <= row["auroc"] <= row["auroc_high"] <= 1
+    assert document == {
+        "claim_level": "screening only",
+        "scores": 9,
+        "out": str(tmp_path / "s.parquet"),
+        "texts": {"all": 9, "from_cache": 0, "computed": 9},
+        "skipped_rows": 0,
+        "labels_not_understood": 1,
+        "no_auroc": None,
+    }
+    unlabelled = answered(workspace.run(*arguments, "--label-column", "text", "--json"))
+    assert (unlabelled["separation"], unlabelled["labels_not_understood"]) == ([], 9)
+    assert unlabelled["no_auroc"] == "no AUROC: it takes texts of both sides, and the labels name neither side"
+    assert "1 label(s) not understood, taken as unknown: 'maybe' (1); a label is" in result.stderr
