@@ -34,7 +34,7 @@ from audit_pipeline.operate.options import FILE, PATH, RunOptions
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.spec import BenchmarkSpec
     from audit_pipeline.extraction.documents import SearchedDocument
-    from audit_pipeline.extraction.search import Asked, Extracted, Search
+    from audit_pipeline.extraction.search import Asked, Search
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -121,8 +121,10 @@ def extract(
     of_file = [] if file is None else _documents(file, text_column)
     unread = [] if held_out is None else _documents(held_out, text_column)
 
-    from audit_pipeline.models.load import with_overrides
+    from audit_pipeline.extraction.search import Search
+    from audit_pipeline.models.load import reference_of, with_overrides
     from audit_pipeline.operate.stages.extraction import asked_by
+    from audit_pipeline.token_statistics.kept import Caches
 
     asked = asked_by(settings, prefix, suffix, stride)
     generation.require_sense(asked.lengths.suffix)
@@ -134,13 +136,14 @@ def extract(
         documents = _with_held_out(of_file if document is None else [_of_source(document, paths)], unread)
     # Of a benchmark its server was asked by then.
     tokenized, backend_of = ready_to_run(entry, paths, options, ask=not dry_run and spec is None)
-    search = _search(tokenized, documents, asked, paths)
+    reference = reference_of(tokenized, paths)
+    search = Search(tokenized, documents, asked, Caches(paths), reference)
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
         raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
-        _dry_run(search, len(documents), options)
+        _dry_run(search, tokenized, reference, len(documents), options)
     else:
-        _run(search, backend_of, generation, out, quoted=not no_text and texts_are_quoted())
+        _run(search, tokenized.entry.name, backend_of, generation, out, quoted=not no_text and texts_are_quoted())
 
 
 def _require_one_kind(
@@ -156,37 +159,22 @@ def _require_one_kind(
         )
 
 
-def _search(model: TokenizedModel, documents: Sequence[SearchedDocument], asked: Asked, paths: DataPaths) -> Search:
-    from audit_pipeline.extraction.search import Search
-    from audit_pipeline.models.load import reference_of
-    from audit_pipeline.token_statistics.kept import Caches
-
-    return Search(model, documents, asked, Caches(paths), reference_of(model, paths))
-
-
 def _run(
-    search: Search, backend_of: BackendOf, generation: GenerationOptions, out: Path | None, *, quoted: bool
-) -> None:
-    """Search the documents, and show what was found."""
-    from audit_pipeline.operate.progress import terminal_bar
-
-    with terminal_bar(search.model.entry.name) as on_progress:
-        found = search.run(backend_of, on_progress)
-    if search.unreadable_parts:
-        tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
-    _show(search, found, backend_of, generation, out, quoted=quoted)
-
-
-def _show(
     search: Search,
-    found: Sequence[Extracted],
+    model: str,
     backend_of: BackendOf,
     generation: GenerationOptions,
     out: Path | None,
     *,
     quoted: bool,
 ) -> None:
-    """What was found of the audited documents, written to ``out`` as well where it is given."""
+    """Search the documents, and show what is found of the audited ones; ``out`` gets their windows, too."""
+    from audit_pipeline.operate.progress import terminal_bar
+
+    with terminal_bar(model) as on_progress:
+        found = search.run(backend_of, on_progress)
+    if search.unreadable_parts:
+        tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
     audited = [one for one in found if one.document.side == "audited"]
     if out is not None:
         from audit_pipeline.extraction.tables import write_windows
@@ -268,8 +256,9 @@ def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
     return documents
 
 
-def _dry_run(search: Search, documents: int, options: RunOptions) -> None:
-    model, reference = search.model, search.reference
+def _dry_run(
+    search: Search, model: TokenizedModel, reference: TokenizedModel | None, documents: int, options: RunOptions
+) -> None:
     windows, tokens = search.tokens()
     seconds = seconds_of(model, tokens, options)
     say(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import COARSE_TO_FINE
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclude import (
     THRESHOLDS,
@@ -27,7 +28,6 @@ from audit_pipeline.extraction.conclude import (
     together,
     windows_from,
 )
-from audit_pipeline.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extraction.documents import Quoted, SearchedDocument, quote
 from audit_pipeline.extraction.judged import Judged, Reference, judge
 from audit_pipeline.extraction.places import grid, tiled, worth_a_look
@@ -42,6 +42,7 @@ from audit_pipeline.extraction.windows import (
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
+from audit_pipeline.token_statistics.backends import in_memory
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from audit_pipeline.extraction.generate import Generated
     from audit_pipeline.extraction.long_runs import LongRun
     from audit_pipeline.extraction.near_verbatim import Nearness
-    from audit_pipeline.token_statistics.batches import LocalPass
 
 TILED = "tiled"
 _CHARS = "chars:"
@@ -125,9 +125,9 @@ class Search:
         """
         if (problem := no_room(model, asked.lengths)) is not None:
             raise DataError(problem)
-        self.model, self._asked, self._caches = model, asked, caches
+        self._model, self._asked, self._caches = model, asked, caches
         self._documents = [replace(document, text=document.text[: asked.characters]) for document in documents]
-        self.reference = reference
+        self._reference = reference
         self.unreadable_parts: tuple[str, ...] = ()
 
     @property
@@ -137,12 +137,12 @@ class Search:
 
     def tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
-        parts = [(len(windows), tokens_to_run(self.model, windows, self._caches)) for windows in self._first_windows()]
+        parts = [(len(windows), tokens_to_run(self._model, windows, self._caches)) for windows in self._first_windows()]
         return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
 
     def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extracted]:
         """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
-        backend = partial(backend_of, self.model)
+        backend = partial(backend_of, self._model)
         for windows in self._first_windows():
             self._run(windows, backend, on_progress)
         coarse = list(self._read(map(self._first, self._documents)))
@@ -156,9 +156,9 @@ class Search:
             together(first, more) if len(more) else first for first, more in zip(coarse, self._read(fine), strict=True)
         ]
         reference = None
-        if self.reference is not None:
-            reference = Reference(self.reference, partial(backend_of, self.reference), on_progress)
-        judged = judge(self.model, self._documents, found, self._asked.lengths, self._caches, reference)
+        if self._reference is not None:
+            reference = Reference(self._reference, partial(backend_of, self._reference), on_progress)
+        judged = judge(self._model, self._documents, found, self._asked.lengths, self._caches, reference)
         self._caches.compact()
         return [
             Extracted(
@@ -175,19 +175,19 @@ class Search:
         """The strongest passages of each document in words, by the number of their window."""
         chosen = (list(one.found.strongest) for one in found)
         windows = (
-            windows_at(self.model, one.document.text, one.windows.start[numbers].tolist(), self._asked.lengths)
+            windows_at(self._model, one.document.text, one.windows.start[numbers].tolist(), self._asked.lengths)
             for one, numbers in zip(found, chosen, strict=True)
         )
         for one, rows in zip(found, self._rows(windows), strict=True):
             by_start = {row["start"]: row for row in rows.to_pylist()}
             yield {
-                number: quote(one.document.text, by_start[int(one.windows.start[number])], self.model.tokenizer)
+                number: quote(one.document.text, by_start[int(one.windows.start[number])], self._model.tokenizer)
                 for number in one.found.strongest
             }
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
         """Whether anything can be said of a document."""
-        return bool(windows_at(self.model, document.text, [0], self._asked.lengths))
+        return bool(windows_at(self._model, document.text, [0], self._asked.lengths))
 
     # What lets a model go on is imported where it does: what is cached needs no torch.
 
@@ -195,14 +195,14 @@ class Search:
         """What the model gives behind the prefix of a document's window ``number``."""
         from audit_pipeline.extraction.generate import generate  # noqa: PLC0415
 
-        return generate(self.model, self._in_memory(backend_of), self._window(one, number), draws, seed)
+        return generate(self._model, in_memory(self._model, backend_of), self._window(one, number), draws, seed)
 
     def near_verbatim(self, one: Extracted, number: int, backend_of: BackendOf, near: Nearness) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
         ``number``, never below that of the suffix itself."""
         from audit_pipeline.extraction.near_verbatim import near_verbatim  # noqa: PLC0415
 
-        bound = near_verbatim(self._in_memory(backend_of), self._window(one, number), near)
+        bound = near_verbatim(in_memory(self._model, backend_of), self._window(one, number), near)
         # The two were summed over passes of their own, whose last digits differ.
         return max(bound, float(one.windows.log_p_top[number]))
 
@@ -210,17 +210,12 @@ class Search:
         """How much the model gives of the ``tokens`` behind the first prefix of a document."""
         from audit_pipeline.extraction.long_runs import long_run  # noqa: PLC0415
 
-        forward = self._in_memory(backend_of)
-        return long_run(self.model, forward, document.text, self._asked.lengths.prefix, tokens)
-
-    def _in_memory(self, backend_of: BackendOf) -> LocalPass:
-        from audit_pipeline.token_statistics.batches import in_memory  # noqa: PLC0415
-
-        return in_memory(self.model, backend_of)
+        forward = in_memory(self._model, backend_of)
+        return long_run(self._model, forward, document.text, self._asked.lengths.prefix, tokens)
 
     def _window(self, one: Extracted, number: int) -> EncodedText:
         start = int(one.windows.start[number])
-        [window] = windows_at(self.model, one.document.text, [start], self._asked.lengths)
+        [window] = windows_at(self._model, one.document.text, [start], self._asked.lengths)
         return window
 
     def _first_windows(self) -> Iterator[list[EncodedText]]:
@@ -231,21 +226,21 @@ class Search:
         if self._asked.step is not None:
             starts: Iterable[int] = grid(len(document.text), self._asked.step)
         else:
-            [tokens] = encode(self.model, [document.text])
+            [tokens] = encode(self._model, [document.text])
             lengths = self._asked.lengths
             starts = [int(tokens.char_start[one]) for one in tiled(tokens.char_start, lengths.prefix, lengths.suffix)]
-        return windows_at(self.model, document.text, starts, self._asked.lengths)
+        return windows_at(self._model, document.text, starts, self._asked.lengths)
 
     def _fine(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
         """The fine windows that a document's coarse ones, which have been run, call for."""
         if not len(coarse):
             return []
-        [tokens] = encode(self.model, [document.text])
+        [tokens] = encode(self._model, [document.text])
         half = self._asked.lengths.suffix // 2
         at = np.searchsorted(tokens.char_start, coarse.start) + half
         half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
         starts = worth_a_look(coarse_of(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
-        return windows_at(self.model, document.text, starts, self._asked.lengths)
+        return windows_at(self._model, document.text, starts, self._asked.lengths)
 
     def _run(
         self,
@@ -253,7 +248,7 @@ class Search:
         backend: Callable[[], Backend],
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
-        summary = run_windows(self.model, windows, self._caches, backend, on_progress)
+        summary = run_windows(self._model, windows, self._caches, backend, on_progress)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
     def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
@@ -262,7 +257,7 @@ class Search:
     def _rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
         """The cached rows of each document's windows, those of many documents looked up together."""
         for some in _groups(of_documents):
-            rows = read_windows(self.model, [window for windows in some for window in windows], self._caches)
+            rows = read_windows(self._model, [window for windows in some for window in windows], self._caches)
             texts = rows.column("text_sha256").to_pylist()
             for windows in some:
                 sha256 = windows[0].text_sha256 if windows else ""
