@@ -44,7 +44,7 @@ def run(folder: Path, first: str, last: str | None = None, *, raises: bool = Tru
     module = importlib.reload(assets.references)
     job = dg.Definitions(
         assets=[module.token_frequencies],
-        jobs=[dg.define_asset_job("count", [module.token_frequencies], partitions_def=module.corpus_partitions)],
+        jobs=[dg.define_asset_job("count", [module.token_frequencies])],
         resources={"data": AuditData(), "models": Models()},
     ).resolve_job_def("count")
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last} if last else {}

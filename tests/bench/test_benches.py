@@ -1,0 +1,39 @@
+"""Benches run, with settings so small that their figures say nothing: what they are is told in docs/measurements.md."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+BENCH = Path(__file__).parent.parent.parent / "bench"
+RUNS = {
+    "bench_decisions": "--sets 4",
+    "bench_evaluate": "--shapes 200x2 --formats .csv",
+    "bench_infilling": "--words 16 --steps 1 --texts 2 --repeats 1",
+    "bench_sweep_memory": "--vocabularies 2048 --positions 64",
+    "bench_token_statistics": "--texts 2 --words 16 --repeats 1 --dtypes float32 bfloat16",
+}
+JUDGED = 1
+"""The exit code of a bench whose figures are not as they should be: on so little data they need not be."""
+
+
+@pytest.mark.parametrize("name", sorted(RUNS))
+def test_a_bench_runs(name: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(BENCH / f"{name}.py"), *RUNS[name].split()],
+        env={**os.environ, "CORPUS_AUDIT_DATA": str(tmp_path / "data"), "OMP_NUM_THREADS": "1"},
+        cwd=BENCH.parent,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode in (0, JUDGED), done.stderr
+    assert done.stdout, "it tells something"
