@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import COARSE_TO_FINE
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclude import (
     THRESHOLDS,
@@ -28,6 +27,7 @@ from audit_pipeline.extraction.conclude import (
     together,
     windows_from,
 )
+from audit_pipeline.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extraction.documents import Quoted, SearchedDocument, quote
 from audit_pipeline.extraction.judged import Judged, Reference, judge
 from audit_pipeline.extraction.places import grid, tiled, worth_a_look
@@ -42,7 +42,6 @@ from audit_pipeline.extraction.windows import (
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
-from audit_pipeline.token_statistics.backends import in_memory
 from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extraction.generate import Generated
     from audit_pipeline.extraction.long_runs import LongRun
     from audit_pipeline.extraction.near_verbatim import Nearness
+    from audit_pipeline.token_statistics.batches import LocalPass
 
 TILED = "tiled"
 _CHARS = "chars:"
@@ -195,14 +195,14 @@ class Search:
         """What the model gives behind the prefix of a document's window ``number``."""
         from audit_pipeline.extraction.generate import generate  # noqa: PLC0415
 
-        return generate(self._model, in_memory(self._model, backend_of), self._window(one, number), draws, seed)
+        return generate(self._model, self._in_memory(backend_of), self._window(one, number), draws, seed)
 
     def near_verbatim(self, one: Extracted, number: int, backend_of: BackendOf, near: Nearness) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
         ``number``, never below that of the suffix itself."""
         from audit_pipeline.extraction.near_verbatim import near_verbatim  # noqa: PLC0415
 
-        bound = near_verbatim(in_memory(self._model, backend_of), self._window(one, number), near)
+        bound = near_verbatim(self._in_memory(backend_of), self._window(one, number), near)
         # The two were summed over passes of their own, whose last digits differ.
         return max(bound, float(one.windows.log_p_top[number]))
 
@@ -210,8 +210,13 @@ class Search:
         """How much the model gives of the ``tokens`` behind the first prefix of a document."""
         from audit_pipeline.extraction.long_runs import long_run  # noqa: PLC0415
 
-        forward = in_memory(self._model, backend_of)
+        forward = self._in_memory(backend_of)
         return long_run(self._model, forward, document.text, self._asked.lengths.prefix, tokens)
+
+    def _in_memory(self, backend_of: BackendOf) -> LocalPass:
+        from audit_pipeline.token_statistics.batches import in_memory  # noqa: PLC0415
+
+        return in_memory(self._model, backend_of)
 
     def _window(self, one: Extracted, number: int) -> EncodedText:
         start = int(one.windows.start[number])
