@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jinja2 import TemplateError
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from audit_pipeline.benchmarks.template_limits import BoundedEnvironment, TemplateLimitError
-from audit_pipeline.errors import one_line
+from audit_pipeline.errors import ConfigError, one_line
+
+MOST_CHARACTERS = 10_000_000
+"""Of one text."""
 
 
 def _shown(value: object) -> object:
@@ -20,7 +23,7 @@ def _shown(value: object) -> object:
     return value
 
 
-_OF_THE_ROW = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+_OF_THE_ROW = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
 
 
 class RowTemplate:
@@ -31,9 +34,9 @@ class RowTemplate:
     """
 
     def __init__(self, source: str) -> None:
-        self._environment = BoundedEnvironment(finalize=_shown)
+        environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_shown)
         try:
-            self._template = self._environment.from_string(self._environment.parsed(source))
+            self._template = environment.from_string(source)
         except (TemplateError, ValueError, RecursionError) as error:
             raise ValueError(f"template: cannot be read: {one_line(error)}") from error
 
@@ -41,16 +44,18 @@ class RowTemplate:
         """The text of a row and None; or an empty text and the reason why there is none.
 
         Columns stand by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
-        Raises TemplateLimitError where the template itself does more than any text needs.
+        Raises ConfigError where the text is longer than any is.
         """
-        self._environment.begin()
-        pieces = []
+        pieces, characters = [], 0
         try:
             for piece in self._template.generate({**values, "row": values}):
-                self._environment.count(len(piece))
+                characters += len(piece)
+                if characters > MOST_CHARACTERS:
+                    raise ConfigError(
+                        f"it makes more than {MOST_CHARACTERS:,} characters for one text: does it repeat something "
+                        "too often?"
+                    )
                 pieces.append(piece)
-        except TemplateLimitError:
-            raise
         except (TemplateError, *_OF_THE_ROW) as error:
             return "", f"the template cannot be filled: {one_line(error) or type(error).__name__}"
         return "".join(pieces), None

@@ -19,7 +19,6 @@ from audit_pipeline.benchmarks.row_template import RowTemplate
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
-from audit_pipeline.benchmarks.template_limits import TemplateLimitError
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validating import Text
@@ -81,7 +80,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
 
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
     (SourceError) where they cannot be had, where a column is missing altogether, and where no item can be used, and
-    ConfigError where the template does more than any text needs.
+    ConfigError where the template makes a text longer than any is.
     """
     settings = spec.settings_of(TemplatedSettings)
     template, meanings = RowTemplate(settings.template), dict(settings.label_values)
@@ -89,7 +88,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
     def text(row: Row) -> tuple[str, str | None]:
         try:
             filled, problem = template.fill(row.values)
-        except TemplateLimitError as error:
+        except ConfigError as error:
             raise ConfigError(
                 f"{spec.name}: its template in config/benchmarks.yaml cannot be used: at {row.location}, {error}"
             ) from error
