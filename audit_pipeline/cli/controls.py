@@ -30,7 +30,7 @@ from audit_pipeline.operate.asked import Audited, AuditOptions
 from audit_pipeline.operate.console import say, show_table, tell_step
 
 if TYPE_CHECKING:
-    from audit_pipeline.config.whole import Configuration
+    from audit_pipeline.operate.configuration import Configuration
 
 MEMORISATION_CHECK = "memorisation_check"
 _BY_OCCURRENCES = """
