@@ -11,8 +11,8 @@ from made_documents import templated_spec, words_of, write_jsonl
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import build
+from audit_pipeline.benchmarks.builders.templated import RowTemplate
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.row_template import RowTemplate
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, DataError
