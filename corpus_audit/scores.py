@@ -96,8 +96,7 @@ def score(
     from audit_pipeline.catalogue.data_folder import require_writable  # noqa: PLC0415
     from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
     from audit_pipeline.detectors.registry import select  # noqa: PLC0415
-    from audit_pipeline.fetch.given import given_texts  # noqa: PLC0415
-    from audit_pipeline.fetch.read import open_texts  # noqa: PLC0415
+    from audit_pipeline.fetch.read import given_texts, open_texts  # noqa: PLC0415
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
     from audit_pipeline.operate.console import tell_progress, tell_step  # noqa: PLC0415
     from audit_pipeline.operate.progress import file_bar  # noqa: PLC0415
