@@ -96,8 +96,7 @@ def score(asked: Score) -> pa.Table:
 
 
 def _opened(asked: Score) -> TextStream:
-    from audit_pipeline.fetch.given import given_texts  # noqa: PLC0415
-    from audit_pipeline.fetch.read import open_texts  # noqa: PLC0415
+    from audit_pipeline.fetch.read import given_texts, open_texts  # noqa: PLC0415
     from audit_pipeline.scoring.labelled import GROUP  # noqa: PLC0415
 
     if isinstance(asked.texts, PathLike):

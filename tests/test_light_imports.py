@@ -16,7 +16,7 @@ PARSERS = (
 )
 EVERYTHING = """\
 import {module}
-from audit_pipeline.config.whole import load_configuration
+from audit_pipeline.operate.configuration import load_configuration
 from audit_pipeline.sources.registry import all_sources
 assert load_configuration().problems == (), load_configuration().problems
 assert {{"books", "patents", "wikipedia"}} <= set(all_sources())

@@ -26,7 +26,7 @@ from audit_pipeline.catalogue.paths import DataPaths, partition_problem
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean, nearest
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem
-from audit_pipeline.config.validating import beside_paths, validated
+from audit_pipeline.config.validating import resolve_paths_against, validated
 from audit_pipeline.errors import ConfigError
 
 __all__ = ["FILE_NAME", "BenchmarkSpec", "load_benchmarks", "moved_cutoffs", "resolve", "standing"]
@@ -165,7 +165,7 @@ def _family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Fa
     for words in settings.words or (None,):
         if (problem := partition_problem("benchmark", name_of(name, words))) is not None:
             raise InvalidEntryError([Fault((), problem)])
-    return Family(beside_paths(folder, settings), relative)
+    return Family(resolve_paths_against(folder, settings), relative)
 
 
 def _settings_class(fields: Mapping[Any, object]) -> type[FamilySettings]:

@@ -15,11 +15,11 @@ from audit_pipeline.benchmarks.builder import Builder
 from audit_pipeline.config.by_module import by_name
 
 
-def _found() -> dict[str, Builder[Any]]:
+def _find_builders() -> dict[str, Builder[Any]]:
     """The builder of every module in builders/: a new one needs no entry here."""
     names = [f"{builders.__name__}.{one.name}" for one in pkgutil.iter_modules(builders.__path__)]
     modules = (importlib.import_module(name) for name in names)
     return by_name(modules, what="builders", is_one=lambda one: isinstance(one, Builder), name_of=lambda one: one.name)
 
 
-BUILDERS: Mapping[str, Builder[Any]] = _found()
+BUILDERS: Mapping[str, Builder[Any]] = _find_builders()

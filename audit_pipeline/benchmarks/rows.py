@@ -139,7 +139,7 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
     ]
     unit = word_unit(settings.unit)
     found = [_labelled_text(row, spec, reading, unit) for row in wanted]
-    placed, twice = _each_once(wanted, found)
+    placed, twice = _unique_texts(wanted, found)
     texts, both = _on_one_side(placed, spec, unit)
     skipped = sorted(
         [*file.skipped, *twice, *both, *(text for text in found if isinstance(text, Skipped))],
@@ -188,7 +188,7 @@ def _on_one_side(
     return [text for place, (_, text) in enumerate(placed) if place not in both], skipped
 
 
-def _each_once(
+def _unique_texts(
     rows: Sequence[Row], found: Sequence[LabelledText | Skipped]
 ) -> tuple[list[tuple[Row, LabelledText]], list[Skipped]]:
     """The texts in their order, each once with its row, and the rows that fall away for it."""

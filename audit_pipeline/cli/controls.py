@@ -31,7 +31,7 @@ from audit_pipeline.operate.requests import Audited
 
 if TYPE_CHECKING:
     from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.config.whole import Configuration
+    from audit_pipeline.operate.configuration import Configuration
 
 MEMORISATION_CHECK = "memorisation_check"
 _BY_OCCURRENCES = """

@@ -20,9 +20,9 @@ from audit_pipeline.report.numbers import estimate
 if TYPE_CHECKING:
     import dagster as dg
 
-    from audit_pipeline.config.whole import Configuration
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.operate.configuration import Configuration
     from audit_pipeline.operate.options import RunOptions
     from audit_pipeline.token_statistics.backend import BackendOf
 
@@ -70,7 +70,7 @@ def dagster_definitions() -> dg.Definitions:
 
 def whole_configuration() -> Configuration:
     """Every file of the configuration; what is wrong with it is for the command to report, after what it was asked."""
-    from audit_pipeline.config.whole import load_configuration
+    from audit_pipeline.operate.configuration import load_configuration
 
     return load_configuration()
 

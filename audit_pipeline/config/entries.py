@@ -1,7 +1,7 @@
 """Files of named entries: what is good in them, and what is wrong with the rest.
 
 What belongs here: loading a file so that a bad entry stops itself and no other. What does not: what an entry may hold
-(the config.py of each domain), what must hold between files (whole.py).
+(the config.py of each domain), what must hold between files (operate/configuration.py).
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class EntryFile(Generic[E]):
     ``key`` is the one key that the entries stand under; None where they are the file's own sections, of which every one
     may be left out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
     and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
-    are the keys that name what must be there: whole.py looks whether it is.
+    are the keys that name what must be there: operate/configuration.py looks whether it is.
     """
 
     name: str

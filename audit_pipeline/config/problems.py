@@ -1,7 +1,7 @@
 """What is wrong with a file of the configuration: where it stands, and in which words it is told.
 
 What belongs here: problems and the errors that carry them. What does not: finding them (reading.py, validating.py,
-whole.py).
+operate/configuration.py).
 """
 
 from __future__ import annotations

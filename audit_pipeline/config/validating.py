@@ -49,7 +49,7 @@ def validated(kind: type[S], value: object) -> S:
         raise InvalidEntryError(_faults(error, kind, value)) from error
 
 
-def beside(folder: Path, path: Path) -> Path:
+def resolve_against(folder: Path, path: Path) -> Path:
     """``path`` counted from ``folder``, in which the file lies that names it, whatever folder the process runs in.
 
     Raises InvalidEntryError for the home (~) of somebody who has none.
@@ -60,12 +60,12 @@ def beside(folder: Path, path: Path) -> Path:
         raise InvalidEntryError([Fault(("path",), f"path: {path}: {one_line(error)}")]) from error
 
 
-def beside_paths(folder: Path, settings: M) -> M:
-    """``settings`` with every path of theirs, in lists and mappings too, counted from ``folder`` as :func:`beside`."""
+def resolve_paths_against(folder: Path, settings: M) -> M:
+    """``settings`` with every path of theirs, in lists and mappings too, as :func:`resolve_against` has it."""
 
     def counted(value: Any) -> Any:
         if isinstance(value, Path):
-            return beside(folder, value)
+            return resolve_against(folder, value)
         if isinstance(value, tuple):
             return tuple(map(counted, value))
         return {key: counted(one) for key, one in value.items()} if isinstance(value, Mapping) else value

@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -29,8 +30,9 @@ import urllib3
 from filelock import FileLock
 from protego import Protego
 
-from audit_pipeline.connectors.responses import MEBIBYTE, FetchedPage, ResponseStore
+from audit_pipeline.connectors.responses import FetchedPage, ResponseStore
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.opened import MEBIBYTE
 from audit_pipeline.fetch.retry import (
     RetryPolicy,
     public,
@@ -91,6 +93,11 @@ class Politeness:
             raise SourceError("a user agent that says who asks is needed")
         if self.attempts < 1 or self.seconds_between < 0 or self.timeout <= 0 or self.most_pause < 0:
             raise SourceError("a polite client needs attempts of 1 or more, a timeout above 0 and no negative pause")
+
+
+def user_agent(contact: str) -> str:
+    """Who asks: the program, its version, and an address at which a site can reach the user."""
+    return f"corpus-audit/{version('corpus-audit')} ({contact})"
 
 
 class PoliteClient:

@@ -21,9 +21,9 @@ from bs4.dammit import EncodingDetector
 from charset_normalizer import from_bytes
 
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.opened import MEBIBYTE
 from audit_pipeline.fetch.retry import public, without_password
 
-MEBIBYTE = 1024 * 1024
 _WIDER_CHARSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252"}
 
 

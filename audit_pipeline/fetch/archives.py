@@ -16,10 +16,10 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
 
 from audit_pipeline.errors import SourceError
-
-MEBIBYTE = 1024 * 1024
+from audit_pipeline.fetch.opened import MEBIBYTE, BoundedReader
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def read_members(
     files: dict[str, bytes] = {}
     refused: list[tuple[str, str]] = []
     try:
-        with gzip.open(archive) as raw, tarfile.open(fileobj=_Capped(raw, limits.stream), mode="r|") as tar:
+        with gzip.open(archive) as raw, tarfile.open(fileobj=_bounded(raw, limits.stream), mode="r|") as tar:
             for member in tar:
                 name = _below_top(member.name)
                 if name is None:
@@ -104,20 +104,9 @@ def read_members(
     return ArchiveMembers(files, tuple(refused))
 
 
-class _Capped(io.BufferedIOBase):
-    """A reader that stops at a number of bytes, so that an archive cannot unpack to more."""
-
-    def __init__(self, raw: gzip.GzipFile, limit: int) -> None:
-        super().__init__()
-        self._raw = raw
-        self._left = limit
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = self._raw.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise tarfile.ReadError("it unpacks to more than the limit")
-        return data
+def _bounded(raw: gzip.GzipFile, limit: int) -> io.BufferedReader[Any]:
+    error = tarfile.ReadError("it unpacks to more than the limit")
+    return io.BufferedReader(BoundedReader(cast(IO[bytes], raw), limit, error))
 
 
 def _below_top(name: str) -> str | None:

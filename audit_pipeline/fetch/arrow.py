@@ -1,6 +1,6 @@
 """Rows of Arrow's formats: .parquet, .arrow and .feather files, and folders that `datasets` saved to disk.
 
-What belongs here: from batches of columns to rows, one batch in memory at a time. What does not: the project's own
+What belongs here: from batches of columns to pieces of rows, one in memory at a time. What does not: the project's own
 tables (catalogue/tables.py), whose columns are known.
 """
 
@@ -22,7 +22,6 @@ from audit_pipeline.fetch.opened import InputFile
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError
 from audit_pipeline.fetch.stream import Entries, RowStream
 
-_BATCH = 256
 _ARROW_FILE = b"ARROW1"
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
 
@@ -37,17 +36,14 @@ def saved_as(folder: Path) -> Literal["rows", "splits"] | None:
 def parquet(file: InputFile, string_lines: str | None) -> RowStream:
     """The rows of a Parquet file; raises UnreadableFileError where it is none."""
     with _parquet(file) as opened:
-        columns, count = _each_once(file, opened.schema_arrow.names), opened.metadata.num_rows
+        columns, count = _require_unique(file, opened.schema_arrow.names), opened.metadata.num_rows
 
-    def read(wanted: Sequence[str] | None) -> Entries:
+    def read(wanted: Sequence[str] | None) -> Iterator[Piece]:
         with _parquet(file) as opened:
-            yield from _rows(file, opened.iter_batches(_BATCH, columns=None if wanted is None else list(wanted)))
+            columns = None if wanted is None else list(wanted)
+            yield from _pieces(file, opened.iter_batches(ROWS_OF_A_PIECE, columns=columns))
 
-    def read_pieces() -> Iterator[Piece]:
-        with _parquet(file) as opened:
-            yield from _pieces(file, opened.iter_batches(ROWS_OF_A_PIECE))
-
-    return RowStream(file, read, columns, count, read_pieces=read_pieces)
+    return RowStream(file, read, columns, count)
 
 
 def arrow(file: InputFile, string_lines: str | None) -> RowStream:
@@ -85,19 +81,15 @@ def _listed(file: InputFile, path: Path, key: str) -> list[str]:
 def _arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
     with _faults_as_errors(file, "Arrow file"):
         names = list(dict.fromkeys(name for path in paths for name in _schema(path).names))
-        columns = _each_once(file, _schema(paths[0]).names if len(paths) == 1 else names)
+        columns = _require_unique(file, _schema(paths[0]).names if len(paths) == 1 else names)
         count = sum(map(_count, paths))
 
-    def read(wanted: Sequence[str] | None) -> Entries:
+    def read(wanted: Sequence[str] | None) -> Iterator[Piece]:
         with _faults_as_errors(file, "Arrow file"):
             found = (batch for path in paths for batch in _batches(path))
-            yield from _rows(file, (_sound(_narrowed(batch, wanted)) for batch in found))
+            yield from _pieces(file, (_validated(_select_columns(batch, wanted)) for batch in found))
 
-    def read_pieces() -> Iterator[Piece]:
-        with _faults_as_errors(file, "Arrow file"):
-            yield from _pieces(file, (_sound(batch) for path in paths for batch in _batches(path)))
-
-    return RowStream(file, read, columns, count, read_pieces=read_pieces)
+    return RowStream(file, read, columns, count)
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
@@ -130,11 +122,11 @@ def _is_file_format(mapped: pa.MemoryMappedFile) -> bool:
     return bool(start == _ARROW_FILE)
 
 
-def _narrowed(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+def _select_columns(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
     return batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])
 
 
-def _sound(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch, checked through: Arrow reads what a damaged offset points to, wherever that is.
 
     Strings that are not UTF-8 pass here; each costs its own row. Raises pa.ArrowInvalid.
@@ -150,19 +142,10 @@ def _as_bytes(column: pa.Array) -> pa.Array:
     return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
 
 
-def _each_once(file: InputFile, names: Sequence[str]) -> tuple[str, ...]:
+def _require_unique(file: InputFile, names: Sequence[str]) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         raise UnreadableFileError(file.path, f"names a column twice: {', '.join(names)}")
     return tuple(names)
-
-
-def _rows(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Entries:
-    index = 0
-    for batch in batches:
-        for start in range(0, batch.num_rows, _BATCH):
-            piece = batch.slice(start, _BATCH)
-            yield from _rows_of_piece(file.name, index, piece)
-            index += piece.num_rows
 
 
 def _pieces(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
@@ -170,11 +153,11 @@ def _pieces(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Iterator[Piec
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
             some = batch.slice(start, ROWS_OF_A_PIECE)
-            yield _side_by_side(file.name, first, some)
+            yield _piece_of_batch(file.name, first, some)
             first += some.num_rows
 
 
-def _side_by_side(name: str, first: int, some: pa.RecordBatch) -> Piece:
+def _piece_of_batch(name: str, first: int, some: pa.RecordBatch) -> Piece:
     try:
         columns = {field: _cells(column) for field, column in zip(some.schema.names, some.columns, strict=True)}
     except (ValueError, OverflowError):
@@ -197,16 +180,6 @@ def _cells(column: pa.Array) -> Cells:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _rows_of_piece(name: str, first: int, piece: pa.RecordBatch) -> Entries:
-    try:
-        rows = piece.to_pylist()
-    except (ValueError, OverflowError):
-        yield from _one_by_one(name, first, piece)
-        return
-    for index, values in enumerate(rows, start=first):
-        yield Row(f"{name}:{index + 1}", index, values)
 
 
 def _one_by_one(name: str, first: int, piece: pa.RecordBatch) -> Entries:

@@ -6,6 +6,7 @@ What belongs here: a piece of columns, and putting rows side by side. What does 
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.fetch.rows import Row, Skipped, unicode_problem
 
-ROWS_OF_A_PIECE = 4096
+ROWS_OF_A_PIECE = 256
 
 Cells: TypeAlias = pa.Array | Sequence[object]
 """The cells of a column: an array of strings, whole numbers, floats of 64 bits or truth values; or, where they are
@@ -40,6 +41,16 @@ class Piece:
 
     def __len__(self) -> int:
         return len(self.locations)
+
+    def entries(self) -> Iterator[Row | Skipped]:
+        """The same rows one by one, those that cannot be read in their places."""
+        cells = [cells.to_pylist() if isinstance(cells, pa.Array) else cells for cells in self.columns.values()]
+        values = zip(*cells, strict=True) if cells else itertools.repeat((), len(self))
+        rows = (
+            Row(location, index, dict(zip(self.columns, row, strict=True)))
+            for location, index, row in zip(self.locations.to_pylist(), self.indices.to_pylist(), values, strict=True)
+        )
+        return heapq.merge(rows, self.skipped, key=lambda entry: entry.index)
 
 
 def pieces_of(entries: Iterable[Row | Skipped]) -> Iterator[Piece]:

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from audit_pipeline.fetch.columns import ROWS_OF_A_PIECE, Piece, locations_of, piece_of
 from audit_pipeline.fetch.dialect import Dialect, dialect_of
 from audit_pipeline.fetch.opened import LINE_LIMIT, SAMPLE_BYTES, InputFile, opened, refuse_utf16, require_length
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError, unicode_problem
@@ -38,14 +34,8 @@ def delimited(file: InputFile, string_lines: str | None) -> RowStream:
     dialect = _dialect(file)
     with _records(file, dialect) as records:
         header = _header(file, records)
-    note = f"{file.path}: read as {dialect}; columns: {_some(header)}"
-    return RowStream(
-        file,
-        lambda columns: _rows(file, dialect),
-        columns=tuple(header),
-        note=note,
-        read_pieces=lambda: _pieces(file, dialect),
-    )
+    note = f"{file.path}: read as {dialect}; columns: {_listed(header)}"
+    return RowStream(file, lambda columns: _rows(file, dialect), columns=tuple(header), note=note)
 
 
 def _dialect(file: InputFile) -> Dialect:
@@ -120,32 +110,6 @@ def _rows(file: InputFile, dialect: Dialect) -> Entries:
             yield _row(file, index, header, record)
 
 
-def _pieces(file: InputFile, dialect: Dialect) -> Iterator[Piece]:
-    with _records(file, dialect) as records:
-        header = _header(file, records)
-        # One iterator, that each piece goes on with.
-        rest, first = iter(records), 0
-        while some := list(itertools.islice(rest, ROWS_OF_A_PIECE)):
-            yield _piece(file, first, header, some)
-            first += len(some)
-
-
-def _piece(file: InputFile, first: int, header: Sequence[str], records: Sequence[_Numbered]) -> Piece:
-    """Records side by side; one by one where some cannot be read."""
-    lines, _, found = zip(*records, strict=True)
-    if all(isinstance(record, list) and len(record) == len(header) for record in found):
-        try:
-            columns = [pa.array(column, pa.string()) for column in zip(*found, strict=True)]
-        except UnicodeEncodeError:
-            pass
-        else:
-            indices = pa.array(range(first, first + len(found)), pa.int64())
-            return Piece(
-                dict(zip(header, columns, strict=True)), locations_of(file.name, pa.array(lines, pa.int64())), indices
-            )
-    return piece_of(_row(file, index, header, record) for index, record in enumerate(records, start=first))
-
-
 def _row(file: InputFile, index: int, header: Sequence[str], numbered: _Numbered) -> Row | Skipped:
     line, last, record = numbered
     location = f"{file.name}:{line}"
@@ -159,6 +123,6 @@ def _row(file: InputFile, index: int, header: Sequence[str], numbered: _Numbered
     return Row(location, index, dict(zip(header, record, strict=True)))
 
 
-def _some(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
     return ", ".join(names[:_NAMED_COLUMNS]) + more

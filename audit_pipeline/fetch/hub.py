@@ -51,7 +51,7 @@ class HubFault:
 
 def fault_of(error: BaseException, revision: str | None = None) -> HubFault | None:
     """What an error of the hub's clients means, by itself or by what led to it; None where it is none of theirs."""
-    every = list(_behind(error))
+    every = list(_chain_of(error))
     if (
         isinstance(error, OSError)
         and error.errno is not None
@@ -92,7 +92,7 @@ def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
     return isinstance(error, RepositoryNotFoundError) or error.response.status_code == _UNAUTHORISED
 
 
-def _behind(error: BaseException) -> Iterator[BaseException]:
+def _chain_of(error: BaseException) -> Iterator[BaseException]:
     """``error``, what caused it, what caused that; `datasets` hides causes, and says that it found no file."""
     one: BaseException | None = error
     while one is not None:

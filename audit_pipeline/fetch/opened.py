@@ -92,7 +92,10 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, content)
             return
         unpacked = stack.enter_context(gzip.GzipFile(fileobj=content))
-        yield cast(BinaryIO, io.BufferedReader(_Bounded(unpacked, file), _BUFFER))
+        most = f"{(file.unpacked_limit or 0) // MEBIBYTE} MiB"
+        too_large = UnreadableFileError(file.path, f"unpacks to more than is read ({most}); unpack it yourself")
+        bounded = BoundedReader(cast(IO[bytes], unpacked), file.unpacked_limit, too_large)
+        yield cast(BinaryIO, io.BufferedReader(bounded, _BUFFER))
 
 
 @contextmanager
@@ -179,11 +182,12 @@ class _Unclosed(io.RawIOBase):
         return len(piece)
 
 
-class _Bounded(io.RawIOBase):
-    """The unpacked bytes of a compressed file: a few bytes may stand for more than there is room for."""
+class BoundedReader(io.RawIOBase):
+    """Unpacked bytes, at most ``limit`` of them (None: any number): a few packed ones may stand for more than there is
+    room for. Beyond it reading raises ``error``."""
 
-    def __init__(self, unpacked: gzip.GzipFile, file: InputFile) -> None:
-        self._unpacked, self._file = unpacked, file
+    def __init__(self, unpacked: IO[bytes], limit: int | None, error: Exception) -> None:
+        self._unpacked, self._limit, self._error = unpacked, limit, error
         self._total = 0
 
     def readable(self) -> bool:
@@ -193,8 +197,6 @@ class _Bounded(io.RawIOBase):
         piece = self._unpacked.read(len(buffer))
         buffer[: len(piece)] = piece
         self._total += len(piece)
-        limit = self._file.unpacked_limit
-        if limit is not None and self._total > limit:
-            most = f"{limit // MEBIBYTE} MiB"
-            raise UnreadableFileError(self._file.path, f"unpacks to more than is read ({most}); unpack it yourself")
+        if self._limit is not None and self._total > self._limit:
+            raise self._error
         return len(piece)

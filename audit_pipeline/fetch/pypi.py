@@ -6,7 +6,6 @@ and reading an archive's members (archives.py).
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -27,6 +26,7 @@ from pypi_simple import (
     UnsupportedRepoVersionError,
 )
 
+from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, ArchiveLimits
@@ -166,11 +166,11 @@ def _cached_or_downloaded(client: PyPISimple, package: DistributionPackage, fold
             ),
             index,
         )
-        if _sha256(temporary) != expected:
+        if file_sha256(temporary) != expected:
             raise _FetchError(f"{package.filename} is not the file that the index describes")
 
     try:
-        if not path.is_file() or _sha256(path) != expected:
+        if not path.is_file() or file_sha256(path) != expected:
             write_atomically(path, download)
         note = f"{expected}  {path.name}\n"
         write_atomically(_digest_file(path), lambda temporary: temporary.write_text(note, encoding="utf-8"))
@@ -243,13 +243,8 @@ def _newest_cached_wheel(project: str, folder: Path, wanted: str | None) -> tupl
 
 def _is_intact(path: Path) -> bool:
     note = _digest_file(path)
-    return note.is_file() and note.read_text(encoding="utf-8").split()[:1] == [_sha256(path)]
+    return note.is_file() and note.read_text(encoding="utf-8").split()[:1] == [file_sha256(path)]
 
 
 def _digest_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.arrow import arrow, parquet, saved_as, saved_dataset
 from audit_pipeline.fetch.columns import Piece
@@ -99,6 +100,19 @@ def open_texts(
     return TextStream(rows, TXT_COLUMN if rows.file.kind == ".txt" else text_column, also)
 
 
+def given_texts(texts: Sequence[object]) -> TextStream:
+    """Texts that a caller holds in memory, in their order; what is no usable text is skipped, as in a file, and named
+    ``texts[3]``."""
+    name = "texts"
+
+    def rows(columns: Sequence[str] | None) -> Iterator[Row]:
+        for index, text in enumerate(texts):
+            yield Row(f"{name}[{index}]", index, {TXT_COLUMN: text})
+
+    stream = RowStream(InputFile(Path(name), name, kind=""), rows, columns=(TXT_COLUMN,), count=len(texts))
+    return TextStream(stream, TXT_COLUMN)
+
+
 def read_rows(path: Path, string_lines: str | None = None) -> RowFile:
     """Every row of the file at ``path``, all in memory.
 
@@ -137,7 +151,6 @@ def digest_of(path: Path) -> str:
     Raises OSError.
     """
     if not path.is_dir():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(path)
     inside = [f"{one.name} {digest_of(one)}\n" for one in sorted(path.iterdir()) if one.is_file()]
     return hashlib.sha256("".join(inside).encode()).hexdigest()

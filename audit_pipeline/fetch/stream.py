@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from audit_pipeline.fetch.columns import Piece, pieces_of
 from audit_pipeline.fetch.opened import InputFile, faults_as_errors
@@ -23,6 +24,8 @@ from audit_pipeline.fetch.rows import (
 )
 
 Entries = Iterator[Row | Skipped]
+Read = Iterator[Row | Skipped] | Iterator[Piece]
+"""What a format gives: rows one by one, or side by side where it keeps them so."""
 
 _GLANCED_AT = 2000
 
@@ -42,44 +45,41 @@ class RowStream:
     ``read`` reads the file anew each time; it gets the columns that are wanted (None: all), and a format that keeps
     columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
     number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
-    ``read_pieces`` reads the same rows side by side, for formats that need not make them one by one first.
     """
 
     file: InputFile
-    read: Callable[[Sequence[str] | None], Entries]
+    read: Callable[[Sequence[str] | None], Read]
     columns: tuple[str, ...] | None = None
     count: int | None = None
     note: str | None = None
-    read_pieces: Callable[[], Iterator[Piece]] | None = None
 
     def pieces(self) -> Iterator[Piece]:
         """Every row of the file, side by side, a piece at a time; raises as :meth:`entries` does."""
-        if self.read_pieces is None:
-            yield from pieces_of(self.entries())
-            return
-        empty = True
-        with faults_as_errors(self.file):
-            for piece in self.read_pieces():
-                empty = empty and not len(piece) and not piece.skipped
-                yield piece
-        if empty:
-            raise self._no_rows()
+        found = self._read(None)
+        for first in found:
+            every = itertools.chain([first], found)
+            # A format gives either pieces or rows.
+            yield from cast(Iterator[Piece], every) if isinstance(first, Piece) else pieces_of(cast(Entries, every))
 
     def entries(self, columns: Sequence[str] | None = None) -> Entries:
         """Every row; of formats that keep columns apart only ``columns``, where given.
 
         Raises UnreadableFileError where the file, or the rest of it, cannot be read, and where it holds no row.
         """
+        for one in self._read(columns):
+            if isinstance(one, Piece):
+                yield from one.entries()
+            else:
+                yield one
+
+    def _read(self, columns: Sequence[str] | None) -> Iterator[Row | Skipped | Piece]:
         empty = True
         with faults_as_errors(self.file):
-            for entry in self.read(columns):
+            for one in self.read(columns):
                 empty = False
-                yield entry
+                yield one
         if empty:
-            raise self._no_rows()
-
-    def _no_rows(self) -> UnreadableFileError:
-        return UnreadableFileError(self.file.path, "the file holds no rows")
+            raise UnreadableFileError(self.file.path, "the file holds no rows")
 
     def expected(self, seen: int) -> Expected:
         """How many rows there are, asked when the first ``seen`` have been read and more are to come."""

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.paths import partition_problem
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
-from audit_pipeline.config.validating import StrictSettings, Text, beside, validated
+from audit_pipeline.config.validating import StrictSettings, Text, resolve_against, validated
 from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import ModelError
 
@@ -264,7 +264,7 @@ def _entry(name: str, fields: Any, folder: Path) -> ModelEntry:
     entry = validated(ModelEntry, {**fields, "name": name})
     if entry.path is None:
         return entry
-    return entry.model_copy(update={"path": beside(folder, entry.path).resolve()})
+    return entry.model_copy(update={"path": resolve_against(folder, entry.path).resolve()})
 
 
 FILE = EntryFile(

@@ -23,13 +23,13 @@ from audit_pipeline.catalogue.data_folder import is_held, is_open_to_others, is_
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, is_shipped
 from audit_pipeline.catalogue.working_copy import copy_of
-from audit_pipeline.config.whole import FILES, load_configuration
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.load import is_kept, load_tokenizer
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.weights import default_device
+from audit_pipeline.operate.configuration import FILES, load_configuration
 from audit_pipeline.operate.doctor_checks import DoctorCheck, HowEnded, Look, named
 from audit_pipeline.operate.doctor_files import examine_files
 from audit_pipeline.operate.removal import unfinished

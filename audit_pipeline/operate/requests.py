@@ -77,8 +77,8 @@ def find_pairs(model: str, benchmark: str) -> NamedPairs:
     Raises ConfigError or ModelError where there is none of that name, or its entry cannot be used.
     """
     from audit_pipeline.benchmarks.config import standing  # noqa: PLC0415
-    from audit_pipeline.config.whole import load_configuration  # noqa: PLC0415
     from audit_pipeline.models.config import resolve_model  # noqa: PLC0415
+    from audit_pipeline.operate.configuration import load_configuration  # noqa: PLC0415
 
     config = load_configuration()
     specs = list(standing(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.validating import Language, StrictSettings, Text, beside, validated
+from audit_pipeline.config.validating import Language, StrictSettings, Text, resolve_against, validated
 
 FILE_NAME = "references.yaml"
 DEFAULT = "sotu"
@@ -65,7 +65,7 @@ def _entry(name: str, fields: Any, folder: Path) -> ReferenceEntry:
     entry = validated(ReferenceEntry, {**fields, "name": name})
     if entry.path is None:
         return entry
-    return entry.model_copy(update={"path": beside(folder, entry.path).resolve()})
+    return entry.model_copy(update={"path": resolve_against(folder, entry.path).resolve()})
 
 
 FILE = EntryFile(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -85,17 +85,6 @@ class CorpusCount:
 
 
 Progress = Callable[[CorpusCount], None]
-
-
-def count_tokens(model: TokenizedModel, texts: Iterable[str]) -> tuple[Counts, int]:
-    """Every occurrence of every token in ``texts``, without special tokens: (int64 [V], number of texts)."""
-    counter = CheckedCounter(model)
-    read = 0
-    for text in texts:
-        counter.add(text)
-        read += 1
-    counter.flush()
-    return _without_special(counter.counts, model), read
 
 
 def count_corpus(

@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.paths import is_workspace
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
-from audit_pipeline.config.validating import beside_paths, validated
+from audit_pipeline.config.validating import resolve_paths_against, validated
 from audit_pipeline.sources.base import FILE_NAME, SourceSection
 from audit_pipeline.sources.registry import all_sources
 
@@ -79,7 +79,7 @@ def _section(name: str, fields: Any, folder: Path) -> SourceSection:
     if name not in known:
         raise InvalidEntryError([Fault((), f"there is no such section; {did_you_mean(name, known)}")])
     section: SourceSection = validated(known[name].settings, fields)
-    return beside_paths(folder, section)
+    return resolve_paths_against(folder, section)
 
 
 FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _section)

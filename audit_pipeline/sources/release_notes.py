@@ -40,7 +40,7 @@ class ReleaseNotesSettings(SourceSection):
 
     @field_validator("projects")
     @classmethod
-    def _each_once(cls, projects: tuple[ProjectName, ...]) -> tuple[ProjectName, ...]:
+    def _require_unique(cls, projects: tuple[ProjectName, ...]) -> tuple[ProjectName, ...]:
         if not projects:
             raise ValueError("name at least one project")
         if len(set(projects)) != len(projects):

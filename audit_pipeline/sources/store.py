@@ -94,7 +94,7 @@ def keep(
 
     Raises SourceError where nothing would be kept; what was there before is then left alone.
     """
-    documents, duplicates = _each_once(source, harvest.documents)
+    documents, duplicates = _unique_documents(source, harvest.documents)
     fresh = table_from_rows((_row(source, document, retrieved_at, run_id) for document in documents), DOCUMENTS)
     earlier, unreadable = _earlier(source, paths, harvest.missing)
     kept = _kept(source, fresh, earlier, harvest.missing)
@@ -164,7 +164,7 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
     }
 
 
-def _each_once(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
+def _unique_documents(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
     """The first document of each identity, and the others named."""
     first: dict[str, Document] = {}
     duplicates: list[LeftOut] = []

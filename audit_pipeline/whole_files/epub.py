@@ -23,8 +23,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.errors import DataError
-
-MEBIBYTE = 1024 * 1024
+from audit_pipeline.whole_files.document import MEBIBYTE
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"

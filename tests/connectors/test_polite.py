@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -30,7 +31,7 @@ from bad_server import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.connectors.polite import STORE_NAME, FetchError, PoliteClient, Politeness
+from audit_pipeline.connectors.polite import STORE_NAME, FetchError, PoliteClient, Politeness, user_agent
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
 
@@ -428,3 +429,7 @@ def test_passwords_stay_out_of_messages(server: BadServer, client: Client) -> No
     assert "secret" not in str(caught.value)
     with pytest.raises(FetchError, match="no web address"):
         client(obey_robots=False).get("ftp://example.org/page")
+
+
+def test_who_asks_is_said_with_a_contact() -> None:
+    assert re.fullmatch(r"corpus-audit/\S+ \(ann@example\.org\)", user_agent("ann@example.org"))

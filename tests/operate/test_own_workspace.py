@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from audit_pipeline.benchmarks.config import load_benchmarks, standing
-from audit_pipeline.config.whole import load_configuration
 from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate import own_workspace
+from audit_pipeline.operate.configuration import load_configuration
 from audit_pipeline.operate.own_files import Looked, OwnFiles, look
 from audit_pipeline.operate.own_workspace import bring_up, model_for, tried_out
 from audit_pipeline.sources.config import load_source_settings

@@ -57,7 +57,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
         "members": read_origin(settings, settings.members, spec.words, paths.downloads),
         "nonmembers": read_origin(settings, settings.nonmembers, spec.words, paths.downloads),
     }
-    members, nonmembers = (_told(name, found) for name, found in sides.items())
+    members, nonmembers = (_with_side(name, found) for name, found in sides.items())
     first_nonmember = len(members.rows) + len(members.skipped)
     reading = Reading(
         text=lambda row: text_of(row.values, settings.text_column),
@@ -70,7 +70,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
     return rows_inputs(spec, rows, [{"side": name, **found.provenance} for name, found in sides.items()])
 
 
-def _told(side: str, found: OriginRows) -> RowFile:
+def _with_side(side: str, found: OriginRows) -> RowFile:
     """The rows with their side in their locations: the two files often have one name."""
     return RowFile(
         tuple(replace(row, location=f"{side} {row.location}") for row in found.file.rows),

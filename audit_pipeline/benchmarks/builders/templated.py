@@ -1,32 +1,80 @@
 """Items of a test set as texts: each row formatted by a template, to be audited for contamination.
 
-What belongs here: what such an entry says, from rows to formatted texts, and which of them are taken. What does not:
-filling a template (row_template.py), and where the rows lie (rows_origin.py).
+What belongs here: what such an entry says, filling its template (Jinja2 in its sandbox) with a row, and which texts are
+taken. What does not: where the rows lie (rows_origin.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, Self
 
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.family import ANY, MEANINGS, Count, Design
 from audit_pipeline.benchmarks.row_settings import DataSetPart, Files, GroupedRowsSettings, LabelValues, one_part
-from audit_pipeline.benchmarks.row_template import RowTemplate
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
-from audit_pipeline.benchmarks.template_limits import TemplateLimitError
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validating import Text
-from audit_pipeline.errors import ConfigError
+from audit_pipeline.errors import ConfigError, one_line
 from audit_pipeline.fetch.rows import Row, text_problem
 
 VERSION = 1
+
+MOST_CHARACTERS = 10_000_000
+"""Of one text."""
+
+
+def _shown(value: object) -> object:
+    if value is None:
+        raise ValueError("a value is null")
+    return value
+
+
+_OF_THE_ROW = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
+
+
+class RowTemplate:
+    """A template of a row's text; raises ValueError, saying where, for one that cannot be read.
+
+    Row values are data: they are put into the template and never read as one. Nothing is escaped, for the text goes to
+    a model and not into a page. A column that is not there, or null, is an error: no "None" in a text.
+    """
+
+    def __init__(self, source: str) -> None:
+        environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_shown)
+        try:
+            self._template = environment.from_string(source)
+        except (TemplateError, ValueError, RecursionError) as error:
+            raise ValueError(f"template: cannot be read: {one_line(error)}") from error
+
+    def fill(self, values: Mapping[str, object]) -> tuple[str, str | None]:
+        """The text of a row and None; or an empty text and the reason why there is none.
+
+        Columns stand by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
+        Raises ConfigError where the text is longer than any is.
+        """
+        pieces, characters = [], 0
+        try:
+            for piece in self._template.generate({**values, "row": values}):
+                characters += len(piece)
+                if characters > MOST_CHARACTERS:
+                    raise ConfigError(
+                        f"it makes more than {MOST_CHARACTERS:,} characters for one text: does it repeat something "
+                        "too often?"
+                    )
+                pieces.append(piece)
+        except (TemplateError, *_OF_THE_ROW) as error:
+            return "", f"the template cannot be filled: {one_line(error) or type(error).__name__}"
+        return "".join(pieces), None
 
 
 class TemplatedSettings(GroupedRowsSettings):
@@ -81,7 +129,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
 
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
     (SourceError) where they cannot be had, where a column is missing altogether, and where no item can be used, and
-    ConfigError where the template does more than any text needs.
+    ConfigError where the template makes a text longer than any is.
     """
     settings = spec.settings_of(TemplatedSettings)
     template, meanings = RowTemplate(settings.template), dict(settings.label_values)
@@ -89,7 +137,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
     def text(row: Row) -> tuple[str, str | None]:
         try:
             filled, problem = template.fill(row.values)
-        except TemplateLimitError as error:
+        except ConfigError as error:
             raise ConfigError(
                 f"{spec.name}: its template in config/benchmarks.yaml cannot be used: at {row.location}, {error}"
             ) from error

@@ -10,21 +10,22 @@ A folder may hold folders; each may have its own metadata file, whose entries na
 from __future__ import annotations
 
 import codecs
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from audit_pipeline.connectors.books.metadata import METADATA_FILES, BookEntry, read_metadata
 from audit_pipeline.errors import DataError
+from audit_pipeline.fetch.opened import MEBIBYTE
 from audit_pipeline.fetch.rows import unicode_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.folders import walk_files
 from audit_pipeline.whole_files.epub import EpubError, read_epub
 from audit_pipeline.whole_files.matter import epub_text, plain_text
 
 BOOK_FILES = (".txt", ".epub")
 DATE_KIND = "first publication"
 ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "iso-8859-1": "latin-1"}
-MOST_TEXT_BYTES = 64 * 1024 * 1024
+MOST_TEXT_BYTES = 64 * MEBIBYTE
 _MOST_PROBLEMS = 5
 
 
@@ -44,8 +45,9 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
     documents: list[Document] = []
     missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
-    files, unread = _files(folder)
-    left_out += unread
+    found = list(walk_files(folder))
+    files = {name: path for name, path, problem in found if problem is None}
+    left_out += [LeftOut(name, problem) for name, _, problem in found if problem is not None]
     entries = _entries(folder, files, collection, missing, left_out)
     for name, entry in sorted(entries.items()):
         if name not in files:
@@ -146,33 +148,6 @@ def cleaned(text: str) -> str:
     if "\x00" in text:
         raise UnusableBookError(f"a zero byte at character {text.index(chr(0))}: not a text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _files(folder: Path) -> tuple[dict[str, Path], list[LeftOut]]:
-    """The files below the folder by their names from there; and what is not looked at, with the reason."""
-    files: dict[str, Path] = {}
-    left_out: list[LeftOut] = []
-    inside = folder.resolve()
-    for path in _walk(folder, left_out):
-        name = path.relative_to(folder).as_posix()
-        if path.is_symlink() and not path.resolve().is_relative_to(inside):
-            left_out.append(LeftOut(name, "a link out of the folder"))
-        elif unicode_problem(name) is not None:
-            left_out.append(LeftOut(name.encode("utf-8", "backslashreplace").decode(), "a name that is not UTF-8"))
-        else:
-            files[name] = path
-    return files, left_out
-
-
-def _walk(root: Path, left_out: list[LeftOut]) -> Iterator[Path]:
-    for folder, folders, names in os.walk(root, followlinks=False):
-        visible = [name for name in folders if not name.startswith(".")]
-        linked = [name for name in visible if (Path(folder) / name).is_symlink()]
-        left_out += [LeftOut((Path(folder) / name).relative_to(root).as_posix(), "a linked folder") for name in linked]
-        folders[:] = sorted(set(visible) - set(linked))
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Path(folder) / name
 
 
 def _entries(

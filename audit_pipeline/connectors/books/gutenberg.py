@@ -21,14 +21,14 @@ from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.connectors.books.fetching import ask_for_books
 from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text, cleaned
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
-from audit_pipeline.connectors.books.source import GutenbergSettings
+from audit_pipeline.connectors.books.settings import GutenbergSettings
 from audit_pipeline.connectors.polite import PoliteClient
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.opened import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.whole_files.matter import gutenberg_head, plain_text
 
-MEBIBYTE = 1024 * 1024
 LICENCE = "public domain in the USA (Project Gutenberg License)"
 COPYRIGHTED = "in copyright, distributed by Project Gutenberg with permission"
 # Project Gutenberg makes the catalogue once a day.

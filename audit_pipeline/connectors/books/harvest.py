@@ -1,21 +1,20 @@
 """Books: a folder of the user's own, Project Gutenberg and Standard Ebooks, one document per book.
 
-What belongs here: which of the three are read, and who asks. What does not: what may be set (source.py), and how each
+What belongs here: which of the three are read, and who asks. What does not: what may be set (settings.py), and how each
 is read (files.py, gutenberg.py, standard_ebooks.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 from audit_pipeline.connectors.books.files import harvest_folder
 from audit_pipeline.connectors.books.gutenberg import harvest_gutenberg
 from audit_pipeline.connectors.books.metadata import BookEntry, read_metadata
-from audit_pipeline.connectors.books.source import NAME, BooksSettings
+from audit_pipeline.connectors.books.settings import NAME, BooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import harvest_standard_ebooks
-from audit_pipeline.connectors.polite import PoliteClient, Politeness
+from audit_pipeline.connectors.polite import PoliteClient, Politeness, user_agent
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Harvest, LeftOut, MissingPart, together
 
@@ -65,5 +64,4 @@ def _dates(path: Path | None) -> tuple[Mapping[str, BookEntry], list[LeftOut]]:
 
 
 def _politeness(settings: BooksSettings, seconds_between: float) -> Politeness:
-    agent = f"corpus-audit/{version('corpus-audit')} ({settings.contact})"
-    return Politeness(user_agent=agent, seconds_between=seconds_between)
+    return Politeness(user_agent(settings.contact or ""), seconds_between)

@@ -22,15 +22,15 @@ from defusedxml.ElementTree import fromstring
 from audit_pipeline.connectors.books.fetching import ask_for_books
 from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
-from audit_pipeline.connectors.books.source import StandardEbooksSettings
+from audit_pipeline.connectors.books.settings import StandardEbooksSettings
 from audit_pipeline.connectors.polite import FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.opened import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.whole_files.epub import Epub, EpubError, read_epub
 from audit_pipeline.whole_files.matter import epub_text
 from audit_pipeline.whole_files.prose import prose
 
-MEBIBYTE = 1024 * 1024
 LICENCE = "public domain text in the USA; edition CC0-1.0"
 FEED_AGE = timedelta(days=1)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import gzip
 import io
 import mmap
-import os
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -26,8 +25,10 @@ from warcio.limitreader import LimitReader
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeadersParserException
 
-from audit_pipeline.connectors.patents.page import LARGEST_PAGE, MEBIBYTE, RawPage
+from audit_pipeline.connectors.patents.page import LARGEST_PAGE, RawPage
+from audit_pipeline.fetch.opened import MEBIBYTE
 from audit_pipeline.sources.base import LeftOut, MissingPart
+from audit_pipeline.sources.folders import walk_files
 
 SUFFIXES = (".html", ".htm", ".html.gz", ".htm.gz", ".warc", ".warc.gz")
 
@@ -68,17 +69,8 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     if root.is_file():
         yield root.name, root, _kind_problem(root)
         return
-    inside = root.resolve()
-    for folder, folders, files in os.walk(root, followlinks=False):
-        here = Path(folder)
-        for name in sorted(name for name in folders if (here / name).is_symlink()):
-            yield (here / name).relative_to(root).as_posix(), here / name, "a linked folder"
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(name for name in files if not name.startswith(".")):
-            path = here / name
-            outside = path.is_symlink() and not path.resolve().is_relative_to(inside)
-            problem = "a link out of the folder" if outside else _kind_problem(path)
-            yield path.relative_to(root).as_posix(), path, problem
+    for name, path, problem in walk_files(root):
+        yield name, path, problem or _kind_problem(path)
 
 
 def _kind_problem(path: Path) -> str | None:

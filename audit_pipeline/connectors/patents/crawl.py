@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, NOT_A_PATENT, RawPage
 from audit_pipeline.connectors.patents.record import page_address, publication_number
-from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
+from audit_pipeline.connectors.polite import FetchError, PoliteClient
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
+from audit_pipeline.fetch.opened import MEBIBYTE
 from audit_pipeline.sources.base import LeftOut, MissingPart
 
 SITE = "https://patents.google.com"
-_LARGEST_LIST = 64 * 1024 * 1024
+_LARGEST_LIST = 64 * MEBIBYTE
 # So many failures in a row that are not about a single page mean that the site is out of reach, or wants none of this.
 _ENOUGH_FAILURES = 3
 _ABOUT_ONE_PAGE = frozenset((400, 404, 410))
@@ -37,15 +37,6 @@ class NumberList:
 
     numbers: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
-
-
-def politeness(contact: str, seconds_between: float) -> Politeness:
-    """How the site is asked: the user agent names the program, its version and ``contact``."""
-    try:
-        release = version("corpus-audit")
-    except PackageNotFoundError:
-        release = "0"
-    return Politeness(user_agent=f"corpus-audit/{release} ({contact})", seconds_between=seconds_between)
 
 
 def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None) -> NumberList:

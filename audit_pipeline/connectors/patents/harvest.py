@@ -1,7 +1,7 @@
 """Patents in Chinese, for PatentMIA (Zhang et al. 2024): one document per publication, one collection per country.
 
 What belongs here: which inputs are read, and how a patent becomes a document. What does not: what may be set
-(source.py), reading each kind of input (archives.py, exports.py, crawl.py), pages (page.py) and cleaning (cleaning.py).
+(settings.py), each kind of input (archives.py, exports.py, crawl.py), pages (page.py) and cleaning (cleaning.py).
 
 A document's text is the abstract, the description and the claims, in this order, or those of them that are set. Its
 date is the day of publication; the priority date, before which the text cannot have existed, is kept as the earliest.
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from audit_pipeline.connectors.patents.archives import saved_pages
 from audit_pipeline.connectors.patents.cleaning import NestedMarkupError, clean, why_left_out
-from audit_pipeline.connectors.patents.crawl import SITE, crawled_pages, politeness, read_numbers
+from audit_pipeline.connectors.patents.crawl import SITE, crawled_pages, read_numbers
 from audit_pipeline.connectors.patents.exports import exported_patents
 from audit_pipeline.connectors.patents.page import RawPage, parse_page
 from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError, grouped
-from audit_pipeline.connectors.patents.source import LICENCE, NAME, PatentsSettings
-from audit_pipeline.connectors.polite import PoliteClient
+from audit_pipeline.connectors.patents.settings import LICENCE, NAME, PatentsSettings
+from audit_pipeline.connectors.polite import PoliteClient, Politeness, user_agent
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
@@ -49,7 +49,7 @@ def harvest_inputs(settings: PatentsSettings, downloads: Path, today: date, site
     patents: list[tuple[Patent, str]] = []
     missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
-    for found in _found(settings, downloads, today, site):
+    for found in _read_inputs(settings, downloads, today, site):
         if isinstance(found, MissingPart):
             missing += _of_every_country(found, settings)
         elif isinstance(found, LeftOut):
@@ -85,7 +85,7 @@ def cleaned_text(patent: Patent, settings: PatentsSettings) -> str:
     return text
 
 
-def _found(settings: PatentsSettings, downloads: Path, today: date, site: str) -> Iterator[Found]:
+def _read_inputs(settings: PatentsSettings, downloads: Path, today: date, site: str) -> Iterator[Found]:
     if settings.pages is not None:
         yield from _parsed(saved_pages(settings.pages), today)
     if settings.crawl is not None and settings.contact is not None:
@@ -103,7 +103,8 @@ def _crawled(
         yield MissingPart(path.name, str(error))
         return
     yield from listed.left_out
-    with PoliteClient(downloads / NAME, politeness(contact, settings.seconds_between)) as client:
+    politeness = Politeness(user_agent(contact), settings.seconds_between)
+    with PoliteClient(downloads / NAME, politeness) as client:
         yield from _parsed(crawled_pages(listed.numbers, client, site), today)
 
 

@@ -29,8 +29,8 @@ from audit_pipeline.connectors.patents.record import (
     publication_number,
     settled_dates,
 )
+from audit_pipeline.fetch.opened import MEBIBYTE
 
-MEBIBYTE = 1024 * 1024
 LARGEST_PAGE = 20 * MEBIBYTE
 NOT_A_PATENT = "not the source of a patent page"
 

@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness
+from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness, user_agent
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document, pages_in_words
-from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
@@ -112,9 +111,7 @@ def harvest_api(
         return Harvest(())
     if settings.contact is None:
         raise SourceError(settings.to_be_set or "set wikipedia.contact in config/sources.yaml")
-    politeness = Politeness(
-        f"corpus-audit/{version('corpus-audit')} ({settings.contact})", settings.seconds_between, obey_robots=False
-    )
+    politeness = Politeness(user_agent(settings.contact), settings.seconds_between, obey_robots=False)
     address = api or f"https://{settings.language}.wikipedia.org/w/api.php"
     with open_client(downloads / FOLDER, politeness) as client:
         asking = _Api(client, address, timedelta(days=settings.days_kept))

@@ -26,11 +26,12 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.expatreader import create_parser
 
 from audit_pipeline.connectors.wikipedia.dates import CreationDates
-from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document
-from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, harvest_files, page_document
+from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import MOST_CHARACTERS
 from audit_pipeline.errors import DataError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.fetch.opened import MEBIBYTE
+from audit_pipeline.sources.base import Document, Harvest
 
 SUFFIXES = (".xml", ".xml.bz2", ".xml.gz")
 _CHUNK = 1 << 16
@@ -38,7 +39,7 @@ _MOST_SMALL = 4096  # characters of a title, an id, a timestamp
 # Revisions name their parents since format 0.7 (2012).
 _OLDEST_FORMAT = (0, 7)
 _DEEPEST = 20
-_MOST_IN_VAIN = 1024 * 1024
+_MOST_IN_VAIN = MEBIBYTE
 _PAGE = ("mediawiki", "page")
 _REVISION = (*_PAGE, "revision")
 _TEXT = (*_REVISION, "text")
@@ -83,22 +84,13 @@ def harvest_dump(settings: WikipediaSettings, dates: CreationDates) -> Harvest:
     path = settings.dump
     if path is None:
         return Harvest(())
-    files = [path] if path.is_file() else sorted(one for one in path.glob("*") if one.name.endswith(SUFFIXES))
-    if not files:
-        problem = f"holds no {', '.join(SUFFIXES)} file" if path.is_dir() else "no such file or folder"
-        return Harvest((), (MissingPart(path.name, f"{path}: {problem}", settings.collection),))
-    documents: list[Document] = []
-    missing: list[MissingPart] = []
-    left_out: list[LeftOut] = []
-    for file in files:
-        not_taken = LeftOutPages(file.name)
-        try:
-            for document in _documents(file, settings, dates, not_taken):
-                documents.append(document)  # One by one: what came before a break stays.
-        except DataError as error:
-            missing.append(MissingPart(file.name, str(error), settings.collection))
-        left_out += not_taken.entries()
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+    return harvest_files(
+        path,
+        path.glob("*"),
+        SUFFIXES,
+        settings.collection,
+        lambda file, left_out: _documents(file, settings, dates, left_out),
+    )
 
 
 def dates_from_history(path: Path) -> CreationDates:

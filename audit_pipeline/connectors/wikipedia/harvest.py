@@ -1,7 +1,7 @@
 """Event pages of a Wikipedia with the day on which each was created: what the dynamic WikiMIA is built from.
 
-What belongs here: the harvest, put together from its three inputs. What does not: what may be set (source.py), reading
-them (dump.py, parquet.py, api.py), and building a benchmark of them (benchmarks/).
+What belongs here: the harvest, put together from its three inputs. What does not: what may be set (settings.py),
+reading them (dump.py, parquet.py, api.py), and building a benchmark of them (benchmarks/).
 
 Shi et al. 2024, section 2.2: event pages by the day of their creation, without pages titled "Timeline of" or "List of".
 """
@@ -17,7 +17,7 @@ from audit_pipeline.connectors.wikipedia.dates import CreationDates, read_dates
 from audit_pipeline.connectors.wikipedia.dump import SUFFIXES, dates_from_history, harvest_dump
 from audit_pipeline.connectors.wikipedia.pages import pages_in_words
 from audit_pipeline.connectors.wikipedia.parquet import harvest_parquet
-from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, together
 
@@ -38,7 +38,7 @@ def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
         harvest_api(settings, downloads),
     ]
     found = together(harvests)
-    documents, repeated = _each_once(found.documents)
+    documents, repeated = _unique_documents(found.documents)
     return replace(found, documents=documents, left_out=(*found.left_out, *repeated))
 
 
@@ -54,7 +54,7 @@ def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[MissingPar
     return dates, (), refused
 
 
-def _each_once(documents: Iterable[Document]) -> tuple[tuple[Document, ...], tuple[LeftOut, ...]]:
+def _unique_documents(documents: Iterable[Document]) -> tuple[tuple[Document, ...], tuple[LeftOut, ...]]:
     first: dict[str, Document] = {}
     repeated = 0
     for document in documents:

@@ -7,15 +7,16 @@ What belongs here: the choice of event pages, and counting what is left out. Wha
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 
-from audit_pipeline.connectors.wikipedia.source import LICENCE, WikipediaSettings
+from audit_pipeline.connectors.wikipedia.settings import LICENCE, WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import categories, is_redirect, plain_text
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
-from audit_pipeline.sources.base import Document, LeftOut
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 
 DATE_KIND = "first revision"
 # A dump of millions of pages must not bring a list of millions of reasons.
@@ -100,6 +101,36 @@ def choice_of(settings: WikipediaSettings) -> Choice:
 
 def _expressions(settings: WikipediaSettings) -> tuple[str | None, str | None, str | None]:
     return settings.event_title, settings.event_category, settings.left_out_title
+
+
+def harvest_files(
+    path: Path,
+    found: Iterable[Path],
+    suffixes: tuple[str, ...],
+    collection: str,
+    documents_of: Callable[[Path, LeftOutPages], Iterator[Document]],
+) -> Harvest:
+    """The documents of the file at ``path``, or of those ``found`` in that folder that have one of the ``suffixes``.
+
+    A file that cannot be read to its end (``documents_of`` raises DataError) is missing from there on: what came before
+    is taken.
+    """
+    files = [path] if path.is_file() else sorted(one for one in found if one.name.endswith(suffixes))
+    if not files:
+        problem = f"holds no {', '.join(suffixes)} file" if path.is_dir() else "no such file or folder"
+        return Harvest((), (MissingPart(path.name, f"{path}: {problem}", collection),))
+    documents: list[Document] = []
+    missing: list[MissingPart] = []
+    left_out: list[LeftOut] = []
+    for file in files:
+        not_taken = LeftOutPages(file.name)
+        try:
+            for document in documents_of(file, not_taken):
+                documents.append(document)  # One by one: what came before a break stays.
+        except DataError as error:
+            missing.append(MissingPart(file.name, str(error), collection))
+        left_out += not_taken.entries()
+    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
 def page_document(

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.tables import open_parquet
 from audit_pipeline.connectors.wikipedia.dates import CreationDates
-from audit_pipeline.connectors.wikipedia.pages import Choice, LeftOutPages, choice_of, date_problem
+from audit_pipeline.connectors.wikipedia.pages import Choice, LeftOutPages, choice_of, date_problem, harvest_files
 from audit_pipeline.connectors.wikipedia.pages import document as document_of
-from audit_pipeline.connectors.wikipedia.source import Part, WikipediaSettings
+from audit_pipeline.connectors.wikipedia.settings import Part, WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import is_tail_heading
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import text_problem
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.base import Document, Harvest
 
 COLUMNS = ("id", "url", "title", "text")
 _BATCH = 256
@@ -39,25 +39,15 @@ def harvest_parquet(settings: WikipediaSettings, dates: CreationDates) -> Harves
     path = settings.parquet
     if path is None:
         return Harvest(())
-    files = [path] if path.is_file() else sorted(path.rglob("*.parquet"))
-    if not files:
-        problem = "holds no .parquet file" if path.is_dir() else "no such file or folder"
-        return Harvest((), (MissingPart(path.name, f"{path}: {problem}", settings.collection),))
-    documents: list[Document] = []
-    missing: list[MissingPart] = []
-    left_out: list[LeftOut] = []
     choice = choice_of(settings)
-    for file in files:
-        not_taken = LeftOutPages(file.name)
-        try:
-            for number, row in enumerate(_rows(file), 1):
-                document = _document(number, row, settings, choice, dates, not_taken)
-                if document is not None:
-                    documents.append(document)
-        except DataError as error:
-            missing.append(MissingPart(file.name, str(error), settings.collection))
-        left_out += not_taken.entries()
-    return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+
+    def documents_of(file: Path, left_out: LeftOutPages) -> Iterator[Document]:
+        for number, row in enumerate(_rows(file), 1):
+            document = _document(number, row, settings, choice, dates, left_out)
+            if document is not None:
+                yield document
+
+    return harvest_files(path, path.rglob("*"), (".parquet",), settings.collection, documents_of)
 
 
 def prose(text: str, part: Part) -> str:

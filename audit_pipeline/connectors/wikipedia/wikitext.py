@@ -18,7 +18,7 @@ from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Node, Tag,
 from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
-from audit_pipeline.connectors.wikipedia.source import Part
+from audit_pipeline.connectors.wikipedia.settings import Part
 from audit_pipeline.errors import DataError
 
 # MediaWiki's own limit of a page ($wgMaxArticleSize).

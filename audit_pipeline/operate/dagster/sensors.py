@@ -15,8 +15,8 @@ import dagster as dg
 from audit_pipeline.benchmarks.config import standing
 from audit_pipeline.benchmarks.staleness import built_digest
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.config.whole import Configuration, load_configuration
 from audit_pipeline.models.config import standing_models
+from audit_pipeline.operate.configuration import Configuration, load_configuration
 from audit_pipeline.operate.dagster import planning, situation
 from audit_pipeline.operate.dagster.carry_out import SPLIT_QUALITY
 from audit_pipeline.operate.dagster.in_process import mark_dead_runs_failed

@@ -19,11 +19,11 @@ from audit_pipeline.benchmarks.rolling import roll
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.documents import version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.config.whole import OF_AUDITS, load_configuration
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, standing_models
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.operate.configuration import OF_AUDITS, load_configuration
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.carry_out import Jobs, Runner, carry_out, ensure_frequencies
 from audit_pipeline.operate.dagster.pair_runs import run_pairs

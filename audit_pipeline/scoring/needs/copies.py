@@ -135,7 +135,7 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
         def find(scored: TextWithStatistics) -> Mapping[Copying, Sequence[TextStatistics]] | Lacking:
             # A text that stands there more than once is asked for as often, in the same order.
             own = next(in_order[scored.whole]) if scored.whole in in_order else {}
-            found = {way: list(_found(index, copies)) for way, copies in own.items()}
+            found = {way: list(_read_copies(index, copies)) for way, copies in own.items()}
             return found if found and all(len(found[way]) == way.n for way in found) else _NOT_RUN
 
         return find
@@ -148,5 +148,5 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
         return self._made
 
 
-def _found(index: StatisticsIndex, copies: Sequence[str]) -> Iterator[TextStatistics]:
+def _read_copies(index: StatisticsIndex, copies: Sequence[str]) -> Iterator[TextStatistics]:
     return (one for copy in copies if (one := index.find(copy)) is not None)

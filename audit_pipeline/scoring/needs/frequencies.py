@@ -29,7 +29,7 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         self._scope = scope
 
     @cached_property
-    def _found(self) -> FrequencyLookup:
+    def _lookup(self) -> FrequencyLookup:
         entry = self._scope.model.entry
         given = self._scope.beside.frequencies if self._scope.beside is not None else None
         if entry.start_token_policy != "always":
@@ -46,14 +46,14 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
             return _none(str(error))
 
     def missing(self) -> str | None:
-        return self._found.reason
+        return self._lookup.reason
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        return self._found.upstream
+        return self._lookup.upstream
 
     def read(self, texts: Sequence[str]) -> Read[TokenFrequencies]:
-        table = self._found.frequencies
+        table = self._lookup.frequencies
         assert table is not None, "asked only where nothing is missing"
         return lambda scored: table
 

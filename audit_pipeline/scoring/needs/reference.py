@@ -43,7 +43,7 @@ class ReferenceProvider(Provider[TextStatistics]):
         self._scope, self._where = scope, scope.where
 
     @cached_property
-    def _found(self) -> TokenizedModel | str:
+    def _reference(self) -> TokenizedModel | str:
         """The reference model, or why there is none."""
         entry = self._scope.model.entry
         try:
@@ -60,12 +60,12 @@ class ReferenceProvider(Provider[TextStatistics]):
 
     @property
     def _model(self) -> TokenizedModel:
-        if isinstance(self._found, str):
-            raise ModelError(self._found)
-        return self._found
+        if isinstance(self._reference, str):
+            raise ModelError(self._reference)
+        return self._reference
 
     def missing(self) -> str | None:
-        return self._found if isinstance(self._found, str) else None
+        return self._reference if isinstance(self._reference, str) else None
 
     @property
     def upstream(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from audit_pipeline.scoring import needs
 from audit_pipeline.scoring.needs.provider import Provider
 
 
-def _found() -> dict[str, type[Provider[Any]]]:
+def _find_providers() -> dict[str, type[Provider[Any]]]:
     """The providers in the modules of this package: a new one needs no entry here."""
     names = [one.name for one in pkgutil.iter_modules(needs.__path__)]
     modules = (importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry")
@@ -26,7 +26,7 @@ def _is_provider(value: object) -> bool:
     return isinstance(value, type) and Provider in value.__mro__ and value is not Provider
 
 
-PROVIDERS: Mapping[str, type[Provider[Any]]] = _found()
+PROVIDERS: Mapping[str, type[Provider[Any]]] = _find_providers()
 
 
 def derived(texts: Sequence[str]) -> list[str]:

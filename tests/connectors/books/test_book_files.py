@@ -10,7 +10,7 @@ from made_epubs import epub, page
 
 from audit_pipeline.connectors.books.files import harvest_folder
 from audit_pipeline.connectors.books.harvest import harvest
-from audit_pipeline.connectors.books.source import BooksSettings
+from audit_pipeline.connectors.books.settings import BooksSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest
 

@@ -20,7 +20,7 @@ from audit_pipeline.connectors.books.gutenberg import (
     read_catalogue,
 )
 from audit_pipeline.connectors.books.metadata import BookEntry, Dating
-from audit_pipeline.connectors.books.source import GutenbergSettings
+from audit_pipeline.connectors.books.settings import GutenbergSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest
 

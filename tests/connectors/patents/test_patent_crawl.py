@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from made_patents import page
 
-from audit_pipeline.connectors.patents.crawl import crawled_pages, politeness, read_numbers
+from audit_pipeline.connectors.patents.crawl import crawled_pages, read_numbers
 from audit_pipeline.connectors.patents.harvest import harvest_inputs
 from audit_pipeline.connectors.patents.page import RawPage
-from audit_pipeline.connectors.patents.source import PatentsSettings
+from audit_pipeline.connectors.patents.settings import PatentsSettings
 from audit_pipeline.connectors.polite import PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import MissingPart
@@ -193,10 +193,3 @@ def test_lists_that_cannot_be_read(tmp_path: Path) -> None:
         read_numbers(tmp_path / "gb.txt", ("CN",))
     with pytest.raises(SourceError, match="cannot be read"):
         read_numbers(tmp_path / "nowhere.txt", ("CN",))
-
-
-def test_who_asks() -> None:
-    polite = politeness("ann@example.org", 3)
-    assert polite.user_agent.startswith("corpus-audit/")
-    assert polite.user_agent.endswith("(ann@example.org)")
-    assert (polite.seconds_between, polite.obey_robots) == (3, True)

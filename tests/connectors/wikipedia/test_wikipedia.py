@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from audit_pipeline.connectors.wikipedia.dates import CreationDates, read_dates
 from audit_pipeline.connectors.wikipedia.harvest import harvest
 from audit_pipeline.connectors.wikipedia.parquet import prose
-from audit_pipeline.connectors.wikipedia.source import LICENCE, NAME, WikipediaSettings
+from audit_pipeline.connectors.wikipedia.settings import LICENCE, NAME, WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
 
 TEXT = "The 2023 Orla floods began.\n\nThey rose. \n\nCourse \n\nIt rained.\n\nReferences\n\nExternal links\nCategory:X"

@@ -14,7 +14,7 @@ from made_wikipedia import FAIR, FAIR_BY_2016, FAIR_LATER, FLOOD, FLOOD_LATER, R
 
 from audit_pipeline.connectors.polite import PoliteClient, Politeness
 from audit_pipeline.connectors.wikipedia.api import harvest_api
-from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest
 

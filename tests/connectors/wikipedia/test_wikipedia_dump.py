@@ -18,7 +18,7 @@ from made_wikipedia import FAIR, FAIR_BY_2016, FAIR_LATER, FLOOD, FLOOD_LATER, P
 
 from audit_pipeline.connectors.wikipedia.dates import CreationDates
 from audit_pipeline.connectors.wikipedia.dump import dates_from_history, harvest_dump, read_dump
-from audit_pipeline.connectors.wikipedia.source import WikipediaSettings
+from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import MOST_CHARACTERS
 from audit_pipeline.errors import DataError
 from audit_pipeline.sources.base import Harvest
