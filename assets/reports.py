@@ -22,7 +22,6 @@ from audit_pipeline.operate.stages.warehouse import (
     shown_of_report,
     shown_of_warehouse,
 )
-from audit_pipeline.report.write import build_reports
 
 CODE_VERSION = "1"
 
@@ -115,6 +114,8 @@ def _checks(made: RebuiltWarehouse) -> Iterator[dg.AssetCheckResult]:
 )
 def contamination_report(config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Write the report."""
+    from audit_pipeline.report.write import build_reports  # noqa: PLC0415 - it imports matplotlib
+
     paths = data.paths
     summary = build_reports(paths.warehouse, paths.reports, include_text=config.include_text)
     note_published(paths, include_text=config.include_text)

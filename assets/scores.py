@@ -25,7 +25,6 @@ from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
-from audit_pipeline.operate.stages.shown import shown_of_findings, shown_of_scores
 
 
 @dg.asset(
@@ -55,6 +54,8 @@ from audit_pipeline.operate.stages.shown import shown_of_findings, shown_of_scor
 )
 def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Score every pair of the run."""
+    from audit_pipeline.operate.stages.shown import shown_of_scores  # noqa: PLC0415 - it imports matplotlib
+
     failed: dict[str, int] = {}
 
     def run(pair: Pair) -> Metadata:
@@ -98,6 +99,8 @@ def _none_of(counts: Mapping[str, int], what: str) -> PairCheck:
 )
 def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Evaluate the latest scores of every pair of the run."""
+    from audit_pipeline.operate.stages.shown import shown_of_findings  # noqa: PLC0415 - it imports matplotlib
+
     wrong: dict[str, int] = {}
 
     def run(pair: Pair) -> Metadata:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import false_discovery_control
+import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.thresholds import ScoredTexts
@@ -108,7 +108,7 @@ def group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
 def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
     """Adjusted p-values of one family (Benjamini-Hochberg, 1995; Benjamini-Yekutieli, 2001); empty stays empty."""
     values = np.asarray(p_values, dtype=np.float64)
-    return np.asarray(false_discovery_control(values, method=method)) if len(values) else values
+    return np.asarray(scipy.stats.false_discovery_control(values, method=method)) if len(values) else values
 
 
 def held_out_needs(tested: int, standing_out: int, level: float, factor: float = 1.0) -> int:

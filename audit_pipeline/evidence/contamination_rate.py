@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
+import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.evidence.conformal import Counts
@@ -278,7 +278,7 @@ def _group_reaches(flagged: npt.ArrayLike, groups: npt.NDArray[Any]) -> tuple[fl
     if between <= within:
         return 0.0, 0.0
     alike = min(_MOST_ALIKE, (between - within) / (between + (size - 1) * within))
-    low, high = betaincinv(share * (1 / alike - 1), (1 - share) * (1 / alike - 1), (0.025, 0.975))
+    low, high = scipy.special.betaincinv(share * (1 / alike - 1), (1 - share) * (1 / alike - 1), (0.025, 0.975))
     return max(0.0, float(share - low)), max(0.0, float(high - share))
 
 

@@ -33,9 +33,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
-from sklearn.linear_model import RidgeCV
-from sklearn.preprocessing import StandardScaler
+import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.direction import LEVEL, Direction
@@ -284,6 +282,9 @@ def _refusal(design: str, units: _Units, any_feature: bool) -> str | None:
 
 def _one_split(values: Floats, units: _Units, known: _Known | None, generator: np.random.Generator) -> _Split:
     """Welch's t and its one-sided p-value on one random half, of the model fitted to the other."""
+    from sklearn.linear_model import RidgeCV  # noqa: PLC0415 - it is heavy
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+
     fitted = _half(units, generator)[units.group]
     lengths = np.diff(np.append(units.start, len(values)))
     texts = np.repeat(fitted, lengths)
@@ -293,7 +294,7 @@ def _one_split(values: Floats, units: _Units, known: _Known | None, generator: n
     against = np.zeros(values.shape[1], dtype=bool)
     if known is not None:
         members = known.means(scaler.transform(np.clip(known.values, *ends)))
-        lower = stats.mannwhitneyu(members, means[fitted & units.held_out], alternative="less", axis=0)
+        lower = scipy.stats.mannwhitneyu(members, means[fitted & units.held_out], alternative="less", axis=0)
         against = np.asarray(lower.pvalue <= LEVEL / 2)
     # Where all run against training the split finds nothing, and its t says how they run.
     used = means if against.all() else means[:, ~against]
@@ -315,7 +316,7 @@ def _welch(audited: Floats, held_out: Floats) -> tuple[float, float]:
         if abs(difference) <= least_spread:
             return 0.0, 1.0
         return math.copysign(math.inf, difference), least if difference > 0 else 1.0
-    tested = stats.ttest_ind(audited, held_out, equal_var=False, alternative="greater")
+    tested = scipy.stats.ttest_ind(audited, held_out, equal_var=False, alternative="greater")
     return float(tested.statistic), max(least, float(tested.pvalue))
 
 

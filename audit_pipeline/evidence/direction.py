@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import mannwhitneyu
+import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
@@ -40,9 +40,11 @@ def known_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.ND
     )
     if not len(members) or not len(nonmembers):
         return None
-    if mannwhitneyu(members, nonmembers, alternative="greater").pvalue <= LEVEL / 2:
+    if scipy.stats.mannwhitneyu(members, nonmembers, alternative="greater").pvalue <= LEVEL / 2:
         return "training"
-    return "opposite" if mannwhitneyu(members, nonmembers, alternative="less").pvalue <= LEVEL / 2 else "none"
+    return (
+        "opposite" if scipy.stats.mannwhitneyu(members, nonmembers, alternative="less").pvalue <= LEVEL / 2 else "none"
+    )
 
 
 def _group_means(values: Floats, groups: npt.NDArray[Any]) -> Floats:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom
+import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import ConfigError, DataError
@@ -206,7 +206,7 @@ def certified_rank(n: int, alpha: float) -> int | None:
     _decimal(alpha)
     if not n:
         return None
-    rank = int(binom.isf(RISK, n, 1 - alpha)) + 1
+    rank = int(scipy.stats.binom.isf(RISK, n, 1 - alpha)) + 1
     return rank if rank <= n else None
 
 

@@ -53,7 +53,7 @@ def extraction_tables(
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     windows = pa.concat_tables(
         [_windows_of(one, quote, near.get(one.document.name)) for one, quote in zip(found, quotes, strict=True)]
-        or [_NONE]
+        or [_WINDOWS.empty_table()]
     )
     for name, value in of_run.items():
         windows = windows.append_column(name, pa.repeat(pa.scalar(value, pa.string()), len(windows)))
@@ -93,11 +93,13 @@ def compared_with_held_out(found: Sequence[Extracted]) -> list[Compared | None]:
 def write_windows(out: Path, found: Sequence[Extracted]) -> None:
     """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
     what is nearly word for word."""
-    table = pa.concat_tables([_windows_of(one, {}) for one in found] or [_NONE]).drop_columns([*_QUOTED, _NEAR])
+    table = pa.concat_tables([_windows_of(one, {}) for one in found] or [_WINDOWS.empty_table()]).drop_columns(
+        [*_QUOTED, _NEAR]
+    )
     write_atomically(out, lambda temporary: write_parquet(temporary, table))
 
 
-_NONE = EXTRACTION_WINDOWS.empty_table().drop_columns(list(_OF_RUN))
+_WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name not in _OF_RUN])
 
 
 def _windows_of(one: Extracted, quotes: Quote, near: float | None = None) -> pa.Table:
@@ -120,9 +122,7 @@ def _windows_of(one: Extracted, quotes: Quote, near: float | None = None) -> pa.
         "suffix_pieces": [quotes[number].pieces if number in quotes else () for number in numbers],
         "first_choice_pieces": [quotes[number].first_choices if number in quotes else () for number in numbers],
     }
-    return pa.Table.from_arrays(
-        [pa.array(columns[field.name], field.type) for field in _NONE.schema], schema=_NONE.schema
-    )
+    return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in _WINDOWS], schema=_WINDOWS)
 
 
 def _or_nulls(counts: Ints | None, windows: Windows) -> Ints | list[None]:

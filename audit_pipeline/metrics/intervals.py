@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logit, ndtri
+import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.errors import DataError
@@ -121,8 +121,8 @@ class GroupBootstrap:
             bound = TAIL ** (1 / self.independent_pairs)
             return Interval(bound, 1.0) if auroc == 1 else Interval(0.0, 1 - bound)
         half_a_pair = 0.5 / self._pairs_of_texts
-        deviation = logit(np.clip(values, half_a_pair, 1 - half_a_pair)).std(ddof=min(1, values.size - 1))
-        low, high = expit(logit(auroc) + ndtri([TAIL, 1 - TAIL]) * deviation)
+        deviation = scipy.special.logit(np.clip(values, half_a_pair, 1 - half_a_pair)).std(ddof=min(1, values.size - 1))
+        low, high = scipy.special.expit(scipy.special.logit(auroc) + scipy.special.ndtri([TAIL, 1 - TAIL]) * deviation)
         return Interval(float(low), float(high))
 
     def auroc_method(self, auroc: float) -> str:

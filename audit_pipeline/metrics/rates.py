@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv, stdtrit
+import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
@@ -68,8 +68,8 @@ def bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Flo
     """
     x, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
     some, not_all = x > 0, x < n
-    low = np.where(some, betaincinv(np.where(some, x, 1.0), n - x + 1, TAIL), 0.0)
-    high = np.where(not_all, betaincinv(x + 1, np.where(not_all, n - x, 1.0), 1 - TAIL), 1.0)
+    low = np.where(some, scipy.special.betaincinv(np.where(some, x, 1.0), n - x + 1, TAIL), 0.0)
+    high = np.where(not_all, scipy.special.betaincinv(x + 1, np.where(not_all, n - x, 1.0), 1 - TAIL), 1.0)
     return low, high
 
 
@@ -95,7 +95,7 @@ def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
     if variance == 0:  # every group has the same share of hits
         return float(n)
     simple = share * (1 - share) / (n - 1)
-    freedom = (stdtrit(n - 1, 1 - TAIL) / stdtrit(n_groups - 1, 1 - TAIL)) ** 2
+    freedom = (scipy.special.stdtrit(n - 1, 1 - TAIL) / scipy.special.stdtrit(n_groups - 1, 1 - TAIL)) ** 2
     return float(min(n, n * simple / variance * freedom))
 
 

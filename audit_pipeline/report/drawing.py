@@ -16,10 +16,12 @@ import unicodedata
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import matplotlib
-from matplotlib.figure import Figure
 from PIL import Image
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours that are told apart with every kind of colour blindness, and on white and on black."""
@@ -73,6 +75,8 @@ def as_svg(figure: Figure, title: str, description: str = "") -> str:
 
     ``title`` is what a screen reader says, ``description`` what it says of the content; both are escaped.
     """
+    import matplotlib  # noqa: PLC0415 - it is heavy
+
     buffer = io.StringIO()
     with matplotlib.rc_context(STYLE), _without_glyph_warnings():
         figure.savefig(

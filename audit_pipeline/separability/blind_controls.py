@@ -17,7 +17,6 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.declared import AUROC
@@ -130,6 +129,8 @@ def character_features(texts: Sequence[str], lengths: tuple[int, int]) -> FoldFe
 
     Counted once for all folds, when the first asks, in 2^20 buckets of a hash that learns nothing from any text.
     """
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer  # noqa: PLC0415 - it is heavy
+
     vectoriser = HashingVectorizer(
         analyzer="char", ngram_range=lengths, n_features=_BUCKETS, norm=None, alternate_sign=False
     )

@@ -16,7 +16,7 @@ from typing import overload
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import ks_2samp
+import scipy
 
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import (
@@ -163,7 +163,7 @@ def privleak_of_both(
 
 def same_distribution(one: Floats, other: Floats) -> tuple[float, float]:
     """The two-sided p-value and the statistic of the two-sample Kolmogorov-Smirnov test of [n] and [m] values."""
-    found = ks_2samp(one, other)
+    found = scipy.stats.ks_2samp(one, other)
     return float(found.pvalue), float(found.statistic)
 
 

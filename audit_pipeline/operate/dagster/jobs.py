@@ -6,7 +6,6 @@ What belongs here: selections of assets and how they execute. What does not: whe
 import dagster as dg
 
 from audit_pipeline.operate.dagster.groups import BENCHMARKS, REPORTS, SOURCES, SOURCES_ON_REQUEST
-from audit_pipeline.operate.dagster.partitions import benchmark_partitions, pair_partitions
 
 JOBS = [
     dg.define_asset_job(
@@ -19,7 +18,6 @@ JOBS = [
         "build_benchmarks",
         selection=dg.AssetSelection.groups(BENCHMARKS),
         description="Build benchmarks from their sources' documents.",
-        partitions_def=benchmark_partitions,
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(
@@ -45,7 +43,6 @@ JOBS = [
         selection=dg.AssetSelection.assets("token_statistics", "extraction", "scores", "evaluations"),
         description="Run models on benchmarks: token statistics, scores, evaluations; extraction from whole "
         "documents where the benchmark asks for it.",
-        partitions_def=pair_partitions,
         # One process: every further one would import torch and load the model again.
         executor_def=dg.in_process_executor,
     ),
@@ -53,7 +50,6 @@ JOBS = [
         "extract",
         selection=dg.AssetSelection.assets("extraction"),
         description="Search the whole documents of benchmarks for passages that models give word for word.",
-        partitions_def=pair_partitions,
         config={"ops": {"extraction": {"config": {"every_pair": True}}}},
         executor_def=dg.in_process_executor,
     ),

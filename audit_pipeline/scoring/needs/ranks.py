@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
+import scipy
 
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.combined import NAME, RANKS, listed
@@ -73,7 +73,7 @@ def ranks(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) ->
 
 def mid_ranks(scores: Floats) -> Floats:
     """The place of each of n texts among all by each of d detectors, in (0, 1]; ties share theirs: [n, d] of [n, d]."""
-    return np.asarray(rankdata(scores, axis=0) / max(len(scores), 1))
+    return np.asarray(scipy.stats.rankdata(scores, axis=0) / max(len(scores), 1))
 
 
 def _unscored(outcomes: Sequence[Outcome], detectors: Sequence[Detector]) -> Lacking | None:
