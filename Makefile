@@ -39,6 +39,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy bench
 	$(BIN)/dagster definitions validate -w workspace.yaml
 	$(SITE)
 

@@ -30,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -116,8 +116,8 @@ class Sampler(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.seconds: Counter[Place] = Counter()
-        self.processor: Counter[Place] = Counter()
+        self.seconds: defaultdict[Place, float] = defaultdict(float)
+        self.processor: defaultdict[Place, float] = defaultdict(float)
         self._of = threading.get_ident()
         self._ended = threading.Event()
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ from scipy import stats
 
 from audit_pipeline.evidence.canary_rank import canary_rank, rank_sum_p
 from audit_pipeline.evidence.dataset_inference import dataset_inference
-from audit_pipeline.evidence.sharded_permutation import sharded_permutation
+from audit_pipeline.evidence.sharded_permutation import Rule, sharded_permutation
 from audit_pipeline.metrics.combine_p import twice_median
 
 ALPHA = 0.05
@@ -170,24 +171,28 @@ def likelihoods(
     return 100 * generator.standard_normal((data_sets, shards, 1)) + spread * values
 
 
+def p_values(drawn: Floats, rule: Rule) -> list[float]:
+    """Of each data set [data sets, shards, 1 + permutations] the test's p-value by that rule."""
+    found = [sharded_permutation(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
+    return [p for p in found if p is not None]
+
+
 def measure_orders(verdict: Verdict, data_sets: int, seed: int) -> None:
     print(f"sharded permutation test, 25 orders per shard, {data_sets} data sets without effect")
     for shards in (10, 50):
         for name, noise in NOISES.items():
             generator = np.random.default_rng([seed, 5, shards, len(name)])
             drawn = likelihoods(generator, data_sets, shards, 25, noise, 0.0)
-            done = [sharded_permutation(one[:, 0], one[:, 1:]) for one in drawn]
-            verdict.size(f"{shards} shards, {name}: exact", [one.p_exact for one in done])
+            verdict.size(f"{shards} shards, {name}: exact", p_values(drawn, "exact"))
             symmetric = not name.endswith("exponential")
-            verdict.size(f"{shards} shards, {name}: t-test", [one.p_t_test for one in done], judged=symmetric)
+            verdict.size(f"{shards} shards, {name}: t-test", p_values(drawn, "t_test"), judged=symmetric)
     print("power at 5%, exact and t-test, the published order's likelihood raised by so many standard deviations")
     for shards in (10, 20, 50):
         for effect in (0.2, 0.4, 0.8):
             generator = np.random.default_rng([seed, 6, shards, int(10 * effect)])
             drawn = likelihoods(generator, 2000, shards, 25, NOISES["normal"], effect)
-            done = [sharded_permutation(one[:, 0], one[:, 1:]) for one in drawn]
-            shares = [np.mean([one.p_exact <= ALPHA for one in done]), np.mean([one.p_t_test <= ALPHA for one in done])]
-            print(f"  {shards} shards, effect {effect} SD: {shares[0]:.1%} and {shares[1]:.1%}")
+            exact, t_test = (np.mean(np.array(p_values(drawn, rule)) <= ALPHA) for rule in get_args(Rule))
+            print(f"  {shards} shards, effect {effect} SD: {exact:.1%} and {t_test:.1%}")
 
 
 def measure_combinations(verdict: Verdict, data_sets: int, seed: int) -> None:

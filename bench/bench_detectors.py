@@ -13,6 +13,7 @@ import argparse
 import os
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import z_scores
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import load_tokenizer, with_overrides
+from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -40,6 +41,10 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _loaded(forward: ForwardPass, model: TokenizedModel) -> ForwardPass:
+    return forward
+
+
 def main() -> None:
     given = parse()
     texts = texts_from_addresses(given.texts, given.words)
@@ -54,7 +59,7 @@ def main() -> None:
             paths = DataPaths(Path(folder))
             model = load_tokenizer(with_overrides(resolve_model(given.model, load_models()), dtype=dtype), paths)
             forward = ForwardPass(load_weights(model, given.device), model.vocab_size)
-            own = Session(model, select(one_pass), paths).run(texts, lambda _, ready=forward: ready).own
+            own = Session(model, select(one_pass), paths).run(texts, partial(_loaded, forward)).own
             if dtype == "float32":
                 started = time.perf_counter()
                 table = Session(model, select(one_pass, grid=True), paths).score(ids, texts)
@@ -65,7 +70,7 @@ def main() -> None:
                 share = seconds / own.seconds
                 print(f"  {share:.2%} of the pass over {own.tokens_computed:,} tokens ({own.seconds:.1f} s)")
             session = Session(model, selection, paths)
-            session.run(texts, lambda _, ready=forward: ready)
+            session.run(texts, partial(_loaded, forward))
             statistics = session.statistics(texts)
             found = [one for text in texts if (one := statistics.find(text)) is not None]
             tokens[dtype] = {
@@ -78,7 +83,7 @@ def main() -> None:
             }
     for dtype in DTYPES[1:]:
         for what, values in (*tokens[dtype].items(), *scores[dtype].items()):
-            exact = tokens["float32"].get(what, scores["float32"].get(what))
+            exact = (tokens["float32"] | scores["float32"])[what]
             deviation = np.abs(values - exact)
             # A text may have no score: no surprising token, say.
             largest, mean = np.nanmax(deviation), np.nanmean(deviation)

@@ -28,6 +28,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.token_statistics.backend import WindowStatistics
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET, LocalPass, Task
 from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.ready import forward_pass
 from audit_pipeline.token_statistics.windows import Window, batches, windows_of
 
@@ -117,7 +118,8 @@ def main() -> None:
         whole = loaded(model, paths, "one process")
         several = load_tokenizer(entry.model_copy(update={"tensor_parallel": given.ranks}), paths)
         divided = loaded(several, paths, f"{given.ranks} ranks")
-        plain = LocalPass(whole.model, model.vocab_size, replace(whole.checked, onednn=False))
+        assert isinstance(whole, ForwardPass)
+        plain = ForwardPass(whole.model, model.vocab_size, replace(whole.checked, onednn=False))
         work = Work(model, texts_from_addresses(given.texts, given.words))
         work.own(whole)
         tokens = sum(window.length for batch in work.batches for window in batch)

@@ -18,6 +18,7 @@ import argparse
 import statistics
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,7 +71,9 @@ def main() -> None:
 
 def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     model = load_tokenizer(resolve_model(name, load_models()), paths)
-    return model, forward_pass(model, paths, default_device(), print)
+    forward = forward_pass(model, paths, default_device(), print)
+    assert isinstance(forward, ForwardPass), "the model runs in several processes"
+    return model, forward
 
 
 def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, repeats: int) -> None:
@@ -92,10 +95,11 @@ def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, re
 
     @torch.inference_mode()
     def bare() -> None:
+        bare_model: Any = forward.model
         with forward.running():
             for batch in ids:
-                hidden = forward.model.base_model(input_ids=batch)[0]
-                logits = forward.model.get_output_embeddings()(hidden[:, PREFIX:-1])
+                hidden = bare_model.base_model(input_ids=batch)[0]
+                logits = bare_model.get_output_embeddings()(hidden[:, PREFIX:-1])
                 torch.log_softmax(logits.float(), -1).gather(2, batch[:, PREFIX + 1 :, None])
 
     device = default_device()

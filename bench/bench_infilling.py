@@ -84,7 +84,7 @@ class Bench:
         places = torch.arange(len(start), len(ids))
         changed = ids.repeat(len(places), 1)
         changed[torch.arange(len(places)), places] = torch.tensor(argmax, device=ids.device).long()
-        some = list(changed.split(BATCH))
+        some = [changed[begin : begin + BATCH] for begin in range(0, len(changed), BATCH)]
         timed = some if self.whole else some[:TIMED_BATCHES]
 
         def work() -> None:

@@ -60,7 +60,8 @@ def main() -> None:
     parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
-        measure(*given.one, given.kinds)
+        vocabulary, positions = given.one
+        measure(vocabulary, positions, given.kinds)
         return
     print(" vocabulary  positions  peak grew by, MB  full logits, MB")
     for vocabulary in given.vocabularies:

@@ -79,7 +79,8 @@ class Variant:
         ids = torch.tensor([token for sequence in self.sequences() for token in sequence])
         length = round(len(ids) / len(self.encoded))
         sequences = ids[: len(ids) // length * length].view(-1, length).to(self.forward.device)
-        return list(sequences.split(max(1, TOKEN_BUDGET[self.forward.device.type] // length)))
+        step = max(1, TOKEN_BUDGET[self.forward.device.type] // length)
+        return [sequences[begin : begin + step] for begin in range(0, len(sequences), step)]
 
     def sequences(self) -> list[list[int]]:
         """What goes through the model of each text, start tokens included."""

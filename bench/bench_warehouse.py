@@ -61,6 +61,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import fill
 from audit_pipeline.warehouse.build import WarehouseReport
 from audit_pipeline.warehouse.files import ComparedFiles
+from audit_pipeline.warehouse.load import load_parquet
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.schema import VIEWS, tables
 
@@ -449,7 +450,7 @@ def uncompared() -> Iterator[None]:
     """Builds load what they find."""
     with (
         patch.object(fill, "compare_files", lambda table, files, digests: ComparedFiles([], {})),
-        patch.object(fill, "load_self_digested", fill.load_parquet),
+        patch.object(fill, "load_self_digested", load_parquet),
     ):
         yield
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import httpx2
 import numpy as np
@@ -63,7 +64,7 @@ def served_entry(endpoint: Endpoint) -> ModelEntry:
     """The same model behind ``endpoint``; the package says where its tokenizer is."""
     fields = own_entry().model_dump(include={"name", "package", "start_token", "window"})
     # What llama-cpp-python leaves to the server: it has a start token of its own, and nothing of the token behind it.
-    policy = "tokenizer" if endpoint.dialect == "llama_cpp" else "always"
+    policy: Literal["always", "tokenizer"] = "tokenizer" if endpoint.dialect == "llama_cpp" else "always"
     return ModelEntry(**fields, backend="openai", endpoint=endpoint, start_token_policy=policy)
 
 

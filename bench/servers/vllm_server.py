@@ -33,7 +33,7 @@ TOLERANCE = 2e-4
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", required=True, help="the Python of the server's environment")
     parser.add_argument("--port", type=int, default=8013)
     parser.add_argument("--moments", action="store_true", help="with the plugin corpus-audit-vllm")
