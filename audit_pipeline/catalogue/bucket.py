@@ -235,10 +235,10 @@ _FAULTS = (
 
 def _what_is_wrong(error: Exception) -> str:
     """A store's error for people. It names the request, and may name signed addresses: neither is repeated."""
-    words = one_line(error)
+    message = one_line(error)
     for pattern, words in _FAULTS:
-        if re.search(pattern, words):
+        if re.search(pattern, message):
             return words
-    if found := re.search(r"status code: (\d{3} [A-Za-z ]+)", words):
+    if found := re.search(r"status code: (\d{3} [A-Za-z ]+)", message):
         return f"the store answers {found[1].strip()}, again and again"
-    return words[:300]
+    return message[:300]

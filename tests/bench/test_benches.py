@@ -13,6 +13,8 @@ pytestmark = pytest.mark.slow
 
 BENCH = Path(__file__).parent.parent.parent / "bench"
 RUNS = {
+    "bench_corpus_tests": "orders --data-sets 20",
+    "bench_coverage": "--repeats 2 --resamples 10",
     "bench_decisions": "--sets 4",
     "bench_evaluate": "--shapes 200x2 --formats .csv",
     "bench_infilling": "--words 16 --steps 1 --texts 2 --repeats 1",
