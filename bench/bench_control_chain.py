@@ -37,7 +37,7 @@ from audit_pipeline.evidence.contamination_rate import instrument, unit_rates
 from audit_pipeline.evidence.thresholds import ScoredTexts, certified, draw_keys, marginal
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import fetched_under
+from audit_pipeline.sources.store import read_settings_digest
 
 DETECTORS = ("loss", "min_k", "min_k_plus_plus", "infilling")
 ALPHAS = (0.05, 0.01)
@@ -61,7 +61,7 @@ def main() -> None:
         members=arguments.texts, held_out=arguments.texts, occurrences=arguments.occurrences
     )
     for source in control.sources:
-        if fetched_under(source, paths) != load_source_settings().digest_for(source):
+        if read_settings_digest(source, paths) != load_source_settings().digest_for(source):
             refresh_source(source, paths, LineageStep("bench", f"documents/{source}", "1", datetime.now(UTC)))
     began = time.perf_counter()
     documents, _ = documents_of(control, paths)

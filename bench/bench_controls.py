@@ -35,7 +35,7 @@ from audit_pipeline.controls.study import measure
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.store import fetched_under
+from audit_pipeline.sources.store import read_settings_digest
 
 # One further token is enough to see an effect, and the quickest.
 OVERRIDES = {"infilling": {"m": 1}}
@@ -54,7 +54,7 @@ def main() -> None:
     paths = DataPaths(arguments.data)
     control = load_controls()[arguments.control]
     for source in control.sources:
-        if fetched_under(source, paths) != load_source_settings().digest_for(source):
+        if read_settings_digest(source, paths) != load_source_settings().digest_for(source):
             refresh_source(source, paths, LineageStep("bench", f"documents/{source}", "1", datetime.now(UTC)))
     also = [name for name in arguments.also.split(",") if name]
     detectors = [one.name for one, _ in select([*(one.name for one, _ in select()), *also])]

@@ -27,7 +27,7 @@ from scipy import stats
 from audit_pipeline.evidence.canary_rank import canary_rank, rank_sum_p
 from audit_pipeline.evidence.dataset_inference import dataset_inference
 from audit_pipeline.evidence.sharded_permutation import Rule, sharded_permutation
-from audit_pipeline.metrics.combine_p import twice_median
+from audit_pipeline.metrics.combine_p import combine_p_values
 
 ALPHA = 0.05
 FEATURES = 20
@@ -110,7 +110,7 @@ def measure_inference(verdict: Verdict, data_sets: int, seed: int) -> None:
         generator = np.random.default_rng([seed, 1, *sides])
         splits = [inference_p(generator, sides, windows, NOISES[noise]) for _ in range(data_sets)]
         verdict.size(f"{name}: one split", [one[0] for one in splits])
-        verdict.size(f"{name}: twice the median", [twice_median(one) for one in splits])
+        verdict.size(f"{name}: twice the median", [combine_p_values(one) for one in splits])
         fisher = [stats.combine_pvalues(one, method="fisher").pvalue for one in splits]
         verdict.size(f"{name}: Fisher (not used)", fisher, judged=False)
 
@@ -122,7 +122,7 @@ def measure_power(verdict: Verdict, data_sets: int, seed: int) -> None:
         for effect in (0.2, 0.4, 0.8):
             generator = np.random.default_rng([seed, 2, groups, int(10 * effect)])
             splits = [inference_p(generator, (groups, groups), 3, NOISES["normal"], effect) for _ in range(few)]
-            share = np.mean([twice_median(one) <= ALPHA for one in splits])
+            share = np.mean([combine_p_values(one) <= ALPHA for one in splits])
             print(f"  {groups} and {groups} groups, effect {effect} SD: {share:.1%}")
 
 
@@ -202,7 +202,7 @@ def measure_combinations(verdict: Verdict, data_sets: int, seed: int) -> None:
         common = generator.standard_normal((data_sets, 1))
         own = generator.standard_normal((data_sets, 10))
         p = stats.norm.sf(np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own)
-        verdict.size(f"correlation {correlation}: twice the median", [twice_median(one) for one in p])
+        verdict.size(f"correlation {correlation}: twice the median", [combine_p_values(one) for one in p])
 
 
 PARTS: dict[str, Callable[[Verdict, int, int], None]] = {

@@ -98,7 +98,7 @@ def dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from:
         offenders.append(row["example_id"])
     counts = {name: wrong[name] for name in ("undated", "members too late", "nonmembers too early")}
     what = f"members published before {member_before}, non-members from {nonmember_from} on"
-    return _blocking("dates_on_their_side", what, counts, offenders)
+    return _build_blocking_check("dates_on_their_side", what, counts, offenders)
 
 
 def no_text_on_both_sides(examples: pa.Table) -> CheckResult:
@@ -108,7 +108,7 @@ def no_text_on_both_sides(examples: pa.Table) -> CheckResult:
         labels[row["text"]].add(row["label"])
     offenders = _ids(examples, lambda row: len(labels[row["text"]]) > 1)
     counts = {"texts on both sides": sum(len(of_text) > 1 for of_text in labels.values())}
-    return _blocking("no_text_on_both_sides", "no text is on both sides", counts, offenders)
+    return _build_blocking_check("no_text_on_both_sides", "no text is on both sides", counts, offenders)
 
 
 def no_text_twice(examples: pa.Table) -> CheckResult:
@@ -117,13 +117,15 @@ def no_text_twice(examples: pa.Table) -> CheckResult:
     ids = Counter(examples.column("example_id").to_pylist())
     offenders = _ids(examples, lambda row: texts[row["text"]] > 1 or ids[row["example_id"]] > 1)
     counts = {"rows too many": examples.num_rows - min(len(texts), len(ids))}
-    return _blocking("no_text_twice", "every text and every example id stands once", counts, offenders)
+    return _build_blocking_check("no_text_twice", "every text and every example id stands once", counts, offenders)
 
 
 def exact_lengths(examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split) -> CheckResult:
     """Every text has exactly ``words`` words, and its row says so."""
     offenders = _ids(examples, lambda row: not len(split(row["text"])) == row["words"] == words)
-    return _blocking("exact_lengths", f"every text has {words} words", {"other lengths": len(offenders)}, offenders)
+    return _build_blocking_check(
+        "exact_lengths", f"every text has {words} words", {"other lengths": len(offenders)}, offenders
+    )
 
 
 def balanced(examples: pa.Table, *, required: bool) -> CheckResult:
@@ -170,7 +172,7 @@ def groups_not_divided(examples: pa.Table) -> CheckResult:
         splits[row["group"]].add(row["split"])
     divided = sorted(group for group, of_group in splits.items() if len(of_group) > 1)
     counts = {"groups": len(splits), "divided groups": len(divided)}
-    return _blocking("groups_not_divided", "every group is in one split only", counts, divided)
+    return _build_blocking_check("groups_not_divided", "every group is in one split only", counts, divided)
 
 
 def near_duplicates(examples: pa.Table, threshold: float, split: Callable[[str], list[str]] = str.split) -> CheckResult:
@@ -204,7 +206,7 @@ def near_duplicates(examples: pa.Table, threshold: float, split: Callable[[str],
     return CheckResult("near_duplicates", not between, False, what, counts, _first(closest))
 
 
-def _blocking(name: str, what: str, counts: Mapping[str, int], offenders: Iterable[str]) -> CheckResult:
+def _build_blocking_check(name: str, what: str, counts: Mapping[str, int], offenders: Iterable[str]) -> CheckResult:
     offenders = list(offenders)
     return CheckResult(name, not offenders, True, what, counts, _first(offenders))
 

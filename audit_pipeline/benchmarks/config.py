@@ -96,7 +96,7 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
     families = _file(day).load(folder)
     if not families.names:
         raise BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
-    return Benchmarks(families.without(_doubled(families)))
+    return Benchmarks(families.without(_find_name_collisions(families)))
 
 
 def standing(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
@@ -138,7 +138,7 @@ def _file(day: Callable[[], date]) -> EntryFile[Family]:
     return replace(FILE, read=partial(_family, day))
 
 
-def _doubled(families: Entries[Family]) -> dict[str, Sequence[Fault]]:
+def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault]]:
     """What is wrong with families that have the name of another's benchmark."""
     return {
         f"{name}_{words}": [Fault((), f"its name is that of a benchmark of the family {name}; give it another")]

@@ -23,7 +23,7 @@ PLACED = ("document_id", "group")
 """Those of which it reads only which texts share them, whatever their names are."""
 
 
-def handed_on_names(names: Iterable[str], family: str) -> list[str]:
+def to_export_names(names: Iterable[str], family: str) -> list[str]:
     """The names of documents or groups as they are handed on, in order: a builder of rows reads them back as they are.
 
     Builders of rows put the family in front of each name (``family:name``): where all have it, it is taken away. A name

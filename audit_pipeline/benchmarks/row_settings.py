@@ -71,7 +71,7 @@ class DataSetPart(StrictSettings):
     files: Files | None = Field(default=None, description="paths inside the data set's repository or folder")
 
     @model_validator(mode="after")
-    def _one_of_them(self) -> Self:
+    def _require_split_or_files(self) -> Self:
         if (self.split is None) == (self.files is None):
             raise ValueError("one of split and files says which rows")
         return self
@@ -148,7 +148,7 @@ class GroupedRowsSettings(RowsSettings):
         return self
 
 
-def one_part(split: str | None, files: tuple[str, ...] | None) -> tuple[DataSetPart, ...]:
+def parts_from_split_or_files(split: str | None, files: tuple[str, ...] | None) -> tuple[DataSetPart, ...]:
     """The rows of an entry that names a split or files of its own; none where it names neither, ValueError for both."""
     if split is not None and files is not None:
         raise ValueError("one of split and files says which rows, not both")

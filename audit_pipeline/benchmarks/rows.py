@@ -140,7 +140,7 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
     unit = word_unit(settings.unit)
     found = [_labelled_text(row, spec, reading, unit) for row in wanted]
     placed, twice = _unique_texts(wanted, found)
-    texts, both = _on_one_side(placed, spec, unit)
+    texts, both = _drop_conflicting_texts(placed, spec, unit)
     skipped = sorted(
         [*file.skipped, *twice, *both, *(text for text in found if isinstance(text, Skipped))],
         key=lambda entry: entry.index,
@@ -172,7 +172,7 @@ def row_settings(spec: BenchmarkSpec) -> RowsSettings:
     return spec.settings_of(RowsSettings)
 
 
-def _on_one_side(
+def _drop_conflicting_texts(
     placed: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit
 ) -> tuple[list[LabelledText], list[Skipped]]:
     """The texts that stand on one side only, in their order, and the rows that fall away for it.

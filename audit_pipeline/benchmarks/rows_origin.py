@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.builder import Provenance
 from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
 from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.fetch.archives import read_wheel_member
-from audit_pipeline.fetch.arrow import saved_as
+from audit_pipeline.fetch.arrow import detect_saved_kind
 from audit_pipeline.fetch.index import configured_index
 from audit_pipeline.fetch.read import ROW_SUFFIXES, digest_of, read_rows
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped
@@ -90,7 +90,7 @@ def local_file(settings: RowsSettings) -> Path | None:
     return place if place is not None and place.is_file() else None
 
 
-def one_after_another(files: Sequence[RowFile]) -> RowFile:
+def concatenate_row_files(files: Sequence[RowFile]) -> RowFile:
     """The rows of several files as those of one, numbered through."""
     rows: list[Row] = []
     skipped: list[Skipped] = []
@@ -114,7 +114,7 @@ def folder_rows(folder: Path, split: str, named_by: str, subset: str | None = No
         for path in (place / f"{split}{suffix}" for suffix in _SUFFIXES):
             if path.exists():
                 return _file_rows([path], f"{folder}, split {split}")
-        if saved_as(place / split) is not None:
+        if detect_saved_kind(place / split) is not None:
             return _file_rows([place / split], f"{folder}, split {split}")
         for inside in (place / "data", place):
             parts = sorted(path for path in inside.glob("*.parquet") if path.name.startswith(f"{split}-"))
@@ -141,9 +141,9 @@ def hub_rows(
 
     from audit_pipeline.fetch.hub import HubDataUnreachableError, fault_of  # noqa: PLC0415
 
-    instead = _instead(path_variable, f"{split}.jsonl")
+    instead = _suggest_local_folder(path_variable, f"{split}.jsonl")
     commit = _commit_of(hub, revision, instead)
-    _require_let_in(hub, commit, instead)
+    _require_hub_access(hub, commit, instead)
     try:
         # Not in memory, whatever the environment says: the names of its files tell what was read.
         rows = load_dataset(hub, subset, split=split, revision=commit, keep_in_memory=False)
@@ -178,10 +178,10 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
 
     from audit_pipeline.fetch.hub import HubDataUnreachableError, hub_errors  # noqa: PLC0415
 
-    commit = _commit_of(hub, revision, _instead(path_variable, files[0]))
+    commit = _commit_of(hub, revision, _suggest_local_folder(path_variable, files[0]))
     paths: list[Path] = []
     for file in files:
-        instead = _instead(path_variable, file)
+        instead = _suggest_local_folder(path_variable, file)
         with hub_errors(f"the data set {hub}", revision, f"or {instead}", DataError, HubDataUnreachableError):
             try:
                 paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=commit)))
@@ -233,7 +233,7 @@ def _named(part: DataSetPart, subset: str | None, words: int | None) -> DataSetP
 
 
 def _local_rows(place: Path, part: DataSetPart | None, subset: str | None, named_by: str) -> OriginRows:
-    one_file = place.is_file() or saved_as(place) == "rows"
+    one_file = place.is_file() or detect_saved_kind(place) == "rows"
     if part is None or (one_file and part.files is None):
         if not one_file and place.is_dir():
             raise DataError(f"{place} is a folder: say with split or files which of its rows are meant")
@@ -246,7 +246,7 @@ def _local_rows(place: Path, part: DataSetPart | None, subset: str | None, named
 
 
 def _file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
-    file = one_after_another([read_rows(path, STRING_COLUMN) for path in paths])
+    file = concatenate_row_files([read_rows(path, STRING_COLUMN) for path in paths])
     return OriginRows(file, origin, {"files": dict(zip(map(str, paths), _digests(paths), strict=True))})
 
 
@@ -254,7 +254,7 @@ def _digests(paths: Sequence[Path]) -> list[str]:
     return [digest_of(path) for path in paths]
 
 
-def _instead(path_variable: str | None, file: str) -> str:
+def _suggest_local_folder(path_variable: str | None, file: str) -> str:
     setting = f"set {path_variable}" if path_variable else "set path in config/benchmarks.yaml"
     return f"{setting} to a folder that holds {file}"
 
@@ -269,7 +269,7 @@ def _commit_of(hub: str, revision: str | None, instead: str) -> str:
         return resolve_revision(hub, repo_type="dataset", revision=revision).resolved
 
 
-def _require_let_in(hub: str, commit: str, instead: str) -> None:
+def _require_hub_access(hub: str, commit: str, instead: str) -> None:
     """Ask for the card, as `datasets` does next: it says that a gated data set is not there, and leaves out why."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.constants import REPOCARD_NAME  # noqa: PLC0415

@@ -48,12 +48,12 @@ def split_groups(texts: Iterable[Placed], *, fraction: float, seed: int, family:
         quotas = proportional_quotas(totals, fraction)
         for name, groups in by_collection.items():
             order = sorted(groups, key=lambda group: digest(seed, family, "split", group))
-            for group in _filling(order, sizes, quotas[name]):
+            for group in _fill_quota(order, sizes, quotas[name]):
                 splits[group] = "calibration"
     return splits
 
 
-def _filling(order: list[str], sizes: Mapping[str, int], quota: int) -> list[str]:
+def _fill_quota(order: list[str], sizes: Mapping[str, int], quota: int) -> list[str]:
     """The groups of ``order`` that fill ``quota`` texts: all that fit, then one more where that comes nearer."""
     taken: dict[str, None] = {}
     left = quota

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, digest
-from audit_pipeline.catalogue.lineage import written_there
+from audit_pipeline.catalogue.lineage import find_writing_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read
 
@@ -35,5 +35,5 @@ def version_of_documents(paths: DataPaths, source: str) -> str:
 
     Raises DataError where they have not been fetched or cannot be read.
     """
-    known = written_there(paths, DOCUMENTS, source)
+    known = find_writing_run(paths, DOCUMENTS, source)
     return known.data_version if known is not None else documents_version(read_documents(paths, source))

@@ -65,7 +65,7 @@ def exclusive(lock: Path, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def held_note(folder: Path, content: Mapping[str, Any]) -> Iterator[None]:
+def hold_note(folder: Path, content: Mapping[str, Any]) -> Iterator[None]:
     """A note with this ``content`` lies in ``folder`` within the block, and stands as long as this process lives."""
     name = uuid.uuid4().hex
     copy = copy_of(folder)
@@ -92,7 +92,7 @@ def held_note(folder: Path, content: Mapping[str, Any]) -> Iterator[None]:
         _lock_of(file).unlink(missing_ok=True)
 
 
-def standing_notes(folder: Path) -> list[Mapping[str, Any]]:
+def read_live_notes(folder: Path) -> list[Mapping[str, Any]]:
     """The notes of living processes in ``folder``; what dead ones left is taken away."""
     copy = copy_of(folder)
     if copy is not None:

@@ -58,20 +58,24 @@ def code_digest() -> str:
 def table_version(table: pa.Table, *, without: tuple[str, ...] = ("run_id",)) -> str:
     """A digest of a table's content; the order of rows and the columns ``without`` do not matter."""
     whole = table.select([name for name in table.column_names if name not in without])
-    rows = pa.chunked_array(map(_spelled_rows, whole.to_batches(_ROWS_AT_ONCE)), pa.large_string()).combine_chunks()
+    rows = pa.chunked_array(
+        map(_rows_to_canonical_json, whole.to_batches(_ROWS_AT_ONCE)), pa.large_string()
+    ).combine_chunks()
     order = pc.sort_indices(rows)
     pieces = (order.slice(start, _ROWS_AT_ONCE) for start in range(0, len(order), _ROWS_AT_ONCE))
     return digest_of_items(row for piece in pieces for row in rows.take(piece).to_pylist())[:16]
 
 
-def _spelled_rows(batch: pa.RecordBatch) -> pa.Array:
+def _rows_to_canonical_json(batch: pa.RecordBatch) -> pa.Array:
     """Each row as canonical JSON: a list of its values."""
     opening, closing = (pa.scalar(one, pa.large_string()) for one in "[]")
-    values = pc.binary_join_element_wise(*map(_spelled, batch.columns), pa.scalar(",", pa.large_string()))
+    values = pc.binary_join_element_wise(
+        *map(_values_to_canonical_json, batch.columns), pa.scalar(",", pa.large_string())
+    )
     return pc.binary_join_element_wise(opening, values, closing, pa.scalar("", pa.large_string()))
 
 
-def _spelled(column: pa.Array) -> pa.Array:
+def _values_to_canonical_json(column: pa.Array) -> pa.Array:
     """Each value as canonical JSON."""
     if pa.types.is_nested(column.type):
         return pa.array([canonical_json(_plain(value)) for value in column.to_pylist()], pa.large_string())
@@ -187,7 +191,7 @@ def latest_run(paths: DataPaths, table: str, partition: str) -> LatestRun:
     return _written(_last(written))
 
 
-def written_there(paths: DataPaths, table: Table, partition: str) -> LatestRun | None:
+def find_writing_run(paths: DataPaths, table: Table, partition: str) -> LatestRun | None:
     """The run that wrote the file of a table that every run writes anew.
 
     None where there is no file, or no entry that names its digest. Raises DataError where an entry is damaged.

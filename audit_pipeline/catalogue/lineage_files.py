@@ -64,7 +64,7 @@ class MissingFile:
     superseded: bool
 
 
-def with_files(entries: Iterable[LineageEntry], paths: DataPaths) -> list[tuple[LineageEntry, Path]]:
+def pair_entries_with_files(entries: Iterable[LineageEntry], paths: DataPaths) -> list[tuple[LineageEntry, Path]]:
     """Each entry with the file that it explains; those of the cache, which have none of their own, left out."""
     found = ((entry, _file_of(entry, paths)) for entry in entries)
     return [(entry, path) for entry, path in found if path is not None]

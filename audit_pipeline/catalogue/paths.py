@@ -75,10 +75,10 @@ def workspace() -> Path | None:
 
     A workspace holds a workspace.yaml that names this project's code location, and a config/ beside it.
     """
-    return next((folder for folder in (*_around(), PROJECT_ROOT) if is_workspace(folder)), None)
+    return next((folder for folder in (*_list_enclosing_folders(), PROJECT_ROOT) if is_workspace(folder)), None)
 
 
-def _around() -> tuple[Path, ...]:
+def _list_enclosing_folders() -> tuple[Path, ...]:
     try:
         here = Path.cwd()
     except FileNotFoundError:

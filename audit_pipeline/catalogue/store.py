@@ -27,7 +27,7 @@ from audit_pipeline.catalogue.lineage import (
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.tables import checked, read_table, write_atomically, write_parquet
-from audit_pipeline.catalogue.working_copy import bring, brought_again, remove
+from audit_pipeline.catalogue.working_copy import bring, refetch_damaged_file, remove
 
 
 def write(
@@ -90,7 +90,7 @@ def require_as_written(paths: DataPaths, table: Table, of: str | Pair, *, what: 
     digests = {entry.get("file_sha256") for entry in entries_of(paths, table.name, partition)}
     named = digests - {None}
     try:
-        if known_sha256(path) in named or (named and brought_again(path) and known_sha256(path) in named):
+        if known_sha256(path) in named or (named and refetch_damaged_file(path) and known_sha256(path) in named):
             return
     except OSError:
         # Whoever reads it says why it cannot be had.

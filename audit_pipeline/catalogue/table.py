@@ -152,7 +152,7 @@ class Table:
 
     def without_text(self) -> Table:
         """The same with nothing in the columns that quote audited texts."""
-        return replace(self, columns=tuple(_emptied(column) for column in self.columns))
+        return replace(self, columns=tuple(_redact_column(column) for column in self.columns))
 
     def file_of(self, paths: DataPaths, partition: str, run_id: str = "") -> Path | None:
         """The file of a partition, and of a run where each adds one; None where partitions have none of their own."""
@@ -168,7 +168,7 @@ def _field(column: Column) -> pa.Field:
     return pa.field(column.name, column.type, nullable=column.may_be_null, metadata=metadata)
 
 
-def _emptied(column: Column) -> Column:
+def _redact_column(column: Column) -> Column:
     nothing = "NULL" if column.null else "[]"
     return replace(column, sql=nothing) if column.quotes_text else column
 

@@ -107,7 +107,7 @@ class WorkingCopy:
         name = self.name_of(folder)
         self._bring([one for one in self.bucket.objects(name) if one.name.startswith(f"{name}/")], [folder])
 
-    def bring_again(self, path: Path) -> bool:
+    def refetch_file(self, path: Path) -> bool:
         """Fetch a file anew that is damaged here; False where the bucket has none such."""
         name = self.name_of(path)
         seen = self.bucket.head(name) if self.is_shared(path) else None
@@ -173,14 +173,16 @@ class WorkingCopy:
         }
         with self._notes() as notes:
             known = notes.all()
-            lacking = [one for name, one in there.items() if not self._is(one, here.get(name), known.get(name))]
+            lacking = [
+                one for name, one in there.items() if not self._is_file_current(one, here.get(name), known.get(name))
+            ]
             with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
                 # Each thread has a connection of its own.
                 list(pool.map(lambda one: self._fetch_noted(one, known.get(one.name)), lacking))
             for name in here.keys() - there.keys():
                 self._take_away(notes, name)
 
-    def _is(self, one: StoredObject, path: Path | None, note: _Note | None) -> bool:
+    def _is_file_current(self, one: StoredObject, path: Path | None, note: _Note | None) -> bool:
         if path is None or note is None or note.tag != one.tag:
             return False
         try:
@@ -311,33 +313,33 @@ def bring(folder: Path) -> None:
         copy.bring(folder)
 
 
-def brought_again(path: Path) -> bool:
+def refetch_damaged_file(path: Path) -> bool:
     """Whether a damaged file lay in a working copy and was fetched anew; never in an ordinary folder."""
     copy = copy_of(path)
-    return copy is not None and copy.bring_again(path)
+    return copy is not None and copy.refetch_file(path)
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
     """Move a finished file to ``path``, and into the bucket before where that lies in a working copy."""
-    _in_copy(path, lambda copy: copy.place(temporary, path), lambda: temporary.replace(path))
+    _apply_in_copy_or_folder(path, lambda copy: copy.place(temporary, path), lambda: temporary.replace(path))
 
 
 def remove(path: Path) -> None:
     """Remove a file, and its object before; one that is gone counts as removed."""
-    _in_copy(path, lambda copy: copy.remove(path), lambda: path.unlink(missing_ok=True))
+    _apply_in_copy_or_folder(path, lambda copy: copy.remove(path), lambda: path.unlink(missing_ok=True))
 
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder with all that is in it, and its objects before."""
-    _in_copy(folder, lambda copy: copy.remove_folder(folder), lambda: shutil.rmtree(folder))
+    _apply_in_copy_or_folder(folder, lambda copy: copy.remove_folder(folder), lambda: shutil.rmtree(folder))
 
 
 def keep_folder(folder: Path) -> None:
     """Put what was written into a folder by others than tables.py into the bucket, where it lies in a working copy."""
-    _in_copy(folder, lambda copy: copy.keep_folder(folder), lambda: None)
+    _apply_in_copy_or_folder(folder, lambda copy: copy.keep_folder(folder), lambda: None)
 
 
-def _in_copy(path: Path, there: Callable[[WorkingCopy], object], here: Callable[[], object]) -> None:
+def _apply_in_copy_or_folder(path: Path, there: Callable[[WorkingCopy], object], here: Callable[[], object]) -> None:
     copy = copy_of(path)
     if copy is not None and copy.is_shared(path):
         there(copy)

@@ -24,7 +24,7 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
 
     found = conclusions_of(paths.warehouse, model)
     answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
-    tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_told(test)]
+    tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_test_shown(test)]
     for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
         if row is answer:
             say(visible("\n" + "\n".join(filter(None, _lines(row)))), answers=[row])
@@ -36,7 +36,7 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
     return answer
 
 
-def _is_told(test: Mapping[str, Any]) -> bool:
+def _is_test_shown(test: Mapping[str, Any]) -> bool:
     """A test that was refused is told where somebody asked for it, by the command or by the benchmark's design."""
     return (
         test["outcome"] != "refused"

@@ -96,7 +96,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
     )
     # Each pass is a request, for which the server generates a token besides.
     own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
-    say_sending([(tokenized, own), *_of_reference(tokenized, list(plans), paths)], limits)
+    say_sending([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
     for spec in specs:
         if spec.settings.extraction and spec.name in plans:
             say(
@@ -155,15 +155,15 @@ def _first_row(step: PlannedStep, paths: DataPaths) -> Row:
     if step.kind == "build":
         spec = load_benchmarks()[step.what]
         rows = origin_in_words(spec.settings) if isinstance(spec.settings, RowsSettings) else None
-        sources = {name: _documents_there(name, paths) for name in spec.sources}
+        sources = {name: _count_fetched_documents(name, paths) for name in spec.sources}
         return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
     if step.kind != "fetch":
         return row
-    source, documents = all_sources()[step.what], _documents_there(step.what, paths)
+    source, documents = all_sources()[step.what], _count_fetched_documents(step.what, paths)
     return {**row, "description": source.description, "licence": source.licence, "documents_there": documents}
 
 
-def _documents_there(source: str, paths: DataPaths) -> int | None:
+def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
     """How many documents of a source are there; None where none were fetched."""
     from audit_pipeline.catalogue.tables import read_json
 
@@ -179,16 +179,16 @@ def _what_in_words(row: Row) -> str:
     if row["step"] == "train":
         return f"both models of the control {row['what']}"
     if row["step"] == "build":
-        sources = ", ".join(f"{name}{_counted(there)}" for name, there in row["sources"].items())
+        sources = ", ".join(f"{name}{_format_document_count(there)}" for name, there in row["sources"].items())
         return f"{row['what']}, of {row['rows_of'] or sources or 'the control ' + row['control']}"
-    return f"{row['what']}: {row['description']}{_counted(row['documents_there'])}"
+    return f"{row['what']}: {row['description']}{_format_document_count(row['documents_there'])}"
 
 
-def _counted(documents: int | None) -> str:
+def _format_document_count(documents: int | None) -> str:
     return "" if documents is None else f" ({documents:,} documents are there)"
 
 
-def _of_reference(
+def _count_reference_tokens(
     model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
 ) -> list[tuple[TokenizedModel, int]]:
     """The reference model, where texts would be sent to it, and how many tokens; it gets each text once."""

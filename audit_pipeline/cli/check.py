@@ -18,14 +18,14 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths, within
 from audit_pipeline.cli.audited import audit_pairs, publish_audited, show_audited
-from audit_pipeline.cli.check_shown import InstrumentCheck, Work, say_reach, say_work, show_looked
+from audit_pipeline.cli.check_shown import InstrumentCheck, Work, say_possible_conclusions, say_work, show_file_facts
 from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.options import DETAILS, DEVICE, LIMITS, MODEL, TEXT_COLUMN, json_option
 from audit_pipeline.cli.published import open_in_browser
 from audit_pipeline.cli.sending import say_sending, seconds_of
 from audit_pipeline.cli.shared import data_to_write, say_fit, tell_problems, whole_configuration
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK
-from audit_pipeline.operate.console import answers_in_json, say, tell_step, telling_what_takes_long
+from audit_pipeline.operate.console import answers_in_json, report_slow_work, say, tell_step
 from audit_pipeline.operate.options import AuditOptions, RunOptions
 
 if TYPE_CHECKING:
@@ -129,24 +129,28 @@ def check(
     asked = AuditOptions(**given, publish=False)
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.operate.own_files import OwnFiles, look
-    from audit_pipeline.operate.own_workspace import bring_up, model_for, tried_out
+    from audit_pipeline.operate.own_workspace import bring_up, make_dry_run_workspace, model_for
 
     folder = workspace.resolve()
     entry, needed = model_for(model, folder)
     own = OwnFiles(files, held_out, members, text_column, title_column, date_column, group_column, exchangeable)
-    with telling_what_takes_long("reading") as tell_reading:
+    with report_slow_work("reading") as tell_reading:
         tell_reading("the files")
         looked = look(own)
-    show_looked(looked)
+    show_file_facts(looked)
     # A workspace's own configuration is in the environment later.
     weekly, control = _line_in(folder, "dev --weekly"), _line_in(folder, f"control {INSTRUMENT_CHECK}")
-    with tried_out(folder, looked, needed) if dry_run else nullcontext(bring_up(folder, looked, needed)) as made:
+    with (
+        make_dry_run_workspace(folder, looked, needed)
+        if dry_run
+        else nullcontext(bring_up(folder, looked, needed)) as made
+    ):
         is_kept = made.folder == folder
         with within(made.folder, own_data=not is_kept):
             tokenized = load_tokenizer(entry, data_to_write())
-            say_reach(looked, entry, _passage_search(tokenized, looked), _instrument_check(control))
+            say_possible_conclusions(looked, entry, _passage_search(tokenized, looked), _instrument_check(control))
             _say_workspace(made, folder)
-            say_work(_prepared(tokenized, list(looked.benchmarks), asked))
+            say_work(_prepare_and_estimate(tokenized, list(looked.benchmarks), asked))
             if not dry_run:
                 _audit(entry.name, list(looked.benchmarks), asked, details=details)
     if is_kept:
@@ -167,12 +171,12 @@ def _say_workspace(made: OwnWorkspace, folder: Path) -> None:
 def _passage_search(model: TokenizedModel, looked: Looked) -> PassageSearch:
     """Which of the audited documents are long enough to be searched, by the model's own tokens."""
     from audit_pipeline.evidence.within_reach import PassageSearch
-    from audit_pipeline.extraction.windows import no_room, windows_at
+    from audit_pipeline.extraction.windows import explain_window_too_long, windows_at
     from audit_pipeline.operate.own_files import AUDITED
     from audit_pipeline.operate.stages.extraction import USUAL
 
     lengths, documents = USUAL.lengths, looked.of_side(AUDITED)
-    if (problem := no_room(model, lengths)) is not None:
+    if (problem := explain_window_too_long(model, lengths)) is not None:
         return PassageSearch(len(documents), 0, lengths.window, problem)
     too_short = sum(not windows_at(model, one.text, [0], lengths) for one in documents)
     return PassageSearch(len(documents), too_short, lengths.window)
@@ -189,7 +193,7 @@ def _instrument_check(command: str) -> InstrumentCheck | None:
     return InstrumentCheck(all(is_evaluated(pair, paths) for pair in pairs), command)
 
 
-def _prepared(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> Work:
+def _prepare_and_estimate(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> Work:
     """What the audit of these families takes, once their texts are there."""
     entry, paths = tokenized.entry, data_to_write()
     config = whole_configuration()
@@ -198,7 +202,7 @@ def _prepared(tokenized: TokenizedModel, families: list[str], options: RunOption
 
     from audit_pipeline.definitions import defs
     from audit_pipeline.extraction.search import Search
-    from audit_pipeline.extraction.windows import no_room
+    from audit_pipeline.extraction.windows import explain_window_too_long
     from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run, prepare
     from audit_pipeline.operate.stages.extraction import USUAL, documents_of
     from audit_pipeline.token_statistics.kept import Caches
@@ -209,7 +213,7 @@ def _prepared(tokenized: TokenizedModel, families: list[str], options: RunOption
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans)
     searched = [spec for spec in specs if spec.settings.extraction]
     windows, in_windows = 0, 0
-    if no_room(tokenized, USUAL.lengths) is None:
+    if explain_window_too_long(tokenized, USUAL.lengths) is None:
         caches = Caches(paths)
         for spec in searched:
             found, run = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, caches).tokens()

@@ -44,7 +44,7 @@ class InstrumentCheck:
     command: str
 
 
-def show_looked(looked: Looked) -> None:
+def show_file_facts(looked: Looked) -> None:
     """What the files are, and which make no document."""
     rows = [asdict(facts) for facts in looked.sides.values()]
     show_table(
@@ -93,19 +93,21 @@ def _dates(row: Row) -> str:
     return f"{span}; {row['undated']:,} without" if row["undated"] else span
 
 
-def say_reach(looked: Looked, model: ModelEntry, search: PassageSearch, instrument: InstrumentCheck | None) -> None:
+def say_possible_conclusions(
+    looked: Looked, model: ModelEntry, search: PassageSearch, instrument: InstrumentCheck | None
+) -> None:
     """What can be concluded with these files, and what would make it stronger."""
     from audit_pipeline.evidence.within_reach import within_reach
 
     reach = within_reach(looked.known_beforehand, search)
-    stronger = [*_newer(looked, model), *reach.stronger, *_unchecked(instrument)]
+    stronger = [*_suggest_newer_as_held_out(looked, model), *reach.stronger, *_suggest_instrument_check(instrument)]
     words = ["\nWhat can be concluded:", *(f"  * {one}" for one in reach.conclusions)]
     words += ["What would make it stronger:", *(f"  * {one}" for one in stronger)] if stronger else []
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
     say("\n".join(words), **facts, instrument_check=None if instrument is None else asdict(instrument))
 
 
-def _unchecked(instrument: InstrumentCheck | None) -> list[str]:
+def _suggest_instrument_check(instrument: InstrumentCheck | None) -> list[str]:
     """Where nobody has seen yet that the detectors find what is there: the command that shows it."""
     if instrument is None or instrument.is_done:
         return []
@@ -115,7 +117,7 @@ def _unchecked(instrument: InstrumentCheck | None) -> list[str]:
     ]
 
 
-def _newer(looked: Looked, model: ModelEntry) -> list[str]:
+def _suggest_newer_as_held_out(looked: Looked, model: ModelEntry) -> list[str]:
     """Where some of the audited documents are newer than the model: they could be held out."""
     if model.release_date is None or not (newer := looked.dated_from(model.release_date)):
         return []

@@ -34,7 +34,10 @@ def demo(model: str) -> None:
 
     The texts are real; all of it takes a few minutes on two cores.
     """
-    checked, memorised = _controlled(INSTRUMENT_CHECK), _controlled(MEMORISATION_CHECK)
+    checked, memorised = (
+        _audit_control_if_configured(INSTRUMENT_CHECK),
+        _audit_control_if_configured(MEMORISATION_CHECK),
+    )
     audited = audit_pairs(model, "demo", AuditOptions(publish=False))
     recited = search_famous_texts(model)
     publish_audited([*checked, *memorised, audited, *recited])
@@ -57,7 +60,7 @@ def demo(model: str) -> None:
     say(f"\nEverything lies under {paths.root}")
 
 
-def _controlled(name: str) -> list[Audited]:
+def _audit_control_if_configured(name: str) -> list[Audited]:
     """Both models of a control, audited; none where the configuration has no such control."""
     if name in whole_configuration().controls.names:
         return audit_control(name, None)

@@ -133,7 +133,7 @@ def extract(
     if spec is not None:
         documents = _of_benchmark(entry, spec, asked, options, paths, dry_run=dry_run)
     else:
-        documents = _with_held_out(of_file if document is None else [_of_source(document, paths)], unread)
+        documents = _merge_held_out_documents(of_file if document is None else [_of_source(document, paths)], unread)
     # Of a benchmark its server was asked by then.
     tokenized, backend_of = ready_to_run(entry, paths, options, ask=not dry_run and spec is None)
     reference = reference_of(tokenized, paths)
@@ -239,7 +239,9 @@ def _of_source(name: str, paths: DataPaths) -> SearchedDocument:
     return document_of_source(name, paths)
 
 
-def _with_held_out(documents: Sequence[SearchedDocument], unread: Sequence[SearchedDocument]) -> list[SearchedDocument]:
+def _merge_held_out_documents(
+    documents: Sequence[SearchedDocument], unread: Sequence[SearchedDocument]
+) -> list[SearchedDocument]:
     """Both together, those on the other side marked; raises DataError where a document stands on both sides."""
     held_out = {one.text: one.name for one in unread}
     both = [f"{one.name} ({held_out[one.text]})" for one in documents if one.text in held_out]

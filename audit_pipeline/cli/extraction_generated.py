@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 
 from audit_pipeline.extraction.defaults import BEAMS
-from audit_pipeline.operate.console import Columns, Row, show_table, telling_what_takes_long
+from audit_pipeline.operate.console import Columns, Row, report_slow_work, show_table
 from audit_pipeline.operate.options import Option
 from audit_pipeline.report.numbers import DASH, percent, thousands
 
@@ -132,7 +132,7 @@ def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extrac
     from audit_pipeline.extraction.long_runs import BLOCK_WORDS
 
     rows: list[Row] = []
-    with telling_what_takes_long("continuing from the beginning of") as tell_what:
+    with report_slow_work("continuing from the beginning of") as tell_what:
         for one in shown:
             tell_what(one.document.name)
             found = search.long_run(one.document, backend_of, tokens)

@@ -20,7 +20,7 @@ from audit_pipeline.metrics.claims import (
     SET_APART_IN_WORDS,
     extraction_claim,
 )
-from audit_pipeline.operate.console import Columns, Row, say, show_table, telling_what_takes_long
+from audit_pipeline.operate.console import Columns, Row, report_slow_work, say, show_table
 from audit_pipeline.report.numbers import DASH, probability, share, thousands
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ _DRAWS = "draws for an even chance"
 
 def strongest_of(found: Sequence[Extracted]) -> Sequence[Extracted]:
     """The audited documents that are shown one by one, the strongest first."""
-    by_strength = sorted((one for one in _of_side(found, "audited") if one.found.strongest), key=_best, reverse=True)
+    by_strength = sorted(
+        (one for one in _of_side(found, "audited") if one.found.strongest), key=_get_strongest_log_p, reverse=True
+    )
     if len(by_strength) > _SHOWN_DOCUMENTS:
         say(f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window.")
     return by_strength[:_SHOWN_DOCUMENTS]
@@ -45,7 +47,7 @@ def show_passages(
 ) -> None:
     """The strongest passages of the documents ``shown``; ``generated_of`` gives what ``columns`` show of each."""
     passages: list[Row] = []
-    with telling_what_takes_long("generating continuations of passages in") as tell_what:
+    with report_slow_work("generating continuations of passages in") as tell_what:
         for one in shown:
             tell_what(one.document.name)
             passages += _passages(one, generated_of, quoted=quoted)
@@ -158,7 +160,7 @@ def _matches(row: Row) -> str:
     return "not known" if row["matches"] is None else f"{row['matches']} of {row['tokens']}"
 
 
-def _best(one: Extracted) -> float:
+def _get_strongest_log_p(one: Extracted) -> float:
     return float(one.windows.log_p[one.found.strongest[0]])
 
 
@@ -175,7 +177,7 @@ def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
         **{"reproduced": one.found.reproduced, "set_apart": one.found.set_apart},
         "covered_set_apart": one.found.covered_set_apart,
         "longest_run": one.found.longest_run,
-        "log_p": _best(one) if one.found.strongest else None,
+        "log_p": _get_strongest_log_p(one) if one.found.strongest else None,
         "p_value": test and test.p_value,
         "q_value": test and test.q_value,
         "windows_compared": test and test.windows,

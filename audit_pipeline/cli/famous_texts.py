@@ -100,7 +100,7 @@ def show_famous_texts(searched: Audited) -> None:
             ("word for word", "is_reproduced", yes_or_no),
             ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
             ("probability", "log_p", lambda log_p: f"{math.exp(log_p):.2g}"),
-            (f"{_differing(spec)} may differ", "log_p_near_verbatim", _near),
+            (f"{_get_near_verbatim_tolerance(spec)} may differ", "log_p_near_verbatim", _format_lower_bound),
             ("copies", "installed_copies", thousands),
         ],
     )
@@ -129,9 +129,9 @@ def _installed_licences() -> Iterable[str]:
                     continue
 
 
-def _differing(spec: BenchmarkSpec) -> int:
+def _get_near_verbatim_tolerance(spec: BenchmarkSpec) -> int:
     return (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
 
 
-def _near(log_p: float | None) -> str:
+def _format_lower_bound(log_p: float | None) -> str:
     return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"

@@ -33,7 +33,7 @@ from audit_pipeline.cli import (
     upkeep,
 )
 from audit_pipeline.cli.full_disk import full_disk
-from audit_pipeline.cli.library_output import held_back
+from audit_pipeline.cli.library_output import defer_stderr
 from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, one_line
 from audit_pipeline.operate.console import end_step, quietly, tell
 
@@ -61,7 +61,7 @@ class _Front(click.Group):
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        with held_back() as libraries, _warnings_told():
+        with defer_stderr() as libraries, _report_warnings_briefly():
             try:
                 return super().invoke(ctx)
             except (BrokenPipeError, click.exceptions.Exit, click.ClickException):
@@ -108,7 +108,7 @@ def _refuse_repeated(ctx: click.Context, args: list[str]) -> None:
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
+def _report_warnings_briefly() -> Iterator[None]:
     """What is damaged and made again, or cannot be used and is left out, is reported at once, in one line."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", LeftOutWarning)
@@ -172,28 +172,28 @@ def main(ctx: click.Context) -> None:
         start.say_what_next()
 
 
-def _takes_quiet(command: click.Command) -> None:
+def _add_quiet_option(command: click.Command) -> None:
     """Give the option --quiet to the command, or to those of its group."""
     if isinstance(command, click.Group):
         for one in command.commands.values():
-            _takes_quiet(one)
+            _add_quiet_option(one)
     else:
         command.params.append(
             click.Option(
                 ["--quiet"],
                 is_flag=True,
                 expose_value=False,
-                callback=_be_quiet,
+                callback=_apply_quiet_option,
                 help="Tell no steps and no progress; warnings, errors and results are printed all the same.",
             )
         )
 
 
-def _be_quiet(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+def _apply_quiet_option(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         ctx.with_resource(quietly())
 
 
 for _command in itertools.chain.from_iterable(_SECTIONS.values()):
-    _takes_quiet(_command)
+    _add_quiet_option(_command)
     main.add_command(_command)

@@ -26,7 +26,7 @@ def full_disk(error: BaseException, data: Path) -> str | None:
     ``data`` is the data folder: it is named where the error names no path.
     """
     for one in _causes(error):
-        if _says_so(one) or (_is_unspecific(one) and _is_full(data)):
+        if _reports_full_disk(one) or (_is_unspecific(one) and _is_full(data)):
             named = one.filename if isinstance(one, OSError) and one.filename is not None else data
             said = " ".join(str(one).split("\n")[0].split())
             return f"the disk of {named} is full ({said}): make room and run the same again; what was finished is kept"
@@ -42,7 +42,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         one = one.__cause__ or one.__context__
 
 
-def _says_so(error: BaseException) -> bool:
+def _reports_full_disk(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in _ERRNOS
     # Only of these: other errors quote what users have typed. Who has no DuckDB loaded has no error of it.

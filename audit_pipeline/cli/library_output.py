@@ -20,7 +20,7 @@ from typing import Any, TextIO, cast
 from audit_pipeline.catalogue.data_folder import make_private
 
 
-class HeldBack:
+class DeferredStderr:
     """Stands in the place of standard error; ``rich_proxied_file`` is where consoles of rich, so ours, write on to.
 
     Of everything but writing it is that stream.
@@ -50,7 +50,7 @@ class HeldBack:
     def release(self) -> None:
         """Give out what was held back, and hold nothing back from now on: a logger may have kept this stream."""
         self._released = True
-        self.rich_proxied_file.write(self._taken())
+        self.rich_proxied_file.write(self._drain_buffer())
         self.rich_proxied_file.flush()
 
     def keep(self, *folders: Path) -> Path | None:
@@ -59,21 +59,21 @@ class HeldBack:
         text = "".join(self._written)
         for folder in (*folders, Path(tempfile.gettempdir())):
             if text and (file := _written_to(folder, text)) is not None:
-                self._taken()
+                self._drain_buffer()
                 return file
         return None
 
-    def _taken(self) -> str:
+    def _drain_buffer(self) -> str:
         text = "".join(self._written)
         self._written.clear()
         return text
 
 
 @contextmanager
-def held_back() -> Iterator[HeldBack]:
+def defer_stderr() -> Iterator[DeferredStderr]:
     """Hold back what is printed on standard error by anything but consoles of rich, until the end or its release."""
     before = sys.stderr
-    held = HeldBack(before)
+    held = DeferredStderr(before)
     sys.stderr = cast(TextIO, held)
     try:
         yield held
@@ -85,7 +85,7 @@ def held_back() -> Iterator[HeldBack]:
 def release_standard_error() -> None:
     """Give out what is held back, where this process is about to become another program."""
     stream: object = sys.stderr
-    if isinstance(stream, HeldBack):
+    if isinstance(stream, DeferredStderr):
         stream.release()
 
 

@@ -182,7 +182,7 @@ def benchmarks(
             raise click.UsageError("--export needs --out FOLDER")
         if build_name is not None:
             raise click.UsageError("give either --build or --export: build first, then look at the list, then export")
-        _hand_on(export_name, out, push, with_text=with_text)
+        _export_benchmarks(export_name, out, push, with_text=with_text)
         return
     if out is not None or push is not None or with_text:
         raise click.UsageError("--out, --push and --with-text go with --export NAME")
@@ -246,10 +246,10 @@ def _row_of_benchmark(spec: BenchmarkSpec, paths: DataPaths) -> Row:
     }
 
 
-def _hand_on(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
+def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
     from audit_pipeline.benchmarks.built import read_built
-    from audit_pipeline.handing_on.export import ToHandOn, export, require_licences, require_place
+    from audit_pipeline.handing_on.export import ExportCandidate, export, require_export_folder, require_licences
     from audit_pipeline.handing_on.push import push, require_name, require_token
     from audit_pipeline.operate.stages.benchmarks import quality_of
 
@@ -258,14 +258,14 @@ def _hand_on(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
     tell_problems(config.problems)
     # All that may be refused, before any work.
-    require_place(folder)
+    require_export_folder(folder)
     require_licences(built, with_text=with_text)
     token = None
     if hub is not None:
         require_name(hub)
         token = require_token()
     run_id = str(uuid.uuid4())
-    ready = [ToHandOn(one, quality_of(one, paths, run_id)) for one in built]
+    ready = [ExportCandidate(one, quality_of(one, paths, run_id)) for one in built]
     tell_step(f"writing {folder}, and reading it back")
     done = export(ready, folder, paths, hub=hub, with_text=with_text)
     show_table(

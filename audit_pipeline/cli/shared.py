@@ -14,7 +14,7 @@ import click
 from audit_pipeline.catalogue.data_folder import require_writable
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.problems import Problem
-from audit_pipeline.operate.console import Row, say, tell, tell_step, telling_what_takes_long
+from audit_pipeline.operate.console import Row, report_slow_work, say, tell, tell_step
 from audit_pipeline.report.numbers import estimate
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def say_fit(model: TokenizedModel, device: str | None) -> None:
 
 def dagster_definitions() -> dg.Definitions:
     """Everything that Dagster runs; loading it takes seconds, so a terminal says so."""
-    with telling_what_takes_long("starting Dagster"):
+    with report_slow_work("starting Dagster"):
         from audit_pipeline.definitions import defs
 
         return defs()

@@ -20,7 +20,7 @@ from audit_pipeline.cli.shared import (
     dagster_definitions,
     data_to_write,
 )
-from audit_pipeline.operate.console import say, show_table, tell, tell_step, telling_what_takes_long, visible
+from audit_pipeline.operate.console import report_slow_work, say, show_table, tell, tell_step, visible
 from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def doctor(deep: bool) -> None:
     wrong. As in every audit, damaged part files of the cache are set aside and tokenizers that were read are kept;
     nothing else is changed.
     """
-    with telling_what_takes_long("looking at") as look:
+    with report_slow_work("looking at") as look:
         look("the installation")
         from audit_pipeline.definitions import defs
         from audit_pipeline.operate.dagster.health import examine_dagster, how_runs_ended

@@ -13,7 +13,7 @@ from functools import cached_property
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import bring, named_data
-from audit_pipeline.cluster.dispatch import Clocks, Crew
+from audit_pipeline.cluster.dispatch import DispatchTimeouts, WorkerGroup
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, cluster, room_for
 from audit_pipeline.cluster.shards import MOST_TOKENS, shards_of
@@ -21,7 +21,7 @@ from audit_pipeline.cluster.worker import Assignment
 from audit_pipeline.models.load import TokenizedModel, weights_on_disk
 from audit_pipeline.token_statistics.backend import Backend, Done, Work
 
-_TOKEN_SECONDS = Clocks.token
+_TOKEN_SECONDS = DispatchTimeouts.token
 # Up to here a tenth of a second a token is several times what one busy core takes; a larger model takes longer.
 _SMALL_BYTES = 1e9
 
@@ -32,7 +32,7 @@ class _WorkerPool:
 
     cluster: Cluster
     room: Room
-    crew: Crew
+    crew: WorkerGroup
 
     @property
     def described(self) -> str:
@@ -84,12 +84,14 @@ class RayBackend:
             room.cpus,
         )
         if engine.shard_minutes is not None:
-            clocks = Clocks(shard=60.0 * engine.shard_minutes)
+            clocks = DispatchTimeouts(shard=60.0 * engine.shard_minutes)
         elif room.gpus:
-            clocks = Clocks()
+            clocks = DispatchTimeouts()
         else:
-            clocks = Clocks(token=_TOKEN_SECONDS * max(1.0, weights_on_disk(self._model) / _SMALL_BYTES))
-        workers = _WorkerPool(reached, room, Crew(RayPool(assignment, room.gpus), room.workers, clocks, self._tell))
+            clocks = DispatchTimeouts(token=_TOKEN_SECONDS * max(1.0, weights_on_disk(self._model) / _SMALL_BYTES))
+        workers = _WorkerPool(
+            reached, room, WorkerGroup(RayPool(assignment, room.gpus), room.workers, clocks, self._tell)
+        )
         self._tell(f"{entry.name}: {workers.described}")
         return workers
 
@@ -112,7 +114,7 @@ class RayBackend:
     def over(self, work: Work) -> Generator[Sequence[Done]]:
         """Have every window run by a worker, shard by shard: see :class:`Backend`. The rows are on disk by then."""
         workers = self._workers
-        workers.cluster.lend_to(workers.crew)
+        workers.cluster.assign_room_to(workers.crew)
         most = MOST_TOKENS["cuda" if workers.room.gpus else "cpu"]
         for shard, summary in workers.crew.run(shards_of(work, workers.room.workers, most)):
             self.branch_tokens_run += summary.branch_tokens

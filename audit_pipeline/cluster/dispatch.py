@@ -95,7 +95,7 @@ class Pool(Protocol):
 
 
 @dataclass(frozen=True)
-class Clocks:
+class DispatchTimeouts:
     """How long things may take, in seconds.
 
     ``start``: how long there may be no worker that is ready. ``shard``: how long a shard may go without a result
@@ -112,7 +112,7 @@ class Clocks:
 
 
 @dataclass
-class _Clock:
+class _ShardAttempts:
     """``seconds``: for how long a worker has had the shard without a result, or some worker was ready to have it."""
 
     seconds: float = 0.0
@@ -126,10 +126,10 @@ class _Run:
 
     waiting: deque[Shard]
     left: int
-    clocks: dict[int, _Clock] = field(default_factory=dict)
+    clocks: dict[int, _ShardAttempts] = field(default_factory=dict)
 
 
-class Crew:
+class WorkerGroup:
     """Workers that hold one model, kept for several runs in a row.
 
     ``deaths`` and ``memory_kills`` count the workers that ended before their time, the latter those of them that were
@@ -140,7 +140,7 @@ class Crew:
         self,
         pool: Pool,
         workers: int,
-        clocks: Clocks,
+        clocks: DispatchTimeouts,
         tell: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -187,7 +187,7 @@ class Crew:
                         yield shard, event.summary
                     else:
                         self._note(event, run)
-                self._look_at_clocks(run)
+                self._check_timeouts(run)
         finally:
             if run.left:
                 # What has happened to them since the last look may not have been read.
@@ -203,7 +203,7 @@ class Crew:
     def _hand_out(self, run: _Run) -> None:
         while run.waiting and self._idle:
             worker, shard = self._idle.popleft(), run.waiting.popleft()
-            run.clocks.setdefault(shard.number, _Clock())
+            run.clocks.setdefault(shard.number, _ShardAttempts())
             self._busy[worker] = shard
             self._pool.give(worker, shard)
 
@@ -220,7 +220,7 @@ class Crew:
             self._replace(event, run)
         else:
             loading = event.worker in self._starting
-            self._leave(event.worker)
+            self._deregister_worker(event.worker)
             self._pool.stop(event.worker)
             if loading and not isinstance(event.error, AuditError):
                 raise ClusterError(
@@ -264,7 +264,7 @@ class Crew:
         for worker in [worker for worker, at in self._again_at.items() if at <= now]:
             self._start(worker)
 
-    def _tell_of_waiting(self, now: float) -> None:
+    def _report_waiting_workers(self, now: float) -> None:
         """Say once, after a minute, how many workers have no room; again when that has been otherwise."""
         if not (waiting := len(self._without_room)):
             self._waiting_since = now
@@ -272,10 +272,10 @@ class Crew:
             self._waiting_since = None
             self._tell(f"{waiting} of {self._workers} workers wait for room in the cluster")
 
-    def _look_at_clocks(self, run: _Run) -> None:
+    def _check_timeouts(self, run: _Run) -> None:
         now = self._now()
         passed, self._looked = now - self._looked, now
-        self._tell_of_waiting(now)
+        self._report_waiting_workers(now)
         is_one_ready = bool(self._idle or self._busy)
         if is_one_ready:
             self._none_since = now
@@ -313,7 +313,7 @@ class Crew:
         return f"{self.deaths} workers died so far, {self.memory_kills} of them by Ray's memory monitor"
 
     def _start(self, worker: int) -> None:
-        self._leave(worker)
+        self._deregister_worker(worker)
         self._absent.discard(worker)
         self._again_at.pop(worker, None)
         self._starting.add(worker)
@@ -321,10 +321,10 @@ class Crew:
         self._pool.start(worker)
 
     def _stop(self, worker: int) -> None:
-        self._leave(worker)
+        self._deregister_worker(worker)
         self._pool.stop(worker)
 
-    def _leave(self, worker: int) -> None:
+    def _deregister_worker(self, worker: int) -> None:
         """Take the worker out of whatever it is in."""
         self._starting.discard(worker)
         self._without_room.discard(worker)

@@ -20,7 +20,7 @@ class WorkerError(Exception):
 
 
 @contextmanager
-def kept_whole() -> Generator[None]:
+def raise_picklable_errors() -> Generator[None]:
     """Raise a WorkerError in the place of any error, in a form that pickling keeps."""
     try:
         yield
@@ -28,7 +28,7 @@ def kept_whole() -> Generator[None]:
         raise WorkerError(*map(_sendable, causes(error))) from error
 
 
-def as_raised_there(error: Exception, raised: Exception | None = None) -> Exception:
+def restore_worker_error(error: Exception, raised: Exception | None = None) -> Exception:
     """The error that a worker met, with its causes.
 
     ``raised`` is what arrived, which shows the worker's traceback: the cause of the last, but where the error says all

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import joblib
 
-from audit_pipeline.cluster.dispatch import Crew, Ended, Event, Failed, Finished, Placed, Ready
+from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Placed, Ready, WorkerGroup
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.faults import as_raised_there
+from audit_pipeline.cluster.faults import restore_worker_error
 from audit_pipeline.cluster.shards import Shard
 from audit_pipeline.cluster.worker import Assignment, Worker
 from audit_pipeline.errors import ClusterError, one_line
@@ -56,9 +56,9 @@ class Cluster:
 
     address: str
     nodes: Sequence[dict[str, float]]
-    _lent_to: weakref.ref[Crew] | None = None
+    _lent_to: weakref.ref[WorkerGroup] | None = None
 
-    def lend_to(self, crew: Crew) -> None:
+    def assign_room_to(self, crew: WorkerGroup) -> None:
         """The workers of the model that had the room before are ended."""
         before = self._lent_to() if self._lent_to is not None else None
         if before is not None and before is not crew:
@@ -276,13 +276,13 @@ class RayPool:
             return made(worker, self._ray.get(call))
         except errors.RayError as error:
             self._forget_calls(worker)
-            return self._gone(worker, error)
+            return self._event_from_ray_error(worker, error)
 
-    def _gone(self, worker: int, raised: Exception) -> Ended | Failed:
+    def _event_from_ray_error(self, worker: int, raised: Exception) -> Ended | Failed:
         """What an error of Ray's says of a worker."""
         errors = self._ray.exceptions
         if isinstance(raised, errors.RayTaskError):
-            return Failed(worker, as_raised_there(raised.cause, raised))
+            return Failed(worker, restore_worker_error(raised.cause, raised))
         if isinstance(raised, errors.OutOfMemoryError):
             return Ended(worker, "memory_monitor", _in_short(raised))
         if isinstance(raised, errors.RayActorError) and raised.actor_init_failed:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import data_root
-from audit_pipeline.cluster.faults import kept_whole
+from audit_pipeline.cluster.faults import raise_picklable_errors
 from audit_pipeline.errors import ClusterError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
@@ -59,7 +59,7 @@ class Worker:
         Raises WorkerError, as :meth:`run` does, with the ModelError where it cannot be had here, or is not the one
         meant.
         """
-        with kept_whole():
+        with raise_picklable_errors():
             return self._prepare()
 
     def _prepare(self) -> str:
@@ -82,7 +82,7 @@ class Worker:
 
         The cache is neither read nor compacted: what is missing has been found out, and is given.
         """
-        with kept_whole():
+        with raise_picklable_errors():
             return self._run(work)
 
     def _run(self, work: Work) -> RunSummary:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class WithBrought(Generic[T]):
+class PluginRegistry(Generic[T]):
     """What there is, by name: that of this project and that of installed packages.
 
     ``origins`` are the packages of the latter with their versions, as ``package==1.0``, by the same names.
@@ -33,7 +33,9 @@ class WithBrought(Generic[T]):
         return tuple(sorted(set(self.origins.values())))
 
 
-def with_brought(own: Mapping[str, T], group: str, kind: type[T], name_of: Callable[[T], str]) -> WithBrought[T]:
+def merge_entry_points(
+    own: Mapping[str, T], group: str, kind: type[T], name_of: Callable[[T], str]
+) -> PluginRegistry[T]:
     """``own`` and what the entry points of ``group`` name, each a ``kind``, in the order of the entry points' names.
 
     What cannot be loaded, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.
@@ -52,7 +54,7 @@ def with_brought(own: Mapping[str, T], group: str, kind: type[T], name_of: Calla
             _leave_out(point, origin, f"there is one named '{name_of(value)}' already: give yours another name")
         else:
             found[name_of(value)], origins[name_of(value)] = value, origin
-    return WithBrought(found, origins)
+    return PluginRegistry(found, origins)
 
 
 def _origin(point: EntryPoint) -> str:

@@ -163,7 +163,7 @@ class EntryFile(Generic[E]):
         for name, pair in places.items():
             try:
                 if counts[name] > 1:
-                    raise InvalidEntryError([_twice(name, pairs)])
+                    raise InvalidEntryError([_build_duplicate_fault(name, pairs)])
                 given[name] = self._fields(file.value(pair.value))
                 good[name] = self.read(name, given[name], path.parent)
             except InvalidEntryError as error:
@@ -199,7 +199,7 @@ def _named(pairs: Sequence[KeyValue]) -> Sequence[KeyValue]:
     return pairs
 
 
-def _twice(name: str, pairs: Sequence[KeyValue]) -> Fault:
+def _build_duplicate_fault(name: str, pairs: Sequence[KeyValue]) -> Fault:
     own = [pair for pair in pairs if str(pair.key.value) == name]
     tags = {pair.key.tag for pair in own}
     how = ", once as a number and once as a text" if len(tags) > 1 else ""

@@ -49,7 +49,7 @@ class YamlFile:
         try:
             return _Values().construct_object(node, deep=True)
         except yaml.MarkedYAMLError as error:
-            raise InvalidEntryError([Fault((), _not_yaml(error), _line(error))]) from error
+            raise InvalidEntryError([Fault((), _describe_yaml_error(error), _line(error))]) from error
         except ValueError as error:
             # A date that no calendar has, a number that no setting needs.
             raise InvalidEntryError([Fault((), f"a value cannot be read: {one_line(error)}")]) from error
@@ -80,7 +80,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
             _find_repeated_keys(root, repeated_keys)
         return YamlFile(path, root, repeated_keys)
     except yaml.MarkedYAMLError as error:
-        raise BrokenFileError(Problem(path, _line(error), f"cannot be read: {_not_yaml(error)}")) from error
+        raise BrokenFileError(Problem(path, _line(error), f"cannot be read: {_describe_yaml_error(error)}")) from error
     except (yaml.YAMLError, ValueError) as error:
         words = f"cannot be read: it is not readable YAML: {one_line(error)}"
         raise BrokenFileError(Problem(path, None, words)) from error
@@ -99,7 +99,7 @@ def pairs_of(node: yaml.Node | None) -> list[KeyValue]:
         # Does nothing the second time.
         yaml.constructor.SafeConstructor().flatten_mapping(node)
     except yaml.MarkedYAMLError as error:
-        raise InvalidEntryError([Fault((), _not_yaml(error), _line(error))]) from error
+        raise InvalidEntryError([Fault((), _describe_yaml_error(error), _line(error))]) from error
     return [KeyValue(*pair) for pair in node.value]
 
 
@@ -162,7 +162,7 @@ def _find_repeated_keys(node: yaml.Node, found: dict[int, yaml.Node | None]) -> 
     return found[id(node)]
 
 
-def _not_yaml(error: yaml.MarkedYAMLError) -> str:
+def _describe_yaml_error(error: yaml.MarkedYAMLError) -> str:
     said = ", ".join(one for one in (error.context, error.problem) if one)
     return f"it is not readable YAML: {one_line(said)}"
 

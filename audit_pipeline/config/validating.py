@@ -106,7 +106,7 @@ def _faults(error: ValidationError, kind: type[Any], value: object) -> list[Faul
 def _keys_in(value: object, above: Keys) -> Collection[object]:
     """The keys of the mapping at the place ``above`` within ``value``."""
     for part in above:
-        value = _below(value, part)
+        value = _get_child_value(value, part)
     return value if isinstance(value, Mapping) else ()
 
 
@@ -122,7 +122,7 @@ def _unknown_key(loc: Keys, known: Sequence[str]) -> str:
 
 
 def _fault_of_value(error: Mapping[str, Any], value: object) -> Fault:
-    keys = _way_in(value, error["loc"])
+    keys = _trim_key_path(value, error["loc"])
     message = _plain(error["msg"])
     expected = re.findall(r"'([^']*)'", str(error.get("ctx", {}).get("expected", "")))
     near = nearest(str(error["input"]), expected)
@@ -140,18 +140,18 @@ def _plain(message: str) -> str:
     return re.sub(r" or instance of \w+", "", message)
 
 
-def _way_in(value: object, loc: Keys) -> tuple[str | int, ...]:
+def _trim_key_path(value: object, loc: Keys) -> tuple[str | int, ...]:
     """As much of pydantic's place as leads through ``value``: behind it stand names of pydantic's own."""
     way: list[str | int] = []
     for part in loc:
-        value = _below(value, part)
+        value = _get_child_value(value, part)
         if value is _NOTHING:
             break
         way.append(part)
     return tuple(way)
 
 
-def _below(value: object, part: str | int) -> object:
+def _get_child_value(value: object, part: str | int) -> object:
     """What a mapping or list holds under a key or at a place; _NOTHING where that is nothing."""
     if isinstance(value, Mapping):
         return value.get(part, _NOTHING)

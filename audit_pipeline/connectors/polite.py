@@ -162,11 +162,11 @@ class PoliteClient:
             # Another process may have had it while this one waited.
             found = None if fresh else self._store.page(address, max_age)
             if found is None:
-                found = self._patiently(address, limit, refused, robots=self._politeness.obey_robots)
+                found = self._fetch_with_retries(address, limit, refused, robots=self._politeness.obey_robots)
                 self._store.keep(address, found)
         return found
 
-    def _patiently(
+    def _fetch_with_retries(
         self, url: str, limit: int, refused: Callable[[FetchedPage], str | None] | None, *, robots: bool
     ) -> FetchedPage:
         polite = self._politeness
@@ -207,7 +207,7 @@ class PoliteClient:
             if isinstance(answer, FetchedPage):
                 problem = refused(answer) if refused is not None else None
                 if problem is not None:
-                    self._put_off(url, problem, answer.status, retry_after)
+                    self._raise_retryable_error(url, problem, answer.status, retry_after)
                 return answer
             asked = answer
             if asked in visited:
@@ -218,17 +218,17 @@ class PoliteClient:
         """The rules in robots.txt of the host: none where there is no such file; raises FetchError if out of reach."""
         host = _host(url)
         if host not in self._robots:
-            self._robots[host] = self._asked_rules(urljoin(host, "/robots.txt"))
+            self._robots[host] = self._fetch_robots_rules(urljoin(host, "/robots.txt"))
         rules = self._robots[host]
         if isinstance(rules, FetchError):
             raise FetchError(url, f"not asked for, since robots.txt is out of reach: {rules}") from rules
         return rules
 
-    def _asked_rules(self, url: str) -> Protego | FetchError:
+    def _fetch_robots_rules(self, url: str) -> Protego | FetchError:
         page = self._store.page(url, ROBOTS_AGE)
         if page is None:
             try:
-                page = self._patiently(url, _ROBOTS_LIMIT, None, robots=False)
+                page = self._fetch_with_retries(url, _ROBOTS_LIMIT, None, robots=False)
             except FetchError as error:
                 # RFC 9309, section 2.3.1: what a server says it does not have forbids nothing; its silence does.
                 if error.status is not None and 400 <= error.status < 500 and not status_may_pass(error.status):
@@ -287,14 +287,14 @@ class PoliteClient:
             target = self._session.get_redirect_target(response) or ""
             return _address(urljoin(url, target), None)
         if status_may_pass(status):
-            self._put_off(url, f"the server answered {status}", status, headers.get("Retry-After"))
+            self._raise_retryable_error(url, f"the server answered {status}", status, headers.get("Retry-After"))
         if status != 200:
             raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
         content = _decompressed(url, _body(url, response, limit, until), headers.get("Content-Encoding", ""), limit)
         media_type, charset = _content_type(headers.get("Content-Type", ""))
         return FetchedPage(url, status, content, media_type, datetime.now(UTC), from_cache=False, charset=charset)
 
-    def _put_off(self, url: str, problem: str, status: int, retry_after: str | None) -> NoReturn:
+    def _raise_retryable_error(self, url: str, problem: str, status: int, retry_after: str | None) -> NoReturn:
         pause = seconds_asked_for(retry_after)
         if pause is not None and pause > self._politeness.most_pause:
             raise FetchError(url, f"{problem}, and asks to be left alone for {pause:.0f} s; try again then", status)

@@ -90,7 +90,7 @@ def build_control(
     folder = paths.control_version(entry.name, version)
     if _is_whole(folder):
         manifest = read_json(folder / MANIFEST)
-        _point(entry.name, version, paths)
+        _write_control_pointer(entry.name, version, paths)
         return ControlReport(entry, version, folder, manifest, trained=False)
 
     # What is there is damaged, or a run died over it.
@@ -116,7 +116,7 @@ def build_control(
     keep_folder(folder)
     # Last of the folder's files: it says that the folder is whole.
     write_json(folder / MANIFEST, manifest)
-    _point(entry.name, version, paths)
+    _write_control_pointer(entry.name, version, paths)
     _remove_others(entry.name, version, paths)
     return ControlReport(entry, version, folder, manifest, trained=True)
 
@@ -229,7 +229,7 @@ def _is_whole(folder: Path) -> bool:
     return True
 
 
-def _point(name: str, version: str, paths: DataPaths) -> None:
+def _write_control_pointer(name: str, version: str, paths: DataPaths) -> None:
     write_json(paths.control_pointer(name), {"version": version})
 
 

@@ -26,7 +26,7 @@ from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, Role
-from audit_pipeline.detectors.registry import Overrides, select, with_defaults
+from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
 from audit_pipeline.evidence.evaluate import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
@@ -139,7 +139,7 @@ def measure(
         session.run(asked, lambda _: forward)
         scored = session.score(ids, asked)
     benchmark: str = examples.column("benchmark")[0].as_py()
-    scores = with_defaults(scored, session.defaults(overrides))
+    scores = mark_defaults(scored, session.defaults(overrides))
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
         scores = scores.append_column(name, pa.repeat(value, len(scores)))
     split = assess(examples, "randomised", texts[0].language, resamples=RESAMPLES, seed=entry.seed)

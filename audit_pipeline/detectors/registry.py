@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline import detectors
 from audit_pipeline.catalogue.contracts import SCORES, canonical_json
-from audit_pipeline.config.brought import with_brought
+from audit_pipeline.config.brought import merge_entry_points
 from audit_pipeline.config.by_module import by_name
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
@@ -35,7 +35,7 @@ def _modules() -> list[pkgutil.ModuleInfo]:
     return [one for one in pkgutil.iter_modules(detectors.__path__) if f"{detectors.__name__}.{one.name}" != __name__]
 
 
-_ALL = with_brought(_found(), "corpus_audit.detectors", Detector, lambda one: one.name)
+_ALL = merge_entry_points(_found(), "corpus_audit.detectors", Detector, lambda one: one.name)
 REGISTRY: Mapping[str, Detector] = _ALL.found
 ORIGINS: Mapping[str, str] = _ALL.origins
 """The package, as ``package==1.0``, of each detector that an installed package brings."""
@@ -82,14 +82,14 @@ def settings_up_to(
     ``limits`` are numbers by parameter: infilling's ``{"m": 5}``, say.
     """
     within = [one for one in given if all(one[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
-    return _each_once(detector, [*within, *({**one, **limits} for one in given)])
+    return _unique_settings(detector, [*within, *({**one, **limits} for one in given)])
 
 
 def settings_limited(
     detector: Detector, limits: Callable[[Settings], Settings], given: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
     """``given`` with what goes beyond the ``limits`` of a setting at these instead: each once, in order."""
-    return _each_once(detector, [{**one, **_lowered(one, limits(one))} for one in given])
+    return _unique_settings(detector, [{**one, **_lowered(one, limits(one))} for one in given])
 
 
 def _lowered(setting: Settings, limits: Settings) -> dict[str, ParameterValue]:
@@ -105,17 +105,19 @@ def settings_with(
     detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
     """``given`` and the same with the parameters of ``fixed`` at their values: each once, in order."""
-    return _each_once(detector, [*given, *({**one, **fixed} for one in given)])
+    return _unique_settings(detector, [*given, *({**one, **fixed} for one in given)])
 
 
 def settings_at(
     detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
     """``given`` with the parameters of ``fixed`` at their values and no other: each once, in order."""
-    return _each_once(detector, [{**one, **fixed} for one in given])
+    return _unique_settings(detector, [{**one, **fixed} for one in given])
 
 
-def _each_once(detector: Detector, settings: Sequence[Mapping[str, ParameterValue]]) -> list[dict[str, ParameterValue]]:
+def _unique_settings(
+    detector: Detector, settings: Sequence[Mapping[str, ParameterValue]]
+) -> list[dict[str, ParameterValue]]:
     return list({detector.label(one): dict(one) for one in settings}.values())
 
 
@@ -174,7 +176,7 @@ def is_default(detector_name: str, parameters: str, overrides: Overrides | None 
     return parameters == detector.label({**detector.default, **(overrides or {}).get(detector_name, {})})
 
 
-def with_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Table:
+def mark_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Table:
     """``scores`` with the column ``is_default`` of SCORES, where it is missing or null: files of earlier versions.
 
     ``scores`` has the columns detector and parameters; ``overrides`` are the defaults that the benchmark fixes.

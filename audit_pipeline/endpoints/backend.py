@@ -19,7 +19,7 @@ from audit_pipeline.endpoints.asking import answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.dialects.dialect import Wanted
-from audit_pipeline.endpoints.probe import Check, Probed, client_of
+from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of
 from audit_pipeline.endpoints.prompt import NoStringError, Prompt, prompt_of
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
@@ -35,8 +35,8 @@ _SECONDS = 10.0
 _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
 
 
-def open_endpoint(
-    model: TokenizedModel, budget: Budget, tell: Callable[[str], None], probed: Probed
+def endpoint_backend_of(
+    model: TokenizedModel, budget: Budget, tell: Callable[[str], None], probed: ProbeResult
 ) -> EndpointBackend:
     """The endpoint of ``model``, which has just been ``probed``, ready to be asked.
 
@@ -51,7 +51,7 @@ class EndpointBackend:
 
     model: TokenizedModel
     client: Client
-    probed: Probed
+    probed: ProbeResult
     branch_tokens_run: int = 0
 
     @property
@@ -86,7 +86,7 @@ class EndpointBackend:
         waiting = self._prompts(work, left_out)
         check = Check(self.model, self.client, self.probed)
         for first in waiting:
-            with self.client.budget.kept_back(check.cost):
+            with self.client.budget.reserve_for_later(check.cost):
                 done, fault = self._answered(_until_check_is_due(chain([first], waiting), check.cost), work, left_out)
             if done or fault is None:
                 self._require_same(check, fault)

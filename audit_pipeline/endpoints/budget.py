@@ -32,7 +32,7 @@ class Limits:
 
     def for_model(self, entry: ModelEntry) -> Limits:
         """These limits, for a command that runs a model; raises ConfigError where they have no meaning for it."""
-        asked = behind_interfaces(entry)
+        asked = find_endpoint_models(entry)
         if not asked and self != Limits():
             raise ConfigError(
                 f"{entry.name} runs on this machine, nothing is sent: leave --max-tokens and --max-cost out"
@@ -52,7 +52,7 @@ class Limits:
         )
 
 
-def behind_interfaces(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
+def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
     """The model and its reference model, in this order, as far as they are behind interfaces."""
     both = (entry, _reference(entry))
     return [(one, one.endpoint) for one in both if one is not None and one.endpoint is not None]
@@ -118,7 +118,7 @@ class Budget:
         self.spent += tokens
 
     @contextmanager
-    def kept_back(self, tokens: int) -> Iterator[None]:
+    def reserve_for_later(self, tokens: int) -> Iterator[None]:
         """Let ``tokens`` be left for what follows; raises BudgetError where there are not so many."""
         self._require(tokens)
         self.back += tokens
@@ -143,16 +143,16 @@ class Budget:
         if limits.max_tokens is not None and sent + back + tokens > limits.max_tokens:
             raise BudgetError(
                 f"the limit of tokens is reached: {sent:,} of {limits.max_tokens:,} are sent{kept} and the next "
-                f"request has {tokens:,}; {_what_now(option, 'max_tokens')}"
+                f"request has {tokens:,}; {_suggest_raising_limit(option, 'max_tokens')}"
             )
         money = sum(one.cost_of(one.spent + one.back + (tokens if one is self else 0)) for one in budgets)
         if limits.max_cost is not None and money > limits.max_cost:
             raise BudgetError(
                 f"the limit of costs is reached: {spent:.4f} of {limits.max_cost:.4f} are spent{kept} and the next "
-                f"request costs {self.cost_of(tokens):.4f}; {_what_now(option, 'max_cost')}"
+                f"request costs {self.cost_of(tokens):.4f}; {_suggest_raising_limit(option, 'max_cost')}"
             )
 
 
-def _what_now(option: str, limit: str) -> str:
+def _suggest_raising_limit(option: str, limit: str) -> str:
     name = option.format(limit.replace("_", "-") if option.startswith("--") else limit)
     return f"what was computed is kept: raise {name}, or audit fewer texts"

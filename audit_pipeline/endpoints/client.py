@@ -252,7 +252,7 @@ class _Session:
             if any(isinstance(one, ssl.SSLCertVerificationError) for one in causes(error)):
                 raise ModelError(f"{self._client.who}: its certificate is not trusted") from error
             if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
-                raise ModelError(f"{self._client.who}: cannot be asked ({self._public(str(error))})") from error
+                raise ModelError(f"{self._client.who}: cannot be asked ({self._redact_message(str(error))})") from error
             raise _PassingError(_BROKEN.get(type(error), "the connection failed")) from error
         except httpx2.DecodingError as error:
             raise _PassingError("its compressed answer is damaged") from error
@@ -289,7 +289,10 @@ class _Session:
         return body
 
     def _refuse(self, response: httpx2.Response, body: bytes, asked: ServerRequest) -> NoReturn:
-        status, words = response.status_code, _without(asked, self._public(_words_of(self._less_key(body))))
+        status, words = (
+            response.status_code,
+            _remove_prompt_quotes(asked, self._redact_message(_extract_error_message(self._redact_key_in_body(body)))),
+        )
         what = f"the server answered {status}" + (f" ({words})" if words else "")
         if status == _CONFLICT or status_may_pass(status):
             pause = seconds_asked_for(response.headers.get("Retry-After"))
@@ -305,10 +308,10 @@ class _Session:
             advice = ": it leads elsewhere, and is not followed: name the address that it leads to as url"
         raise RefusedError(f"{self._client.who}: {what} to /{asked.path}{advice}", status, words)
 
-    def _less_key(self, body: bytes) -> bytes:
+    def _redact_key_in_body(self, body: bytes) -> bytes:
         return body if self._key is None else body.replace(self._key.encode(), b"***")
 
-    def _public(self, text: str) -> str:
+    def _redact_message(self, text: str) -> str:
         """``text`` in one line, not too long, less the key: servers quote it where they refuse it."""
         text = one_line(text)
         return (text if self._key is None else text.replace(self._key, "***"))[:_WORDS]
@@ -353,7 +356,7 @@ def _address(endpoint: Endpoint, asked: ServerRequest) -> str:
     return f"{base.removesuffix('/v1') if asked.root else base}/{asked.path}"
 
 
-def _words_of(body: bytes) -> str:
+def _extract_error_message(body: bytes) -> str:
     """What a server says of a fault: OpenAI's error.message, FastAPI's detail, or a few words of the body.
 
     Of pydantic's faults only where and what: their input is the prompt.
@@ -373,7 +376,7 @@ def _words_of(body: bytes) -> str:
     return said if isinstance(said, str) else json.dumps(said)[:_FEW_WORDS]
 
 
-def _without(asked: ServerRequest, words: str) -> str:
+def _remove_prompt_quotes(asked: ServerRequest, words: str) -> str:
     """``words`` without what they quote of the prompt, as a string or as ids."""
     words = _IDS.sub("…", words)
     prompt = (asked.body or {}).get("prompt")

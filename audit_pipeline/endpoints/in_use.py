@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, behind_interfaces
+from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, find_endpoint_models
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import record_probe
@@ -22,7 +22,7 @@ from audit_pipeline.token_statistics.encode import encode, window_and_stride
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.backend import EndpointBackend
-    from audit_pipeline.endpoints.probe import Probed
+    from audit_pipeline.endpoints.probe import ProbeResult
 
 Tell = Callable[[str], None]
 
@@ -81,7 +81,7 @@ class Endpoints:
         self._together = SharedBudget(limits or Limits())
         self._sent_before = sent or {}
         self._budgets: dict[Endpoint, Budget] = {}
-        self._probed: dict[Endpoint, Probed] = {}
+        self._probed: dict[Endpoint, ProbeResult] = {}
         self._unasked: dict[Endpoint, AuditError] = {}
 
     def load(self, entry: ModelEntry, paths: DataPaths, tell: Tell) -> TokenizedModel:
@@ -95,7 +95,7 @@ class Endpoints:
         Raises what load_tokenizer raises; ModelError where the server's answers cannot be used, TransientError where it
         cannot be reached, BudgetError where the limits do not suffice for asking.
         """
-        for one, endpoint in behind_interfaces(entry):
+        for one, endpoint in find_endpoint_models(entry):
             if endpoint in self._probed or endpoint in self._unasked:
                 continue
             known = False
@@ -116,7 +116,7 @@ class Endpoints:
         """The model ready to be run. Raises as :meth:`load` does, and ModelError where another model was just found
         behind the endpoint than ``model``, as it was planned with."""
         # Imported where a server is asked: planning what is on this machine needs no client.
-        from audit_pipeline.endpoints.backend import open_endpoint  # noqa: PLC0415
+        from audit_pipeline.endpoints.backend import endpoint_backend_of  # noqa: PLC0415
 
         endpoint = model.entry.endpoint
         if endpoint is None:
@@ -128,7 +128,7 @@ class Endpoints:
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
             raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
-        return open_endpoint(model, self.budget(endpoint), tell, self._probed[endpoint])
+        return endpoint_backend_of(model, self.budget(endpoint), tell, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
         """The budget of all that is sent to ``endpoint``.

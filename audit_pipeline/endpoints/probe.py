@@ -53,7 +53,7 @@ _NO_IDS = frozenset((400, 422, 500))
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResult:
     """What trying an endpoint out has found.
 
     ``seen``: what its answers to ``TEXTS`` were. ``takes_ids``: whether prompts are sent as token ids.
@@ -70,7 +70,7 @@ def client_of(model: TokenizedModel, budget: Budget, tell: Callable[[str], None]
     return Client(model.entry.name, model.entry.endpoint, budget, tell=tell)
 
 
-def probe(model: TokenizedModel, client: Client) -> Probed:
+def probe(model: TokenizedModel, client: Client) -> ProbeResult:
     """Try the endpoint of ``model`` out: some twenty short requests.
 
     Raises ModelError, in one line, where its answers cannot be used; TransientError where it does not answer;
@@ -88,7 +88,7 @@ def probe(model: TokenizedModel, client: Client) -> Probed:
     noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
     _require_little_noise(client, noise)
     _require_moments(model, client, prompts)
-    return Probed(Probe(_values(first), noise, first[0].server), takes_ids)
+    return ProbeResult(Probe(_values(first), noise, first[0].server), takes_ids)
 
 
 class Check:
@@ -97,7 +97,7 @@ class Check:
     ``cost``: the tokens that this takes.
     """
 
-    def __init__(self, model: TokenizedModel, client: Client, probed: Probed) -> None:
+    def __init__(self, model: TokenizedModel, client: Client, probed: ProbeResult) -> None:
         self._client, self._seen = client, probed.seen
         self._prompts = _prompts(model, TEXTS, spelled=not probed.takes_ids)
         self.cost = sum(prompt.cost for prompt in self._prompts)

@@ -21,7 +21,7 @@ class NoStringError(ModelError):
 
 
 @dataclass(frozen=True)
-class Spelled:
+class PromptString:
     """A prompt as a string, and where each of its tokens begins in it, in every way that servers count characters."""
 
     text: str
@@ -38,7 +38,7 @@ class Prompt:
     sha256: str
     ids: tuple[int, ...]
     scored: int
-    spelled: Spelled | None = None
+    spelled: PromptString | None = None
 
     @property
     def cost(self) -> int:
@@ -69,7 +69,7 @@ def _is_started(model: TokenizedModel) -> bool:
     return encode(model, ["a"])[0].start_token_id is not None
 
 
-def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> Spelled:
+def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
     string = model.tokenizer.decode(ids)
     [again] = model.tokenizer.encode([string], add_special_tokens=False)
     if tuple(again.ids) != ids:
@@ -89,4 +89,4 @@ def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> Spelle
         # Elsewhere tokens are decoded one by one: each part of a character counts as one.
         accumulate((len(model.tokenizer.decode([one])) for one in ids[:-1]), initial=0),
     )
-    return Spelled(string, frozenset(map(tuple, ways)))
+    return PromptString(string, frozenset(map(tuple, ways)))

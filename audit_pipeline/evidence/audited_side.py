@@ -35,7 +35,9 @@ def against_held_out(examples: pa.Table) -> pa.Table | None:
     nothing is held out: there is nothing to rewrite.
     """
     evaluated = pc.equal(examples["split"], "evaluation")
-    held_out = pc.fill_null(pc.and_(pc.equal(examples["split"], "calibration"), _is(examples, NON_MEMBER)), False)
+    held_out = pc.fill_null(
+        pc.and_(pc.equal(examples["split"], "calibration"), _has_label(examples, NON_MEMBER)), False
+    )
     labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
     if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
         return None
@@ -44,14 +46,14 @@ def against_held_out(examples: pa.Table) -> pa.Table | None:
         (audited, MEMBER),
         (examples.filter(held_out), NON_MEMBER),
     )
-    return pa.concat_tables(_with(table, label) for table, label in sides)
+    return pa.concat_tables(_set_label_and_split(table, label) for table, label in sides)
 
 
-def _is(examples: pa.Table, label: int) -> pa.ChunkedArray:
+def _has_label(examples: pa.Table, label: int) -> pa.ChunkedArray:
     return pc.equal(examples["label"], label)
 
 
-def _with(examples: pa.Table, label: int) -> pa.Table:
+def _set_label_and_split(examples: pa.Table, label: int) -> pa.Table:
     columns = {
         "label": pa.array([label] * len(examples), pa.int8()),
         "split": pa.array(["evaluation"] * len(examples), pa.string()),

@@ -104,7 +104,7 @@ def settings_of(scores: pa.Table) -> dict[Key, bool]:
     """By detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
 
     Raises DataError where a row does not say so: those of earlier versions are to be filled when they are read
-    (:func:`audit_pipeline.detectors.registry.with_defaults`).
+    (:func:`audit_pipeline.detectors.registry.mark_defaults`).
     """
     if scores["is_default"].null_count:
         raise DataError("the scores do not say which setting is the detector's default: score the benchmark again")

@@ -111,7 +111,7 @@ def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
     return np.asarray(scipy.stats.false_discovery_control(values, method=method)) if len(values) else values
 
 
-def held_out_needs(tested: int, standing_out: int, level: float, factor: float = 1.0) -> int:
+def count_held_out_needed(tested: int, standing_out: int, level: float, factor: float = 1.0) -> int:
     """The fewest calibration groups with which ``standing_out`` of ``tested`` groups can have a q-value of ``level``.
 
     Each of them has the smallest p-value there can be then. ``factor``: by how much other q-values than Benjamini and

@@ -38,7 +38,7 @@ import scipy
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.direction import LEVEL, Direction
 from audit_pipeline.metrics.claims import ClaimLevel
-from audit_pipeline.metrics.combine_p import twice_median
+from audit_pipeline.metrics.combine_p import combine_p_values
 
 NAME = "dataset_inference"
 ASSUMPTION = (
@@ -181,13 +181,13 @@ def dataset_inference(
     tested = []
     if reason is None:
         ordered = matrix[units.order][:, complete]
-        known = None if known_members is None else _of_known(*known_members, np.asarray(complete))
+        known = None if known_members is None else _select_known_members(*known_members, np.asarray(complete))
         tested = [_one_split(ordered, units, known, np.random.default_rng([seed, split])) for split in range(splits)]
     p_values = [one.p_value if one.runs_with_training else 1.0 for one in tested]
     return DatasetInference(
         status="ok" if reason is None else "refused",
         reason=reason,
-        p_value=None if reason is not None else twice_median(p_values),
+        p_value=None if reason is not None else combine_p_values(p_values),
         statistic=None if reason is not None else _median_t(tested),
         n=int((~is_held_out).sum()),
         n_held_out=int(is_held_out.sum()),
@@ -217,10 +217,10 @@ class _Split:
 
 def _direction(tested: Sequence[_Split]) -> Direction:
     """The direction of the difference that the splits together find at 5%; ``none`` where they find none."""
-    if twice_median([one.p_value if one.runs_with_training else 1.0 for one in tested]) <= LEVEL:
+    if combine_p_values([one.p_value if one.runs_with_training else 1.0 for one in tested]) <= LEVEL:
         return "training"
     against = sum(not one.runs_with_training for one in tested)
-    found = twice_median([one.p_value for one in tested]) <= LEVEL
+    found = combine_p_values([one.p_value for one in tested]) <= LEVEL
     return "opposite" if found and against > len(tested) / 2 else "none"
 
 
@@ -233,7 +233,7 @@ def _directions_in_words(tested: Sequence[_Split]) -> str:
         words += f", up to {against} feature(s) left aside by which known members score lower"
     if with_training == len(tested):
         return words
-    return f"{words} (p = {twice_median([one.p_value for one in tested]):.2g} without regard to direction)"
+    return f"{words} (p = {combine_p_values([one.p_value for one in tested]):.2g} without regard to direction)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,7 +285,7 @@ def _one_split(values: Floats, units: _Units, known: _Known | None, generator: n
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415 - it is heavy
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
-    fitted = _half(units, generator)[units.group]
+    fitted = _draw_fitted_groups(units, generator)[units.group]
     lengths = np.diff(np.append(units.start, len(values)))
     texts = np.repeat(fitted, lengths)
     ends = np.percentile(values[texts], _CLIPPED_AT, axis=0)
@@ -301,7 +301,7 @@ def _one_split(values: Floats, units: _Units, known: _Known | None, generator: n
     regression = RidgeCV(alphas=_PENALTIES).fit(used[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
     outputs = regression.predict(used[~fitted])
     audited = ~units.held_out[~fitted]
-    runs = _runs_with_training(np.abs(regression.coef_), _raised(used[fitted], units.held_out[fitted]))
+    runs = _runs_with_training(np.abs(regression.coef_), _compare_feature_means(used[fitted], units.held_out[fitted]))
     t, p_value = _welch(outputs[audited], outputs[~audited])
     return _Split(t, p_value, runs and not against.all(), int(against.sum()))
 
@@ -347,7 +347,7 @@ class _Known:
         return np.asarray(sums / np.bincount(self.group)[:, None])
 
 
-def _of_known(values: npt.ArrayLike, groups: Sequence[str], features: Bools) -> _Known | None:
+def _select_known_members(values: npt.ArrayLike, groups: Sequence[str], features: Bools) -> _Known | None:
     """The known members that have all of ``features``; None where there are none."""
     matrix = np.asarray(values, dtype=np.float64)[:, features]
     whole = np.isfinite(matrix).all(axis=1)
@@ -356,12 +356,12 @@ def _of_known(values: npt.ArrayLike, groups: Sequence[str], features: Bools) -> 
     return _Known(matrix[whole], np.unique(np.array(groups, dtype=object)[whole], return_inverse=True)[1])
 
 
-def _raised(means: Floats, held_out: Bools) -> Floats:
+def _compare_feature_means(means: Floats, held_out: Bools) -> Floats:
     """By how much each feature is higher in audited units than in held-out ones: [d]."""
     return np.asarray(means[~held_out].mean(axis=0) - means[held_out].mean(axis=0))
 
 
-def _half(units: _Units, generator: np.random.Generator) -> Bools:
+def _draw_fitted_groups(units: _Units, generator: np.random.Generator) -> Bools:
     """Which groups are fitted: half of those of each composition (audited, held out, both), drawn at random."""
     composition = units.has_audited + 2 * units.has_held_out
     chosen = np.zeros(len(composition), dtype=bool)

@@ -69,12 +69,12 @@ def find(scores: pa.Table, examples: pa.Table, pair: Pair, split: AssessedSplit,
             "calibration_checks": decided.calibration_checks,
             "corpus_tests": _corpus_tests(scores, examples, evaluation, split.design, pair, run_id),
             # Last: where they are, the others are.
-            "evaluations": evaluation.table if compared is None else _said(evaluation.table),
+            "evaluations": evaluation.table if compared is None else _prefix_methods_with_sides(evaluation.table),
         },
     )
 
 
-def _said(evaluations: pa.Table) -> pa.Table:
+def _prefix_methods_with_sides(evaluations: pa.Table) -> pa.Table:
     """The table with what its two sides are in front of every method."""
     methods = pa.array([f"{IN_WORDS}; {method}" for method in evaluations["method"].to_pylist()], pa.string())
     return evaluations.set_column(evaluations.schema.get_field_index("method"), EVALUATIONS.field("method"), methods)

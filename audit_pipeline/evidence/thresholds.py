@@ -79,7 +79,7 @@ class ScoredTexts:
         """How many groups the texts are of."""
         return len(np.unique(self.groups))
 
-    def one_a_group(self) -> ScoredTexts:
+    def draw_one_per_group(self) -> ScoredTexts:
         """The text of the smallest key of each group; as random as the keys, whatever the order of texts."""
         names, codes = np.unique(self.groups, return_inverse=True)
         order = np.lexsort((self.keys, codes))
@@ -167,7 +167,7 @@ def marginal(calibration: ScoredTexts, alpha: float) -> Threshold:
     for a text drawn at random from a new group that is exchangeable with the calibration groups. Raises ConfigError
     for an alpha outside (0, 1).
     """
-    drawn = calibration.nonmembers.one_a_group()
+    drawn = calibration.nonmembers.draw_one_per_group()
     rank = marginal_rank(len(drawn), alpha)
     needed = None if rank else marginal_needs(alpha)
     method = f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): mean FPR at most {alpha:g}"
@@ -185,7 +185,7 @@ def certified(calibration: ScoredTexts, alpha: float) -> Threshold:
     the false-positive rate of texts drawn at random from new groups, each group once; a single group's own rate may
     be higher. Raises ConfigError for an alpha outside (0, 1).
     """
-    drawn = calibration.nonmembers.one_a_group()
+    drawn = calibration.nonmembers.draw_one_per_group()
     rank = certified_rank(len(drawn), alpha)
     needed = None if rank else certified_needs(alpha)
     method = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from audit_pipeline.evidence.conformal import held_out_needs
+from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.evidence.group_rows import ALPHAS
 from audit_pipeline.evidence.thresholds import certified_needs, marginal_needs
 from audit_pipeline.metrics.claims import MILD_BELOW, claim_level
@@ -19,7 +19,7 @@ _P = max(ALPHAS)
 
 
 @dataclass(frozen=True)
-class KnownBeforehand:
+class PlannedComparison:
     """How many groups (documents, or what a group column names) there are to audit, that the model cannot have read
     (``held_out``), and that it is known to have read (``members``).
 
@@ -45,16 +45,18 @@ class PassageSearch:
 
 
 @dataclass(frozen=True)
-class WithinReach:
+class PossibleConclusions:
     """Sentences: what can be concluded, and what would make it stronger."""
 
     conclusions: tuple[str, ...]
     stronger: tuple[str, ...]
 
 
-def within_reach(known: KnownBeforehand, search: PassageSearch) -> WithinReach:
+def within_reach(known: PlannedComparison, search: PassageSearch) -> PossibleConclusions:
     """What ``known`` and ``search`` allow, from what needs least to what needs most."""
-    return WithinReach((*_of_passages(search), *_conclusions(known)), (*_longer_documents(search), *_stronger(known)))
+    return PossibleConclusions(
+        (*_of_passages(search), *_conclusions(known)), (*_longer_documents(search), *_suggest_stronger_design(known))
+    )
 
 
 def _of_passages(search: PassageSearch) -> Iterator[str]:
@@ -83,7 +85,7 @@ def _longer_documents(search: PassageSearch) -> Iterator[str]:
         )
 
 
-def _conclusions(known: KnownBeforehand) -> Iterator[str]:
+def _conclusions(known: PlannedComparison) -> Iterator[str]:
     if not known.held_out:
         yield "Nothing else about a document: without held-out documents its scores have nothing to be compared with."
         return
@@ -107,7 +109,7 @@ def _conclusions(known: KnownBeforehand) -> Iterator[str]:
     yield _level(known)
 
 
-def _level(known: KnownBeforehand) -> str:
+def _level(known: PlannedComparison) -> str:
     level = claim_level(known.design, "mild shift")
     if level == "screening only":
         return (
@@ -120,7 +122,7 @@ def _level(known: KnownBeforehand) -> str:
     )
 
 
-def _stronger(known: KnownBeforehand) -> Iterator[str]:
+def _suggest_stronger_design(known: PlannedComparison) -> Iterator[str]:
     if not known.held_out:
         yield (
             "Name documents that the model cannot have read, of the same kind (newer than the model, or never "
@@ -136,7 +138,7 @@ def _stronger(known: KnownBeforehand) -> Iterator[str]:
             f"With {certified_needs(alpha)} held-out documents, flagged shares have a certified false-positive rate of "
             f"{alpha:.0%}."
         )
-    if known.held_out < (alone := held_out_needs(known.audited, 1, _P)):
+    if known.held_out < (alone := count_held_out_needed(known.audited, 1, _P)):
         yield (
             f"To single out one document among {known.audited} (q-value of {_P:g}), {alone:,} held-out ones are "
             "needed; where several stand out, fewer suffice."

@@ -14,7 +14,7 @@ import torch
 from transformers import GenerationConfig
 
 from audit_pipeline.catalogue.contracts import BEST_TOKENS
-from audit_pipeline.extraction.windows import given_and_asked
+from audit_pipeline.extraction.windows import split_prefix_and_suffix
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.batches import LocalPass
 from audit_pipeline.token_statistics.encode import EncodedText
@@ -39,17 +39,17 @@ def generate(model: TokenizedModel, forward: LocalPass, window: EncodedText, dra
     The same seed draws the same continuations on the same machine. Drawing is transformers' own, which shares nothing
     with the pass that the probability comes from.
     """
-    prefix, suffix = given_and_asked(window)
-    greedy = by_first_choices(forward, prefix, len(suffix))
+    prefix, suffix = split_prefix_and_suffix(window)
+    greedy = generate_greedily(forward, prefix, len(suffix))
     return Generated(model.tokenizer.decode(greedy), forward.apply(_hits, prefix, suffix, draws, seed), draws)
 
 
-def by_first_choices(forward: LocalPass, prefix: Sequence[int], tokens: int) -> list[int]:
+def generate_greedily(forward: LocalPass, prefix: Sequence[int], tokens: int) -> list[int]:
     """The ``tokens`` that the model goes on with behind ``prefix`` when it always takes its first choice."""
-    return forward.apply(_by_first_choices, prefix, tokens)
+    return forward.apply(_generate_greedily, prefix, tokens)
 
 
-def _by_first_choices(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
+def _generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
     with forward.running():
         [found] = _continued(forward, prefix, tokens, 1, do_sample=False)
     return found

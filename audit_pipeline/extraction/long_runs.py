@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.generate import by_first_choices
+from audit_pipeline.extraction.generate import generate_greedily
 from audit_pipeline.extraction.windows import own_tokens
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.batches import LocalPass
@@ -109,5 +109,5 @@ def _continued(
     room, known = window - len(start), list(prompt)
     while (left := len(prompt) + tokens - len(known)) > 0:
         last = known if len(known) < room else known[stride - room :]
-        known += by_first_choices(forward, [*start, *last], min(left, room - len(last)))
+        known += generate_greedily(forward, [*start, *last], min(left, room - len(last)))
     return known[len(prompt) :]

@@ -20,7 +20,7 @@ import torch
 from transformers.cache_utils import DynamicCache
 
 from audit_pipeline.catalogue.contracts import BEST_TOKENS
-from audit_pipeline.extraction.windows import given_and_asked
+from audit_pipeline.extraction.windows import split_prefix_and_suffix
 from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.token_statistics.batches import LocalPass
 from audit_pipeline.token_statistics.encode import EncodedText
@@ -47,12 +47,12 @@ def near_verbatim(forward: LocalPass, window: EncodedText, near: Nearness) -> fl
     The same bound for the same model and window: nothing is drawn. Minus infinity where no continuation that was
     followed ends near the suffix.
     """
-    return forward.apply(_bound, *given_and_asked(window), near)
+    return forward.apply(_bound, *split_prefix_and_suffix(window), near)
 
 
 def _bound(forward: ForwardPass, prefix: Sequence[int], asked: Sequence[int], near: Nearness) -> float:
     suffix = np.array(asked, dtype=np.int64)
-    measure = _in_edits if near.edits else _in_places
+    measure = _step_edit_distance if near.edits else _step_hamming_distance
     # What a beam's distance is computed from: its differing tokens so far, or its row of the table of edits.
     state = np.arange(len(suffix) + 1)[None] if near.edits else np.zeros(1, dtype=np.int64)
     log_p, is_text = np.zeros(1), np.ones(1, dtype=np.bool_)
@@ -112,15 +112,15 @@ def _likeliest(logits: torch.Tensor, token: int) -> tuple[Ints, Floats]:
     return best.indices.cpu().numpy(), torch.log_softmax(best.values.double(), dim=1).cpu().numpy()
 
 
-def _in_places(state: Ints, ids: Ints, suffix: Ints, step: int) -> _Distance:
+def _step_hamming_distance(state: Ints, ids: Ints, suffix: Ints, step: int) -> _Distance:
     """Differing tokens with each of ``ids`` [beams, k] at the place ``step``: so far, in the end at least, at most."""
     so_far = state[:, None] + (ids != suffix[step])
     return so_far, so_far, so_far + (len(suffix) - step - 1)
 
 
-def _in_edits(state: Ints, ids: Ints, suffix: Ints, step: int) -> _Distance:
-    """As :func:`_in_places`, in edits; ``state`` [beams, n + 1] holds the edits from a beam to each beginning of the
-    suffix, and so does the first result [beams, k, n + 1]."""
+def _step_edit_distance(state: Ints, ids: Ints, suffix: Ints, step: int) -> _Distance:
+    """As :func:`_step_hamming_distance`, in edits; ``state`` [beams, n + 1] holds the edits from a beam to each
+    beginning of the suffix, and so does the first result [beams, k, n + 1]."""
     places = np.arange(len(suffix) + 1)
     before = state[:, None, :]
     rows = np.empty((*ids.shape, len(places)), dtype=np.int64)

@@ -55,7 +55,7 @@ def grid(characters: int, step: int) -> range:
     return range(0, characters, step)
 
 
-def worth_a_look(coarse: Sequence[Coarse], threshold: float, half: int, step: int = FINE_STEP) -> list[int]:
+def choose_fine_starts(coarse: Sequence[Coarse], threshold: float, half: int, step: int = FINE_STEP) -> list[int]:
     """Where fine windows begin: the characters of the grid where one could be above ``threshold``, a log-probability.
 
     ``half`` is the number of tokens in the first half of a suffix.

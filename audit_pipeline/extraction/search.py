@@ -30,10 +30,10 @@ from audit_pipeline.extraction.conclude import (
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extraction.documents import Quoted, SearchedDocument, quote
 from audit_pipeline.extraction.judged import Judged, Reference, judge
-from audit_pipeline.extraction.places import grid, tiled, worth_a_look
+from audit_pipeline.extraction.places import choose_fine_starts, grid, tiled
 from audit_pipeline.extraction.windows import (
     WindowLengths,
-    no_room,
+    explain_window_too_long,
     read_windows,
     run_windows,
     tokens_to_run,
@@ -123,7 +123,7 @@ class Search:
 
         Raises DataError where a window does not fit into the model's context.
         """
-        if (problem := no_room(model, asked.lengths)) is not None:
+        if (problem := explain_window_too_long(model, asked.lengths)) is not None:
             raise DataError(problem)
         self._model, self._asked, self._caches = model, asked, caches
         self._documents = [replace(document, text=document.text[: asked.characters]) for document in documents]
@@ -244,7 +244,7 @@ class Search:
         half = self._asked.lengths.suffix // 2
         at = np.searchsorted(tokens.char_start, coarse.start) + half
         half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
-        starts = worth_a_look(coarse_of(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
+        starts = choose_fine_starts(coarse_of(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
         return windows_at(self._model, document.text, starts, self._asked.lengths)
 
     def _run(

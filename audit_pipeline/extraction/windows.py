@@ -39,7 +39,7 @@ class WindowLengths:
         return self.prefix + self.suffix
 
 
-def no_room(model: TokenizedModel, lengths: WindowLengths) -> str | None:
+def explain_window_too_long(model: TokenizedModel, lengths: WindowLengths) -> str | None:
     """Why a window does not fit into the model's context; None where it does."""
     room, _ = window_and_stride(model)
     if lengths.window + 1 <= room:
@@ -111,7 +111,7 @@ def _cut(text: EncodedText, start: int, sha256: str, lengths: WindowLengths) -> 
     )
 
 
-def given_and_asked(window: EncodedText) -> tuple[list[int], list[int]]:
+def split_prefix_and_suffix(window: EncodedText) -> tuple[list[int], list[int]]:
     """The tokens that the model is given, its start token among them, and those of the suffix."""
     start = [] if window.start_token_id is None else [window.start_token_id]
     ids = window.token_id.tolist()

@@ -83,7 +83,10 @@ def read_members(
     files: dict[str, bytes] = {}
     refused: list[tuple[str, str]] = []
     try:
-        with gzip.open(archive) as raw, tarfile.open(fileobj=_bounded(raw, limits.stream), mode="r|") as tar:
+        with (
+            gzip.open(archive) as raw,
+            tarfile.open(fileobj=_limit_unpacked_size(raw, limits.stream), mode="r|") as tar,
+        ):
             for member in tar:
                 name = _below_top(member.name)
                 if name is None:
@@ -104,7 +107,7 @@ def read_members(
     return ArchiveMembers(files, tuple(refused))
 
 
-def _bounded(raw: gzip.GzipFile, limit: int) -> io.BufferedReader[Any]:
+def _limit_unpacked_size(raw: gzip.GzipFile, limit: int) -> io.BufferedReader[Any]:
     error = tarfile.ReadError("it unpacks to more than the limit")
     return io.BufferedReader(BoundedReader(cast(IO[bytes], raw), limit, error))
 

@@ -26,7 +26,7 @@ _ARROW_FILE = b"ARROW1"
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
 
 
-def saved_as(folder: Path) -> Literal["rows", "splits"] | None:
+def detect_saved_kind(folder: Path) -> Literal["rows", "splits"] | None:
     """What `datasets` saved in the folder: the rows of a data set, or several splits of one; None: neither."""
     if (folder / _STATE).is_file():
         return "rows"
@@ -161,7 +161,7 @@ def _piece_of_batch(name: str, first: int, some: pa.RecordBatch) -> Piece:
     try:
         columns = {field: _cells(column) for field, column in zip(some.schema.names, some.columns, strict=True)}
     except (ValueError, OverflowError):
-        return piece_of(_one_by_one(name, first, some))
+        return piece_of(_convert_rows_singly(name, first, some))
     indices = pa.array(range(first, first + some.num_rows), pa.int64())
     return Piece(columns, locations_of(name, pc.add(indices, 1)), indices)
 
@@ -182,7 +182,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _one_by_one(name: str, first: int, piece: pa.RecordBatch) -> Entries:
+def _convert_rows_singly(name: str, first: int, piece: pa.RecordBatch) -> Entries:
     """The rows of a piece that does not convert as a whole: Arrow does not check that strings are UTF-8."""
     for offset in range(piece.num_rows):
         location, index = f"{name}:{first + offset + 1}", first + offset

@@ -62,18 +62,22 @@ def dialect_of(sample: str, *, complete: bool, tabs: bool) -> Dialect:
     """
     possible = ["\t"] if tabs else [one for one in USUAL if _columns(sample, Dialect(one)) > 1] or [","]
     sniffed = _sniffed(sample, possible[0] if len(possible) == 1 else None)
-    usual = Dialect(possible[0] if len(possible) == 1 else _best(sample, possible, sniffed, complete))
+    usual = Dialect(possible[0] if len(possible) == 1 else _choose_delimiter(sample, possible, sniffed, complete))
     if sniffed is None:
         return usual
     found = Dialect(usual.delimiter, sniffed.quote, sniffed.escape)
     # Quotes are part of a .csv file; a .tsv file may hold them as characters like any other.
-    takes = (found.quote is not None or tabs) and not _fits(sample, usual, complete) and _fits(sample, found, complete)
+    takes = (
+        (found.quote is not None or tabs)
+        and not _has_uniform_width(sample, usual, complete)
+        and _has_uniform_width(sample, found, complete)
+    )
     return found if takes else usual
 
 
-def _best(sample: str, possible: Sequence[str], sniffed: Dialect | None, complete: bool) -> str:
+def _choose_delimiter(sample: str, possible: Sequence[str], sniffed: Dialect | None, complete: bool) -> str:
     """Of several delimiters that the header holds, the one that the rows are cut by; raises ValueError."""
-    fitting = {one: _fitting(sample, Dialect(one), complete) for one in possible}
+    fitting = {one: _count_fitting_records(sample, Dialect(one), complete) for one in possible}
     best = [one for one in possible if fitting[one] and fitting[one] == max(fitting.values())]
     if len(best) > 1 and sniffed is not None and sniffed.delimiter in best:
         best = [sniffed.delimiter]
@@ -108,18 +112,20 @@ def _columns(sample: str, dialect: Dialect) -> int:
     return len(header) if header else 0
 
 
-def _fits(sample: str, dialect: Dialect, complete: bool) -> bool:
+def _has_uniform_width(sample: str, dialect: Dialect, complete: bool) -> bool:
     """Whether every record behind the header can be read and has as many fields as that."""
-    return _fitting(sample, dialect, complete) == len(_behind_header(sample, dialect, complete)[1])
+    return _count_fitting_records(sample, dialect, complete) == len(
+        _split_header_and_records(sample, dialect, complete)[1]
+    )
 
 
-def _fitting(sample: str, dialect: Dialect, complete: bool) -> int:
+def _count_fitting_records(sample: str, dialect: Dialect, complete: bool) -> int:
     """How many records behind the header have as many fields as that."""
-    width, records = _behind_header(sample, dialect, complete)
+    width, records = _split_header_and_records(sample, dialect, complete)
     return sum(record is not None and len(record) == width for record in records)
 
 
-def _behind_header(sample: str, dialect: Dialect, complete: bool) -> tuple[int, list[list[str] | None]]:
+def _split_header_and_records(sample: str, dialect: Dialect, complete: bool) -> tuple[int, list[list[str] | None]]:
     """The header's number of fields, and the records behind it that are whole."""
     header, *records = list(_records(sample, dialect)) or [None]
     return len(header or ()), records if complete else records[:-1]

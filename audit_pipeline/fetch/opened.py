@@ -85,7 +85,7 @@ def opened(file: InputFile) -> Iterator[BinaryIO]:
         raw = file.spooled if file.spooled is not None else stack.enter_context(file.path.open("rb"))
         size = raw.seek(0, io.SEEK_END)
         raw.seek(0)
-        content = io.BufferedReader(_Unclosed(raw), _BUFFER)
+        content = io.BufferedReader(_NonClosingReader(raw), _BUFFER)
         file.meter.follow(content, size)
         stack.callback(file.meter.follow, None, size)
         if not file.packed:
@@ -164,7 +164,7 @@ def standard_input() -> InputFile:
     return file
 
 
-class _Unclosed(io.RawIOBase):
+class _NonClosingReader(io.RawIOBase):
     """A file that stays open when its reader is done with it, and says where it is."""
 
     def __init__(self, raw: IO[bytes]) -> None:

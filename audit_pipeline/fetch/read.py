@@ -11,7 +11,7 @@ from pathlib import Path
 
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.arrow import arrow, parquet, saved_as, saved_dataset
+from audit_pipeline.fetch.arrow import arrow, detect_saved_kind, parquet, saved_dataset
 from audit_pipeline.fetch.columns import Piece
 from audit_pipeline.fetch.delimited import delimited
 from audit_pipeline.fetch.json_document import json_document
@@ -47,7 +47,7 @@ def suffix_of(path: Path) -> str | None:
 
 def holds_rows(path: Path) -> bool:
     """Whether ``path`` is a file, or a folder, of a format that is read here."""
-    return saved_as(path) is not None if path.is_dir() else suffix_of(path) is not None
+    return detect_saved_kind(path) is not None if path.is_dir() else suffix_of(path) is not None
 
 
 def open_rows(
@@ -78,7 +78,7 @@ def open_rows(
 
 
 def _open_folder(path: Path, name: str | None) -> RowStream:
-    if saved_as(path) is None:
+    if detect_saved_kind(path) is None:
         raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
     return saved_dataset(InputFile(path, name or path.name, ""), None)
 

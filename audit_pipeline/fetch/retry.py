@@ -69,7 +69,7 @@ def retrying(
     The last attempt's error is raised, and any other at once. ``asked_for`` gives the seconds that a server asked for:
     no pause is shorter. ``tell`` is called before each pause.
     """
-    return tenacity.Retrying(**_how(patience, passing, asked_for, tell), sleep=sleep)
+    return tenacity.Retrying(**_build_retry_arguments(patience, passing, asked_for, tell), sleep=sleep)
 
 
 def retrying_async(
@@ -81,10 +81,10 @@ def retrying_async(
     sleep: Callable[[float], Awaitable[None]],
 ) -> tenacity.AsyncRetrying:
     """As :func:`retrying`, for a coroutine function."""
-    return tenacity.AsyncRetrying(**_how(patience, passing, asked_for, tell), sleep=sleep)
+    return tenacity.AsyncRetrying(**_build_retry_arguments(patience, passing, asked_for, tell), sleep=sleep)
 
 
-def _how(
+def _build_retry_arguments(
     patience: RetryPolicy,
     passing: Callable[[BaseException], bool],
     asked_for: Callable[[BaseException], float | None],

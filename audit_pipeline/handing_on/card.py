@@ -52,7 +52,7 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 
 
 @dataclass(frozen=True, eq=False)
-class Described:
+class BenchmarkDescription:
     """One benchmark as the card and the metadata describe it.
 
     ``rows`` (SCHEMA of table.py) are what is handed on; ``quality`` (schema SPLIT_QUALITY) is what is known of its
@@ -68,13 +68,13 @@ class Described:
     files: Mapping[str, str]
 
 
-def licences_of(benchmarks: Sequence[Described]) -> list[str]:
+def licences_of(benchmarks: Sequence[BenchmarkDescription]) -> list[str]:
     """Every licence of every source, each once, in order."""
     return list(dict.fromkeys(one for built in benchmarks for origin in built.origins for one in origin.licences))
 
 
 def write_card(
-    benchmarks: Sequence[Described],
+    benchmarks: Sequence[BenchmarkDescription],
     entries: Mapping[str, Mapping[str, Any]],
     files: Mapping[str, str],
     hub: str | None,
@@ -110,7 +110,7 @@ def write_card(
     return f"---\n{_header(benchmarks)}---\n\n{text}"
 
 
-def _header(benchmarks: Sequence[Described]) -> str:
+def _header(benchmarks: Sequence[BenchmarkDescription]) -> str:
     """The card's YAML, as huggingface.co/docs/hub/datasets-cards has it."""
     family = str(benchmarks[0].manifest["family"])
     licences = licences_of(benchmarks)
@@ -141,7 +141,7 @@ def _title(family: str) -> str:
     return f"{family}: a benchmark of membership in pretraining data"
 
 
-def _about(built: Described) -> Mapping[str, Any]:
+def _about(built: BenchmarkDescription) -> Mapping[str, Any]:
     manifest, spec = built.manifest, built.manifest["spec"]
     how = [words.format(_plain(spec[key])) for key, words in _HOW.items() if spec.get(key) not in (None, "none")]
     how += [f"as the entry had it: {key} {words}" for key, words in spec.get("relative", {}).items()]
@@ -158,7 +158,7 @@ def _about(built: Described) -> Mapping[str, Any]:
     }
 
 
-def _sizes(built: Described) -> Iterator[Mapping[str, Any]]:
+def _sizes(built: BenchmarkDescription) -> Iterator[Mapping[str, Any]]:
     rows = built.rows.select(["split", "label", "published"]).to_pylist()
     for split in built.files:
         some = [row for row in rows if row["split"] == split]
@@ -192,11 +192,11 @@ def _origin(origin: Origin) -> Mapping[str, str]:
     }
 
 
-def _verdict(built: Described) -> Any:
+def _verdict(built: BenchmarkDescription) -> Any:
     return built.quality.column("split_verdict")[0].as_py()
 
 
-def _quality(built: Described) -> Mapping[str, str]:
+def _quality(built: BenchmarkDescription) -> Mapping[str, str]:
     rows = {(row["measure"], row["part"], row["side"]): row for row in built.quality.to_pylist()}
     strongest = next((row for (measure, *_), row in rows.items() if measure == "worst_blind_auroc"), None)
     pairs = rows.get(("near_duplicate_pairs", "all", "between"))

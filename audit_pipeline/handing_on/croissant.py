@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.handing_on.card import Described, licences_of
+from audit_pipeline.handing_on.card import BenchmarkDescription, licences_of
 from audit_pipeline.handing_on.table import COLUMNS
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
@@ -70,7 +70,11 @@ _TYPES: Mapping[pa.DataType, str] = {
 
 
 def croissant(
-    benchmarks: Sequence[Described], sizes: Mapping[str, int], digests: Mapping[str, str], today: date, url: str | None
+    benchmarks: Sequence[BenchmarkDescription],
+    sizes: Mapping[str, int],
+    digests: Mapping[str, str],
+    today: date,
+    url: str | None,
 ) -> dict[str, Any]:
     """The metadata of these benchmarks of one family; ``sizes`` (bytes) and ``digests`` (sha256) are by file.
 

@@ -45,7 +45,7 @@ def entries_of(
     """
     alike: dict[tuple[str, ...], list[BuiltBenchmark]] = {}
     for built, files in benchmarks.items():
-        alike.setdefault(tuple(_in_general(file, built) for file in files), []).append(built)
+        alike.setdefault(tuple(_to_path_template(file, built) for file in files), []).append(built)
     entries: dict[str, dict[str, Any]] = {}
     for number, (files, some) in enumerate(alike.items(), 1):
         family = str(some[0].manifest["family"])
@@ -86,7 +86,7 @@ def resolved(entries: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str
     }
 
 
-def _in_general(file: str, built: BuiltBenchmark) -> str:
+def _to_path_template(file: str, built: BuiltBenchmark) -> str:
     words = built.manifest["words"]
     return file if words is None else file.replace(f"_{words}/", f"_{WORDS_PLACE}/")
 

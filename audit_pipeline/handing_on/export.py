@@ -24,18 +24,18 @@ from audit_pipeline.catalogue.integrity import as_json, file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.handing_on.card import FOLDER, Described, licences_of, write_card
+from audit_pipeline.handing_on.card import FOLDER, BenchmarkDescription, licences_of, write_card
 from audit_pipeline.handing_on.croissant import croissant, files_in
 from audit_pipeline.handing_on.entry import entries_of, require_same, resolved
 from audit_pipeline.handing_on.licences import unclear
 from audit_pipeline.handing_on.origins import attributions, origins_of
-from audit_pipeline.handing_on.table import by_split, handed_on_rows
+from audit_pipeline.handing_on.table import build_export_rows, by_split
 
 CARD, METADATA = "README.md", "croissant.json"
 
 
 @dataclass(frozen=True, eq=False)
-class ToHandOn:
+class ExportCandidate:
     """A built benchmark, and what is known of its two sides without any model (schema SPLIT_QUALITY)."""
 
     built: BuiltBenchmark
@@ -51,7 +51,7 @@ class Exported:
     texts: int
 
 
-def require_place(folder: Path) -> None:
+def require_export_folder(folder: Path) -> None:
     """Raise DataError unless an export may be written to ``folder``: there is nothing, or an earlier export alone."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
@@ -83,7 +83,7 @@ def require_licences(benchmarks: Sequence[BuiltBenchmark], *, with_text: bool) -
 
 
 def export(
-    benchmarks: Sequence[ToHandOn], folder: Path, paths: DataPaths, *, hub: str | None, with_text: bool
+    benchmarks: Sequence[ExportCandidate], folder: Path, paths: DataPaths, *, hub: str | None, with_text: bool
 ) -> Exported:
     """Write ``benchmarks``, of one family, as a data set into ``folder``; what was there before is replaced.
 
@@ -92,14 +92,14 @@ def export(
     as it was. Raises DataError for a folder that holds anything else, for texts that may not be handed on
     (:func:`require_licences`), and where what was written does not read back as the same benchmarks.
     """
-    require_place(folder)
+    require_export_folder(folder)
     require_licences([one.built for one in benchmarks], with_text=with_text)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp") as beside:
         written = Path(beside) / folder.name
         described = [_write_rows(one, written, paths) for one in benchmarks]
         _write_descriptions(described, [one.built for one in benchmarks], written, paths, hub)
-        _put(written, folder, Path(beside) / "before")
+        _move_into_place(written, folder, Path(beside) / "before")
     return Exported(
         folder,
         {one.name: one.content_digest for one in described},
@@ -107,19 +107,23 @@ def export(
     )
 
 
-def _write_rows(one: ToHandOn, folder: Path, paths: DataPaths) -> Described:
+def _write_rows(one: ExportCandidate, folder: Path, paths: DataPaths) -> BenchmarkDescription:
     built = one.built
-    rows = handed_on_rows(built, attributions(built, paths))
+    rows = build_export_rows(built, attributions(built, paths))
     files: dict[str, str] = {}
     for split, some in by_split(rows).items():
         files[split] = f"data/{built.name}/{split}.parquet"
         write_table(folder / files[split], some)
     digest = content_digest(built.examples)
-    return Described(built.name, built.manifest, digest, rows, one.quality, origins_of(built), files)
+    return BenchmarkDescription(built.name, built.manifest, digest, rows, one.quality, origins_of(built), files)
 
 
 def _write_descriptions(
-    described: Sequence[Described], built: Sequence[BuiltBenchmark], folder: Path, paths: DataPaths, hub: str | None
+    described: Sequence[BenchmarkDescription],
+    built: Sequence[BuiltBenchmark],
+    folder: Path,
+    paths: DataPaths,
+    hub: str | None,
 ) -> None:
     place = {"path": FOLDER} if hub is None else {"hub": hub}
     licence = "; ".join(licences_of(described))
@@ -146,7 +150,7 @@ def _write_text(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _put(written: Path, folder: Path, aside: Path) -> None:
+def _move_into_place(written: Path, folder: Path, aside: Path) -> None:
     """Move what was written into place; what was there before is put back where that fails."""
     if not folder.exists():
         written.rename(folder)

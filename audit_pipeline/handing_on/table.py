@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark
-from audit_pipeline.benchmarks.content import handed_on_names
+from audit_pipeline.benchmarks.content import to_export_names
 from audit_pipeline.handing_on.origins import Attribution
 
 
@@ -49,13 +49,13 @@ _OF_DOCUMENTS = ("title", "url", "licence")
 SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS])
 
 
-def handed_on_rows(built: BuiltBenchmark, documents: Mapping[str, Attribution]) -> pa.Table:
+def build_export_rows(built: BuiltBenchmark, documents: Mapping[str, Attribution]) -> pa.Table:
     """The examples of ``built`` with COLUMNS, in their order; ``documents`` is what is known of them."""
     examples, family = built.examples, str(built.manifest["family"])
     ids = examples.column("document_id").to_pylist()
     columns = {
         **{name: examples.column(name) for name in SCHEMA.names if name in examples.column_names},
-        **{name: handed_on_names(examples.column(name).to_pylist(), family) for name in ("document_id", "group")},
+        **{name: to_export_names(examples.column(name).to_pylist(), family) for name in ("document_id", "group")},
         **{name: [getattr(documents.get(one), name, None) for one in ids] for name in _OF_DOCUMENTS},
     }
     return pa.table({field.name: pa.array(_values(columns[field.name]), field.type) for field in SCHEMA}, SCHEMA)

@@ -121,14 +121,14 @@ AS_STATED_IN_WORDS = (
 )
 
 
-def few_texts(n_members: int, n_nonmembers: int) -> str | None:
+def warn_of_few_texts(n_members: int, n_nonmembers: int) -> str | None:
     """What is to be said of an AUROC of so few texts on a side; None where there are enough."""
     if min(n_members, n_nonmembers) >= FEW_TEXTS:
         return None
     return f"only {n_members} + {n_nonmembers} texts: with fewer than {FEW_TEXTS} on a side an AUROC says little"
 
 
-def rests_on(level: str | None, stated_by: str | None, blind: float | None) -> str | None:
+def find_claim_source(level: str | None, stated_by: str | None, blind: float | None) -> str | None:
     """Whose word a claim level rests on; None where it claims nothing, or is more than somebody's word.
 
     ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not
@@ -138,7 +138,7 @@ def rests_on(level: str | None, stated_by: str | None, blind: float | None) -> s
 
 
 def level_in_words(level: str, stated_by: str | None) -> str:
-    """The claim level, and beside it whose word it rests on (as of :func:`rests_on`)."""
+    """The claim level, and beside it whose word it rests on (as of :func:`find_claim_source`)."""
     return level if stated_by is None else f"{level}, as stated by {stated_by}"
 
 

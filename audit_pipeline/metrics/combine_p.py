@@ -13,7 +13,7 @@ import numpy.typing as npt
 from audit_pipeline.errors import DataError
 
 
-def twice_median(p_values: npt.ArrayLike) -> float:
+def combine_p_values(p_values: npt.ArrayLike) -> float:
     """Twice the median of the p-values [k], at most 1.
 
     A p-value whatever their dependence (Rüger 1978: k/j times the j-th smallest of k p-values is one; Meinshausen,

@@ -80,13 +80,13 @@ def require_divisible(
         possible = [str(number) for number in range(2, common + 1) if not common % number]
         fitting = f"set tensor_parallel: {' or '.join(possible)}" if possible else "no number does"
         raise ModelError(
-            f"{name} cannot be divided by tensor_parallel: {ranks}, which has to divide its {_or(heads)} "
-            f"attention heads and its {_or(key_values)} key-value heads: {fitting}, or devices: auto in its entry "
-            "instead"
+            f"{name} cannot be divided by tensor_parallel: {ranks}, which has to divide its {_join_with_or(heads)} "
+            f"attention heads and its {_join_with_or(key_values)} key-value heads: {fitting}, or devices: auto in its "
+            "entry instead"
         )
 
 
-def _or(numbers: Collection[int]) -> str:
+def _join_with_or(numbers: Collection[int]) -> str:
     return " or ".join(map(str, sorted(numbers)))
 
 

@@ -52,7 +52,7 @@ class TrainedHere(StrictSettings):
 
 
 @dataclass(frozen=True)
-class WeightsHere:
+class UserHostedWeights:
     """The back end of a model whose weights are run on machines of the user's: this one, or those of a cluster.
 
     What is known of a back end without reaching it, :class:`Endpoint` answers as well: whoever asks need not know
@@ -211,9 +211,9 @@ class ModelEntry(StrictSettings):
     notes: str | None = Field(default=None, description="whatever a reader should know")
 
     @property
-    def host(self) -> WeightsHere | Endpoint:
+    def host(self) -> UserHostedWeights | Endpoint:
         """What runs the model, as far as it is known without reaching it."""
-        return self.endpoint or WeightsHere()
+        return self.endpoint or UserHostedWeights()
 
     @property
     def division(self) -> str | None:
@@ -286,7 +286,7 @@ def load_models(folder: Path | None = None) -> Entries[ModelEntry]:
     return FILE.load(folder)
 
 
-def standing_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
+def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, ModelEntry]:
     """Those of ``models`` that sensors and the weekly audit take: all but a control's, which know its texts alone."""
     return {name: entry for name, entry in models.items() if entry.control is None}
 
@@ -317,7 +317,7 @@ def resolve_model(given: str, models: Entries[ModelEntry]) -> ModelEntry:
     raise ModelError(f"{given} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
 
 
-def is_elsewhere(given: str) -> bool:
+def is_path_or_hub_id(given: str) -> bool:
     """Whether ``given`` reads as a hub id or a path, so that it may be a model that no entry names."""
     return _is_path(given) or _HUB_ID.fullmatch(given) is not None
 

@@ -53,7 +53,7 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     backend.no_padding()
     backend.no_truncation()
     text = config.get_text_config()
-    context = _said_context_length(text)
+    context = _read_context_length(text)
     kept = KeptTokenizer(
         TextTokenizer(backend, _special_ids(tokenizer)),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
@@ -128,7 +128,7 @@ def _config_of_endpoint(located: LocatedModel, tokens: int) -> Any:
 _NO_LIMIT = 4096
 
 
-def _said_context_length(text_config: Any) -> int | None:
+def _read_context_length(text_config: Any) -> int | None:
     """Tokens that the model can see at once; None where nothing says how many."""
     context = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None)
     return int(context) if context is not None and context >= 1 else None

@@ -111,15 +111,15 @@ def fingerprint_of(endpoint: Endpoint, tokenizer_fingerprint: str, state: str | 
     All that changes rows is in it: whose model it is, how it is asked, which columns it gives. Keys, limits, prices and
     the number of requests at a time are not.
     """
-    return digest(*_named_by(endpoint, tokenizer_fingerprint), sorted(endpoint.gives), state)[:LENGTH]
+    return digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint), sorted(endpoint.gives), state)[:LENGTH]
 
 
 def path_of(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> Path:
     """The file of what is known of the model that these name."""
-    return paths.endpoint(digest(*_named_by(endpoint, tokenizer_fingerprint))[:LENGTH])
+    return paths.endpoint(digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint))[:LENGTH])
 
 
-def _named_by(endpoint: Endpoint, tokenizer_fingerprint: str) -> tuple[object, ...]:
+def _build_endpoint_key(endpoint: Endpoint, tokenizer_fingerprint: str) -> tuple[object, ...]:
     address = endpoint.url.rstrip("/")
     return "endpoint", address, endpoint.model, endpoint.revision, endpoint.dialect, tokenizer_fingerprint
 

@@ -122,7 +122,7 @@ def known_digests(paths: DataPaths) -> dict[str, str]:
     return read_json_if_whole(paths.digest_cache) or {}
 
 
-def changed_unseen(paths: DataPaths, look: Callable[[str], None]) -> Iterator[Path]:
+def find_unnoticed_changes(paths: DataPaths, look: Callable[[str], None]) -> Iterator[Path]:
     """The files whose digest is remembered, whose size and time stand, and whose bytes are others all the same."""
     for key, digest_then in known_digests(paths).items():
         name, size, time_ns = key.rsplit("|", 2)

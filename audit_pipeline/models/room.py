@@ -109,7 +109,7 @@ def _number_in(folder: Path, file: str, field: str | None = None) -> int | None:
     return int(found) if found.isdecimal() else None
 
 
-def for_weights() -> int:
+def compute_weight_memory() -> int:
     """The bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
     return int(_FOR_WEIGHTS * main_memory().free)
 
@@ -224,7 +224,7 @@ def _on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
     memory, swap = main_memory(), psutil.swap_memory().total
     where = "main memory"
     if to_disk:
-        memory, where = Memory(memory.total, for_weights()), f"{where}, of which a tenth is left to the pass,"
+        memory, where = Memory(memory.total, compute_weight_memory()), f"{where}, of which a tenth is left to the pass,"
     fit = _fit(head, needed, needed, [memory], where)
     rest = " What has no room stays on disk and is read anew for every batch, which is slow." if to_disk else ""
     return Fit(needed, fit.now, to_disk or needed <= memory.total + swap, fit.words + ("" if fit.now else rest))

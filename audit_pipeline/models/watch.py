@@ -135,7 +135,7 @@ def list_candidates(owner_or_collection: str, api: HfApi | None = None) -> list[
         if "/" in owner_or_collection:
             items = api.get_collection(owner_or_collection).items
             ids = dict.fromkeys(item.item_id for item in items if item.item_type == "model")
-            return [_asked_for(hub, api) for hub in ids]
+            return [_fetch_candidate(hub, api) for hub in ids]
         _require_answer(api)
         listed = api.list_models(
             author=owner_or_collection, pipeline_tag=_TASK, sort="created_at", limit=NEWEST, expand=[*_EXPAND]
@@ -193,7 +193,7 @@ def proposals_text(proposals: Proposals) -> str:
     return _HEADER + listing + (f"\n# On the hub too:\n{refused}" if refused else "")
 
 
-def _asked_for(hub: str, api: HfApi) -> Candidate:
+def _fetch_candidate(hub: str, api: HfApi) -> Candidate:
     try:
         return _candidate(api.model_info(hub, expand=[*_EXPAND], timeout=_TIMEOUT))
     except HfHubHTTPError as error:

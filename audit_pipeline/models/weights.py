@@ -22,7 +22,7 @@ from audit_pipeline.models.convert import READ_ERRORS, keep_weights, parsing_onc
 from audit_pipeline.models.kept import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.models.quantised import require_package
-from audit_pipeline.models.room import for_weights, require_device, require_room, weight_files
+from audit_pipeline.models.room import compute_weight_memory, require_device, require_room, weight_files
 
 # Converted weights are kept where so much stays free beside them.
 _LEFT_FREE = 2 << 30
@@ -85,7 +85,7 @@ def in_safetensors(tokenized: TokenizedModel, tell: Callable[[str], None]) -> To
 def _on_all(tokenized: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
     plain = in_safetensors(tokenized, tell)
     # Else the library would take the GPUs as well.
-    room = {"cpu": for_weights()} if device == "cpu" else None
+    room = {"cpu": compute_weight_memory()} if device == "cpu" else None
     model = _from_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
     tell(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
     return model

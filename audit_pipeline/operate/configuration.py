@@ -24,7 +24,7 @@ from audit_pipeline.detectors.registry import ONE_PASS, REGISTRY
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.models import config as models
 from audit_pipeline.models import watch
-from audit_pipeline.models.config import ModelEntry, is_elsewhere
+from audit_pipeline.models.config import ModelEntry, is_path_or_hub_id
 from audit_pipeline.references import config as references
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.config import SourceSettings
@@ -142,15 +142,15 @@ def load_configuration(folder: Path | None = None) -> Configuration:
     for file, _ in _READ:
         entries = files[file.name]
         if file.leads and not isinstance(entries, AuditError):
-            files[file.name] = entries.without(_astray(entries.given, file.leads, names))
+            files[file.name] = entries.without(_find_dangling_references(entries.given, file.leads, names))
     if not isinstance(studies, AuditError):
         # Of the broken ones, too, that are broken for what they name.
-        varied = _not_to_be_varied(studies, files[controls.FILE.name])
+        varied = _find_invalid_variations(studies, files[controls.FILE.name])
         files[controls.STUDIES_FILE.name] = files[controls.STUDIES_FILE.name].without(varied)
     return Configuration(folder, files)
 
 
-def _astray(
+def _find_dangling_references(
     every: Mapping[str, object], leads: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
 ) -> dict[str, list[Fault]]:
     """What is named in the values of entries, broken ones too, and is not there; by entry."""
@@ -159,7 +159,7 @@ def _astray(
         for lead in leads:
             known = names[lead.to]
             for keys, name in _texts_at(given, lead.keys):
-                if known is not None and name not in known and not (lead.or_elsewhere and is_elsewhere(name)):
+                if known is not None and name not in known and not (lead.or_elsewhere and is_path_or_hub_id(name)):
                     hint = did_you_mean(name, known)
                     found[entry].append(Fault(keys, f"{lead.key}: there is no {lead.to} '{name}'; {hint}"))
     return found
@@ -178,7 +178,7 @@ def _texts_at(given: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]
                 yield (*keys, place), one
 
 
-def _not_to_be_varied(
+def _find_invalid_variations(
     studies: Entries[StudyEntry], of_studies: Entries[ControlEntry] | AuditError
 ) -> dict[str, list[Fault]]:
     """What a study varies and its control does not have, or not with that value; by study."""

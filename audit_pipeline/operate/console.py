@@ -240,7 +240,7 @@ def end_step() -> None:
 
 
 @contextmanager
-def in_place_of_step() -> Iterator[None]:
+def replace_step_line() -> Iterator[None]:
     """Within the block something else is drawn at the place of the step's line."""
     for step in _now:
         step.undraw()
@@ -254,7 +254,7 @@ def in_place_of_step() -> Iterator[None]:
 
 
 @contextmanager
-def telling_what_takes_long(doing: str) -> Iterator[Callable[[str], None]]:
+def report_slow_work(doing: str) -> Iterator[Callable[[str], None]]:
     """A callback for what is being done now, in a few words, for a user who waits longer than two seconds.
 
     On a terminal a line on standard error that is gone in the end; else a line there now and then.

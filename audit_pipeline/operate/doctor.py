@@ -60,7 +60,7 @@ def examine(
         *_data_folder(paths),
         *_configuration(paths, look),
         *examine_files(paths, how_ended, look, deep=deep),
-        *_left_behind(paths),
+        *_check_leftovers(paths),
         *_locks(paths),
         *_warehouse(paths),
     ]
@@ -176,7 +176,7 @@ def _model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
     return DoctorCheck(what, ok=True, words=f"{located.resolved_from}, fingerprint {identity.model_fingerprint}")
 
 
-def _left_behind(paths: DataPaths) -> Iterator[DoctorCheck]:
+def _check_leftovers(paths: DataPaths) -> Iterator[DoctorCheck]:
     """What killed writers left: temporary files, half a removal."""
     temporary = {path: stat for path in sorted(paths.root.rglob(".*.tmp")) if (stat := stat_of(path)) is not None}
     if temporary:

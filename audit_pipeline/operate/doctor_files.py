@@ -19,14 +19,14 @@ from audit_pipeline.catalogue.lineage_files import (
     LineageEntry,
     digests_by_file,
     files_with_entries,
-    with_files,
+    pair_entries_with_files,
 )
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import cache_folders
 from audit_pipeline.catalogue.tables import read_json, read_parquet, read_rows
 from audit_pipeline.controls.kept import MANIFEST, require_whole
 from audit_pipeline.errors import AuditError
-from audit_pipeline.models.fingerprint import changed_unseen
+from audit_pipeline.models.fingerprint import find_unnoticed_changes
 from audit_pipeline.models.kept import kept_folders, require_kept
 from audit_pipeline.operate.doctor_checks import DoctorCheck, HowEnded, Look, named
 from audit_pipeline.operate.doctor_missing import examine_missing
@@ -45,7 +45,7 @@ def examine_files(paths: DataPaths, how_ended: HowEnded, look: Look, *, deep: bo
     """
     look("lineage")
     entries, damaged = read_lineage(paths)
-    explained = with_files(entries, paths)
+    explained = pair_entries_with_files(entries, paths)
     yield from _lineage(paths, explained, [one.path for one in damaged])
     yield from _cache(paths, look, deep=deep)
     yield from _kept_of_models(paths)
@@ -132,7 +132,7 @@ def _every_file(paths: DataPaths, explained: Explained, look: Look) -> Iterator[
         *((path.parent, require_whole) for path in _below(paths.table("controls"), f"*/*/{MANIFEST}")),
         *((path, require_kept) for path in kept_folders(paths)),
     ]
-    damaged = [*_failing(checks, look), *changed_unseen(paths, look)]
+    damaged = [*_find_damaged_files(checks, look), *find_unnoticed_changes(paths, look)]
     look("warehouse")
     if paths.warehouse.exists() and (problem := read_every_block(paths.warehouse)) is not None:
         yield DoctorCheck("warehouse, every block", ok=False, words=f"{problem}; build it again: corpus-audit report")
@@ -142,7 +142,7 @@ def _every_file(paths: DataPaths, explained: Explained, look: Look) -> Iterator[
     yield DoctorCheck("every file", not damaged, words)
 
 
-def _failing(checks: Sequence[tuple[Path, Callable[[Path], object]]], look: Look) -> Iterator[Path]:
+def _find_damaged_files(checks: Sequence[tuple[Path, Callable[[Path], object]]], look: Look) -> Iterator[Path]:
     for number, (path, check) in enumerate(checks, 1):
         look(f"file {number} of {len(checks)}")
         try:

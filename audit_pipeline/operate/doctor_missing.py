@@ -31,7 +31,7 @@ from audit_pipeline.catalogue.contracts import (
     texts_read,
 )
 from audit_pipeline.catalogue.lineage import file_of
-from audit_pipeline.catalogue.lineage_files import LineageEntry, MissingFile, missing_files, with_files
+from audit_pipeline.catalogue.lineage_files import LineageEntry, MissingFile, missing_files, pair_entries_with_files
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.tables import read_parquet
 from audit_pipeline.errors import AuditError
@@ -48,7 +48,7 @@ from audit_pipeline.warehouse.query import open_read_only
 
 
 @dataclass(frozen=True)
-class _Gone:
+class _MissingProduct:
     """A product that a record names and that is not there: the partition of a table that it belongs to, and who says
     that it was there."""
 
@@ -73,18 +73,18 @@ def examine_missing(
     if unfinished(paths):
         return
     records = _Records(entries)
-    files = missing_files(with_files(entries, paths), Path.exists)
+    files = missing_files(pair_entries_with_files(entries, paths), Path.exists)
     by_words: dict[tuple[bool, str], list[Path]] = {}
     for missing in files:
-        said = _of_missing(missing, how_ended(missing.entry.run_id), records)
+        said = _explain_missing_file(missing, how_ended(missing.entry.run_id), records)
         if said is not None:
             by_words.setdefault(said, []).append(missing.path)
     for (ok, words), gone_files in by_words.items():
         yield DoctorCheck("lineage without files", ok, f"{named(gone_files)}: {words}")
     known = {(missing.path, missing.entry.table, missing.entry.partition) for missing in files}
     looks = [
-        _made_of(records, paths),
-        _last_of_steps(records, how_ended, paths),
+        _find_missing_inputs(records, paths),
+        _find_missing_last_tables(records, how_ended, paths),
         _loaded(paths),
         _cards(records, paths),
         _published(paths),
@@ -169,7 +169,7 @@ class _Records:
         return shlex.join(["corpus-audit", "audit", *of_both, "--again"])
 
 
-def _of_missing(missing: MissingFile, ended: Ending | None, records: _Records) -> tuple[bool, str] | None:
+def _explain_missing_file(missing: MissingFile, ended: Ending | None, records: _Records) -> tuple[bool, str] | None:
     """Whether it is as it may be that a file is not there, and what became of it; None while it is being written.
 
     A run writes the entry first. So it may have died between the two: then it left no later entry, and either its
@@ -190,7 +190,7 @@ def _of_missing(missing: MissingFile, ended: Ending | None, records: _Records) -
     return False, f"{became}; make it again: {records.command(entry.table, entry.partition)}"
 
 
-def _made_of(records: _Records, paths: DataPaths) -> Iterator[_Gone]:
+def _find_missing_inputs(records: _Records, paths: DataPaths) -> Iterator[_MissingProduct]:
     """What entries that count now say that their rows were made of: its entry may be gone with its file.
 
     Of other benchmarks and models, which a comparison reads, it may have been forgotten.
@@ -209,7 +209,7 @@ def _made_of(records: _Records, paths: DataPaths) -> Iterator[_Gone]:
             lost = [path for path in (file_of(paths, declared, partition, ""), *beside) if not path.exists()]
         for path in lost if entries else ():
             by = f"the lineage of {entries[0].table} of {entries[0].partition} says that they were made of it"
-            yield _Gone(table, partition, path, by)
+            yield _MissingProduct(table, partition, path, by)
 
 
 def _is_of(entry: LineageEntry, partition: str) -> bool:
@@ -217,7 +217,7 @@ def _is_of(entry: LineageEntry, partition: str) -> bool:
     return partition in (entry.partition, entry.partition.partition("|")[0])
 
 
-def _last_of_steps(records: _Records, how_ended: HowEnded, paths: DataPaths) -> Iterator[_Gone]:
+def _find_missing_last_tables(records: _Records, how_ended: HowEnded, paths: DataPaths) -> Iterator[_MissingProduct]:
     """The table that a step is named after and writes last, where its latest run left only those before it."""
     for (asset_key, partition), runs in records.steps.items():
         declared, (run_id, tables) = TABLES.get(asset_key), list(runs.items())[-1]
@@ -229,10 +229,10 @@ def _last_of_steps(records: _Records, how_ended: HowEnded, paths: DataPaths) -> 
         ):
             continue
         by = f"run {run_id} wrote {', '.join(sorted(tables))}, and this last of all"
-        yield _Gone(asset_key, partition, file_of(paths, declared, partition, run_id), by)
+        yield _MissingProduct(asset_key, partition, file_of(paths, declared, partition, run_id), by)
 
 
-def _loaded(paths: DataPaths) -> Iterator[_Gone]:
+def _loaded(paths: DataPaths) -> Iterator[_MissingProduct]:
     """The files that the warehouse holds the rows of, but for parts of the cache, which are merged now and then."""
     if not paths.warehouse.exists():
         return
@@ -249,27 +249,27 @@ def _loaded(paths: DataPaths) -> Iterator[_Gone]:
         partition = unsegment(path.parent.name.partition("=")[2])
         if table.per == "entry":
             of, _, partition = partition.partition(":")
-            yield _Gone(of, partition, path, "the warehouse holds it")
+            yield _MissingProduct(of, partition, path, "the warehouse holds it")
         else:
-            yield _Gone(name, partition, path, "the warehouse holds its rows")
+            yield _MissingProduct(name, partition, path, "the warehouse holds its rows")
 
 
-def _cards(records: _Records, paths: DataPaths) -> Iterator[_Gone]:
+def _cards(records: _Records, paths: DataPaths) -> Iterator[_MissingProduct]:
     """The cards of the models that rows that count now were computed with."""
     for (table, partition), entry in records.current.items():
         card = paths.model_card(entry.model_fingerprint or "")
         if table == TOKEN_STATISTICS.name and entry.model_fingerprint is not None and not card.exists():
-            yield _Gone(table, partition, card, f"the lineage of {partition} names this model")
+            yield _MissingProduct(table, partition, card, f"the lineage of {partition} names this model")
 
 
-def _published(paths: DataPaths) -> Iterator[_Gone]:
+def _published(paths: DataPaths) -> Iterator[_MissingProduct]:
     """Warehouse and report, where it is noted beside them that they were made."""
     for record, product in ((paths.warehouse_record, paths.warehouse), (paths.published, paths.report)):
         if record.exists() and not product.exists():
-            yield _Gone("", "", product, f"{record.name} says that it was made")
+            yield _MissingProduct("", "", product, f"{record.name} says that it was made")
 
 
-def _statistics(records: _Records, paths: DataPaths, look: Look) -> Iterator[_Gone]:
+def _statistics(records: _Records, paths: DataPaths, look: Look) -> Iterator[_MissingProduct]:
     """The cached statistics of the texts that have scores."""
     models: Mapping[str, TokenizedModel] | None = None
     for (table, partition), entry in records.current.items():
@@ -297,7 +297,7 @@ def _statistics(records: _Records, paths: DataPaths, look: Look) -> Iterator[_Go
             lacking = audit_session(benchmark, model, paths).plan(texts).texts_to_run
         if lacking:
             by = f"{lacking} of {len(texts)} texts of {pair.benchmark} have scores and no statistics of {pair.model}"
-            yield _Gone(table, partition, folder, by)
+            yield _MissingProduct(table, partition, folder, by)
 
 
 def _scored_texts(scores: LineageEntry, benchmark: BuiltBenchmark, paths: DataPaths) -> list[str]:

@@ -180,10 +180,10 @@ def _refuse_nothing(file: Path, given: GivenScores, findings: Findings) -> None:
     if by_groups or pc.any(pc.is_valid(values["value"])).as_py():
         return
     notes = "".join(f"; {note}" for note in given.notes)
-    raise DataError(f"{file}: there is nothing to compare: {_why_nothing(given)}{notes}")
+    raise DataError(f"{file}: there is nothing to compare: {_explain_no_findings(given)}{notes}")
 
 
-def _why_nothing(given: GivenScores) -> str:
+def _explain_no_findings(given: GivenScores) -> str:
     scored = given.scores.filter(pc.equal(given.scores["status"], "ok"))["example_id"]
     texts = given.examples.filter(pc.is_in(given.examples["example_id"], value_set=scored))
     n_members, n_nonmembers = _count(texts, MEMBER), _count(texts, NON_MEMBER)

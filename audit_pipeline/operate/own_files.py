@@ -19,7 +19,7 @@ from urllib.request import url2pathname
 from audit_pipeline.benchmarks.words import UnitName, word_unit
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.within_reach import KnownBeforehand
+from audit_pipeline.evidence.within_reach import PlannedComparison
 from audit_pipeline.sources.base import Document, Harvest
 from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_path
 from audit_pipeline.whole_files.read import is_whole_file
@@ -100,10 +100,10 @@ class Looked:
     words: int
 
     @property
-    def known_beforehand(self) -> KnownBeforehand:
+    def known_beforehand(self) -> PlannedComparison:
         """What decides which conclusions are possible."""
         groups = {side: facts.groups for side, facts in self.sides.items()}
-        return KnownBeforehand(
+        return PlannedComparison(
             groups[AUDITED],
             groups.get(HELD_OUT, 0),
             groups.get(MEMBERS, 0),

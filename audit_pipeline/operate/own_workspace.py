@@ -121,7 +121,9 @@ def bring_up(folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any
 
 
 @contextmanager
-def tried_out(folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any]]) -> Iterator[OwnWorkspace]:
+def make_dry_run_workspace(
+    folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any]]
+) -> Iterator[OwnWorkspace]:
     """The workspace of these files for a dry run: the one in ``folder``, or one that is gone when the block ends.
 
     Raises ConfigError as :func:`bring_up` does. ``folder`` stays free where it is free.

@@ -95,14 +95,14 @@ def _needs(there: Situation, asked: PlanRequest) -> _Needs:
     counts = {
         f"{one.corpus}|{name}": one
         for name in models
-        for one in _named(there.models.get(name, ModelFacts()).frequencies)
+        for one in _optional_to_tuple(there.models.get(name, ModelFacts()).frequencies)
     }
-    of_models = (one for name in models for one in _named(there.models.get(name, ModelFacts()).control))
-    of_benchmarks = (one for name in benchmarks for one in _named(there.benchmarks[name].control))
+    of_models = (one for name in models for one in _optional_to_tuple(there.models.get(name, ModelFacts()).control))
+    of_benchmarks = (one for name in benchmarks for one in _optional_to_tuple(there.benchmarks[name].control))
     controls = _each_once(asked.controls, of_models, of_benchmarks)
     drawn_from = [source for name in benchmarks for source in there.benchmarks[name].sources]
     of_controls = (source for name in controls for source in there.controls[name].sources)
-    of_corpora = (source for one in counts.values() for source in _named(one.source))
+    of_corpora = (source for one in counts.values() for source in _optional_to_tuple(one.source))
     sources = _each_once(asked.sources, drawn_from, of_controls, of_corpora)
     return _Needs(sources, drawn_from if asked.refresh else (), controls, benchmarks, counts)
 
@@ -130,7 +130,7 @@ def problems(there: Situation, benchmarks: Iterable[str]) -> Mapping[str, str]:
     for name in benchmarks:
         benchmark = there.benchmarks.get(name, BenchmarkFacts(None, None))
         stale = [one for one in (there.sources[source] for source in benchmark.sources) if _why_stale(one) is not None]
-        controls = [there.controls[control] for control in _named(benchmark.control)]
+        controls = [there.controls[control] for control in _optional_to_tuple(benchmark.control)]
         reasons = [benchmark.problem, *(one.problem for one in stale), *(one.problem for one in controls)]
         problem = next((reason for reason in reasons if reason is not None), None)
         if problem is not None:
@@ -162,7 +162,7 @@ def _state_of_audit(pair: Pair, there: Situation) -> PairState:
         if benchmark.built is None:
             return PairState("missing", "the benchmark has not been built")
         return PairState("missing", "never audited" if audit.scores is None else "scored, not evaluated")
-    doubts = [words for _, words in _since(found, audit.now, benchmark)]
+    doubts = [words for _, words in _find_changed_inputs(found, audit.now, benchmark)]
     if audit.scores is None or _DAMAGED_SCORES & {*audit.damaged}:
         doubts.append("a file of its scores is damaged or gone")
     elif {*audit.damaged} - _OF_EXTRACTION:
@@ -184,7 +184,9 @@ def _audit_of(pair: Pair, there: Situation) -> tuple[PairFacts, BenchmarkFacts]:
     return there.audits.get(pair, PairFacts()), there.benchmarks.get(pair.benchmark, BenchmarkFacts(None, None))
 
 
-def _since(written: WrittenRows, now: Conventions, benchmark: BenchmarkFacts) -> Iterator[tuple[Kind, str]]:
+def _find_changed_inputs(
+    written: WrittenRows, now: Conventions, benchmark: BenchmarkFacts
+) -> Iterator[tuple[Kind, str]]:
     """What scores or findings rest on that is another now; the step from which on the pair is audited again for it."""
     then = written.conventions
     rebuilt = _differ(benchmark.built, written.benchmark)
@@ -243,7 +245,7 @@ def _why_extract(pair: Pair, there: Situation) -> str | None:
         return "its documents were searched with other settings, or by an earlier version of the code"
     if (outcome := _outcome_of_extraction(audit)) is not None:
         return f"its documents could not be searched last: {outcome.reason}"
-    reasons = (words for kind, words in _since(found, audit.now, benchmark) if kind == "run")
+    reasons = (words for kind, words in _find_changed_inputs(found, audit.now, benchmark) if kind == "run")
     return next((f"its documents were searched before: {words}" for words in reasons), None)
 
 
@@ -256,7 +258,7 @@ def _first_step(pair: Pair, there: Situation) -> tuple[Kind, str] | None:
     if state.outcome is not None or audit.scores is None:
         return "run", state.reason
     # A run that did not come to its end may have scored anew what the findings do not rest on yet.
-    kinds: list[Kind] = ["evaluate", *(kind for kind, _ in _since(audit.scores, audit.now, benchmark))]
+    kinds: list[Kind] = ["evaluate", *(kind for kind, _ in _find_changed_inputs(audit.scores, audit.now, benchmark))]
     if _differ(there.code.get("scores"), audit.scores.code) or _DAMAGED_SCORES & {*audit.damaged}:
         kinds.append("score")
     return min(kinds, key=OF_PAIRS.index), state.reason
@@ -264,7 +266,7 @@ def _first_step(pair: Pair, there: Situation) -> tuple[Kind, str] | None:
 
 def _of_pair(pair: Pair, there: Situation, asked: PlanRequest, before: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
     model = there.models.get(pair.model, ModelFacts())
-    built_first = _follows(before, "build", [pair.benchmark])
+    built_first = _find_earlier_step_reason(before, "build", [pair.benchmark])
     if _audit_of(pair, there)[1].built is None and built_first is None:
         return
     own = _first_step(pair, there)
@@ -273,11 +275,13 @@ def _of_pair(pair: Pair, there: Situation, asked: PlanRequest, before: Sequence[
         reasons.append(("run", "it is asked for again"))
     if asked.more_statistics:
         reasons.append(("run", f"more token statistics are asked for: {', '.join(asked.more_statistics)}"))
-    if again_first := built_first or _follows(before, "train", _named(model.control)):
+    if again_first := built_first or _find_earlier_step_reason(before, "train", _optional_to_tuple(model.control)):
         reasons.append(("run", again_first))
-    if first := _follows(before, "count", [f"{one.corpus}|{pair.model}" for one in _named(model.frequencies)]):
+    if first := _find_earlier_step_reason(
+        before, "count", [f"{one.corpus}|{pair.model}" for one in _optional_to_tuple(model.frequencies)]
+    ):
         reasons.append(("score", first))
-    if first := _follows(before, "assess", [pair.benchmark]):
+    if first := _find_earlier_step_reason(before, "assess", [pair.benchmark]):
         reasons.append(("evaluate", first))
     start = min((OF_PAIRS.index(kind) for kind, _ in reasons), default=len(OF_PAIRS))
     extract = _why_extract(pair, there)
@@ -308,11 +312,13 @@ def _why_train(control: ControlFacts, fetch: Iterable[PlannedStep]) -> str | Non
         return "it has not been trained"
     if _differ(control.wanted, control.there):
         return "its entry in the configuration or its documents changed since it was trained"
-    return _follows(fetch, "fetch", control.sources)
+    return _find_earlier_step_reason(fetch, "fetch", control.sources)
 
 
 def _why_build(benchmark: BenchmarkFacts, before: Sequence[PlannedStep]) -> str | None:
-    comes_first = _follows(before, "fetch", benchmark.sources) or _follows(before, "train", _named(benchmark.control))
+    comes_first = _find_earlier_step_reason(before, "fetch", benchmark.sources) or _find_earlier_step_reason(
+        before, "train", _optional_to_tuple(benchmark.control)
+    )
     if benchmark.built is None:
         return None if benchmark.wanted is None and comes_first is None else "it has not been built"
     if _differ(benchmark.wanted, benchmark.built):
@@ -339,7 +345,7 @@ def _why_split(benchmark: BenchmarkFacts, code: Mapping[str, str]) -> str | None
 
 
 def _why_assess(name: str, there: Situation, build: Iterable[PlannedStep]) -> str | None:
-    return _why_split(there.benchmarks[name], there.code) or _follows(build, "build", [name])
+    return _why_split(there.benchmarks[name], there.code) or _find_earlier_step_reason(build, "build", [name])
 
 
 def _why_count(frequencies: FrequencyFacts, fetch: Iterable[PlannedStep]) -> str | None:
@@ -347,7 +353,7 @@ def _why_count(frequencies: FrequencyFacts, fetch: Iterable[PlannedStep]) -> str
         return "its tokens have not been counted with the model's tokenizer"
     if frequencies.there != frequencies.wanted:
         return "its settings or documents changed since its tokens were counted"
-    return _follows(fetch, "fetch", _named(frequencies.source))
+    return _find_earlier_step_reason(fetch, "fetch", _optional_to_tuple(frequencies.source))
 
 
 def _why_publish(there: Situation, asked: PlanRequest, before: Sequence[PlannedStep]) -> str | None:
@@ -358,10 +364,10 @@ def _why_publish(there: Situation, asked: PlanRequest, before: Sequence[PlannedS
         return "they are not there"
     if changed := [name for name in made.wanted if made.wanted[name] != made.there.get(name)]:
         return f"{', '.join(changed)} changed since they were made"
-    return _what_they_lack(there, asked)
+    return _why_published_is_outdated(there, asked)
 
 
-def _what_they_lack(there: Situation, asked: PlanRequest) -> str | None:
+def _why_published_is_outdated(there: Situation, asked: PlanRequest) -> str | None:
     made = there.published
     audits = [there.audits[pair] for pair in asked.pairs if pair in there.audits]
     written = [one for audit in audits for one in (audit.evaluations, audit.extraction) if one is not None]
@@ -379,7 +385,7 @@ def _steps(kind: Kind, names: Iterable[str], why: Callable[[str], str | None]) -
     return [PlannedStep(kind, name, because) for name in names if (because := why(name)) is not None]
 
 
-def _follows(before: Iterable[PlannedStep], kind: Kind, names: Collection[str]) -> str | None:
+def _find_earlier_step_reason(before: Iterable[PlannedStep], kind: Kind, names: Collection[str]) -> str | None:
     """Why what is made of ``names`` is made again: a step of that kind makes one of them first; None: none does."""
     return next((_FIRST[kind].format(one.what) for one in before if one.kind == kind and one.what in names), None)
 
@@ -389,7 +395,7 @@ def _differ(one: T | None, other: T | None) -> bool:
     return one is not None and other is not None and one != other
 
 
-def _named(one: T | None) -> tuple[T, ...]:
+def _optional_to_tuple(one: T | None) -> tuple[T, ...]:
     return () if one is None else (one,)
 
 

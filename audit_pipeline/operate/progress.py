@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from audit_pipeline.operate.console import TELL, draws, in_place_of_step, mention, tell_progress
+from audit_pipeline.operate.console import TELL, draws, mention, replace_step_line, tell_progress
 from audit_pipeline.report.numbers import time_to_wait
 from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics.run import Progress
@@ -132,7 +132,7 @@ def _bar(
             bar.update(task, **moved(progress))
             # Started by the first progress: where everything is cached, nothing is drawn.
             if not bar.live.is_started:
-                drawn.enter_context(in_place_of_step())
+                drawn.enter_context(replace_step_line())
                 drawn.callback(bar.stop)
                 bar.start()
 

@@ -23,7 +23,7 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, fingerprints_before
 from audit_pipeline.operate.facts import Conventions, Versions, WrittenRows
 from audit_pipeline.operate.situation import conventions, parted
-from audit_pipeline.references.frequencies import version_seen
+from audit_pipeline.references.frequencies import read_table_version
 
 Card = Mapping[str, Any]
 """What a model's card says (models/load.py, write_card)."""
@@ -140,7 +140,7 @@ def _before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[st
 
 def _frequencies(entry: ModelEntry, tokenizer: str | None, paths: DataPaths) -> Versions | None:
     try:
-        return None if tokenizer is None else parted(version_seen(entry, tokenizer, paths))[1]
+        return None if tokenizer is None else parted(read_table_version(entry, tokenizer, paths))[1]
     except AuditError:
         return None
 

@@ -37,11 +37,11 @@ from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.token_statistics import statistics_version
 from audit_pipeline.references.build import corpus_of
 from audit_pipeline.references.config import ReferenceEntry
-from audit_pipeline.references.frequencies import countable_corpus, counted_under
+from audit_pipeline.references.frequencies import countable_corpus, read_counted_digests
 from audit_pipeline.scoring.needs.registry import is_extra
 from audit_pipeline.scoring.selection import upstream_now
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
-from audit_pipeline.sources.store import fetched_under
+from audit_pipeline.sources.store import read_settings_digest
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.shared import bring_current
 
@@ -144,7 +144,7 @@ def _source(name: str, paths: DataPaths, settings: SourceSettings) -> facts.Sour
         return facts.SourceFacts(None, None, _broken(name, settings))
     to_be_set = settings.to_be_set_for(name)
     problem = None if to_be_set is None else f"{name} is not configured: {to_be_set}"
-    return facts.SourceFacts(settings.digest_for(name), fetched_under(name, paths), problem)
+    return facts.SourceFacts(settings.digest_for(name), read_settings_digest(name, paths), problem)
 
 
 def _broken(name: str, settings: SourceSettings) -> str:
@@ -212,7 +212,7 @@ def _frequencies(model: TokenizedModel, paths: DataPaths) -> facts.FrequencyFact
         return None
     if corpus is None:
         return None
-    counted = counted_under(corpus.name, model, paths)
+    counted = read_counted_digests(corpus.name, model, paths)
     settings, documents = corpus.settings_digest, _documents_digest(corpus, paths)
     if counted is None:
         return facts.FrequencyFacts(corpus.name, settings, None, corpus.package)

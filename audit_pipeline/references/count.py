@@ -148,7 +148,7 @@ def count_documents(
     key = digest(
         corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, vocabulary_of(model), CODE_VERSION
     )
-    done, state = _resumed(checkpoint, key, model)
+    done, state = _read_checkpoint(checkpoint, key, model)
     done = replace(done, corpus_digest=corpus.digest, limits=limits)
     counter = CheckedCounter(model, limits.max_tokens_per_document)
     base, began, kept_at = done.counts, time.monotonic() - done.seconds, time.monotonic()
@@ -169,7 +169,7 @@ def count_documents(
 
     stream = corpus.open(state)
     rows = iter(stream)
-    while not _reached(limits, documents, size):
+    while not _is_limit_reached(limits, documents, size):
         item = next(rows, None)
         if item is None:
             break
@@ -184,13 +184,13 @@ def count_documents(
         if time.monotonic() - kept_at >= CHECKPOINT_SECONDS:
             count = so_far()
             if checkpoint is not None:
-                _keep(checkpoint, count, key, stream.state())
+                _write_checkpoint(checkpoint, count, key, stream.state())
             if on_progress is not None:
                 on_progress(count)
             kept_at = time.monotonic()
     count = so_far()
     if not documents:
-        raise DataError(_nothing(what, skipped_rows, skipped))
+        raise DataError(_describe_no_rows(what, skipped_rows, skipped))
     if on_progress is not None:
         on_progress(count)
     return count
@@ -246,13 +246,13 @@ def _without_special(counts: Counts, model: TokenizedModel) -> Counts:
     return counts
 
 
-def _reached(limits: CountLimits, documents: int, size: int) -> bool:
+def _is_limit_reached(limits: CountLimits, documents: int, size: int) -> bool:
     return (limits.max_documents is not None and documents >= limits.max_documents) or (
         limits.max_bytes is not None and size >= limits.max_bytes
     )
 
 
-def _keep(path: Path, count: CorpusCount, key: str, state: State) -> None:
+def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) -> None:
     """Write a checkpoint: counts so far and the place in the corpus, in one file."""
     told = {
         "key": key,
@@ -268,7 +268,7 @@ def _keep(path: Path, count: CorpusCount, key: str, state: State) -> None:
     write_table(path, pa.table({"count": count.counts}).replace_schema_metadata(metadata))
 
 
-def _resumed(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
+def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
     """The count so far and the place behind it; an empty count where there is no checkpoint of this very count."""
     fresh = CorpusCount(np.zeros(vocabulary_of(model), dtype=np.int64))
     if path is None or not path.exists():
@@ -293,7 +293,7 @@ def _resumed(path: Path | None, key: str, model: TokenizedModel) -> tuple[Corpus
 _COUNTS = pa.schema([TOKEN_FREQUENCIES.field("count")])
 
 
-def _nothing(what: str, skipped_rows: int, skipped: list[Skipped]) -> str:
+def _describe_no_rows(what: str, skipped_rows: int, skipped: list[Skipped]) -> str:
     if not skipped_rows:
         return f"{what}: holds no rows"
     first = skipped[0]

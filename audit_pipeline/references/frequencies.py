@@ -127,7 +127,7 @@ def countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     return None if entry.hub is not None else entry
 
 
-def counted_under(corpus: str, model: TokenizedModel, paths: DataPaths) -> tuple[str, str] | None:
+def read_counted_digests(corpus: str, model: TokenizedModel, paths: DataPaths) -> tuple[str, str] | None:
     """The digests of the settings that a corpus was counted under with the model's tokenizer, and of its documents;
     None where no whole table of it is there."""
     try:
@@ -137,7 +137,7 @@ def counted_under(corpus: str, model: TokenizedModel, paths: DataPaths) -> tuple
     return metadata.get("settings_digest", ""), metadata["corpus_digest"]
 
 
-def version_seen(model: ModelEntry, tokenizer_fingerprint: str, paths: DataPaths) -> Mapping[str, str]:
+def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: DataPaths) -> Mapping[str, str]:
     """The version of the table that scoring would take, by its name in the lineage, of what the table says of itself.
 
     None of it is checked: for whoever looks at many models. Raises the AuditError of what cannot be read.

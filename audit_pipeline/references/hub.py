@@ -71,7 +71,7 @@ class HubStream:
                         self._require_usable(item)
                         yield item
             except (httpx2.HTTPError, DatasetsError, OSError, ValueError, RuntimeError) as error:
-                raise self._broken_off(error) from error
+                raise self._build_stream_error(error) from error
             self._group, self._begin, self._rows = self._group + 1, None, None
 
     def _require_usable(self, item: str | Skipped) -> None:
@@ -85,7 +85,7 @@ class HubStream:
                     f"{self._unusable}; correct files or text_column, {_REMEDY}"
                 )
 
-    def _broken_off(self, error: Exception) -> DataError:
+    def _build_stream_error(self, error: Exception) -> DataError:
         fault = fault_of(error)
         if fault is None:
             return DataError(

@@ -93,13 +93,13 @@ class PlainCounter:
         self._texts.append(text)
         self._characters += len(text)
         if self._characters >= _BATCH_CHARACTERS:
-            self._hand_over()
+            self._submit_batch()
 
     def flush(self) -> None:
-        self._hand_over()
+        self._submit_batch()
         self._collect()
 
-    def _hand_over(self) -> None:
+    def _submit_batch(self) -> None:
         self._collect()
         texts, self._texts, self._characters = self._texts, [], 0
         self._running = self._worker.submit(_counts, self._tokenizer, [(text, 1) for text in texts], len(self.counts))
@@ -154,7 +154,7 @@ class DistinctCounter:
         for piece, count in self._pieces.items():
             by_count[count].append(piece)
         # Pieces that occur equally often are strung together again: a blank behind a piece cuts as it did in the text.
-        strung = ((text, count) for count, pieces in by_count.items() for text in _strung(pieces))
+        strung = ((text, count) for count, pieces in by_count.items() for text in _join_pieces(pieces))
         self.counts += _counts(self._tokenizer, itertools.chain(strung, self._uncut.items()), len(self.counts))
         self._pieces, self._uncut = Counter(), Counter()
         self._characters = self._uncut_characters = 0
@@ -292,7 +292,7 @@ def _batches(texts: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]
         yield batch
 
 
-def _strung(pieces: Sequence[str]) -> Iterator[str]:
+def _join_pieces(pieces: Sequence[str]) -> Iterator[str]:
     held: list[str] = []
     characters = 0
     for piece in pieces:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from audit_pipeline.evidence.conformal import held_out_needs
+from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
 from audit_pipeline.metrics.metrics import ALL_EQUAL
 from audit_pipeline.report.documents import of_documents
@@ -59,12 +59,12 @@ def answer_words(found: PairFindings) -> Words:
     if found.sides == "none" or found.claim_level is None:
         return Words(
             "not_evaluated",
-            f"{COULD_NOT} {_nothing_to_compare_with(found.audited)}.",
+            f"{COULD_NOT} {_explain_no_comparison(found.audited)}.",
             "Scored, not evaluated: the benchmark has no texts labelled on both sides and none held out, or the"
             " evaluation has not been run.",
         )
     if found.every:
-        return _of_every(found)
+        return _answer_by_every_detector(found)
     if found.auroc is None or found.auroc.value is None:
         return Words(
             "not_defined",
@@ -72,13 +72,13 @@ def answer_words(found: PairFindings) -> Words:
             "The detector that was named beforehand has no AUROC here"
             + (f": {found.auroc.method}." if found.auroc is not None and found.auroc.method else "."),
         )
-    return _of_sides(found, found.auroc)
+    return _answer_by_auroc(found, found.auroc)
 
 
-def _nothing_to_compare_with(audited: int) -> str:
+def _explain_no_comparison(audited: int) -> str:
     if not audited:
         return "there is nothing to compare the scores with"
-    needed = count(held_out_needs(audited, 1, Q_LEVEL))
+    needed = count(count_held_out_needed(audited, 1, Q_LEVEL))
     return f"no comparison documents, {needed} needed for a document to stand out alone"
 
 
@@ -102,7 +102,7 @@ def detectable_auroc(low: float, high: float) -> float:
     return CHANCE + (_Z_95 + _Z_80) * standard_error
 
 
-def _nothing_found(bounded: Sequence[Estimate]) -> tuple[str, str]:
+def _describe_no_difference(bounded: Sequence[Estimate]) -> tuple[str, str]:
     """The kind and the headline of no difference, by what the comparison with the widest interval would have found."""
     detectable = max(
         detectable_auroc(one.low, one.high) for one in bounded if one.low is not None and one.high is not None
@@ -147,7 +147,7 @@ def _reversed(words: str, origin: ScoreOrigin) -> Words:
     )
 
 
-def _of_every(found: PairFindings) -> Words:
+def _answer_by_every_detector(found: PairFindings) -> Words:
     every, origin = found.every, found.origin
     first, second = _names(found.sides)
     known = [one.auroc for one in every if one.auroc.value is not None]
@@ -167,7 +167,7 @@ def _of_every(found: PairFindings) -> Words:
         return _reversed(f"By every detector the scores of {first} are lower than those of {second}", origin)
     against = f" By {count(len(lower))} of them {first} score lower. {origin.asked_in_passing}" if lower else ""
     if not any(one.low is not None and one.low > CHANCE for one in bounded):
-        kind, headline = _nothing_found(bounded)
+        kind, headline = _describe_no_difference(bounded)
         return Words(
             kind,
             headline,
@@ -185,7 +185,7 @@ def _of_every(found: PairFindings) -> Words:
     )
 
 
-def _of_sides(found: PairFindings, auroc: Estimate) -> Words:
+def _answer_by_auroc(found: PairFindings, auroc: Estimate) -> Words:
     origin = found.origin
     first, second = _names(found.sides)
     if found.split_verdict == SEPARABLE:
@@ -201,9 +201,9 @@ def _of_sides(found: PairFindings, auroc: Estimate) -> Words:
         return _reversed(f"The scores of {first} are lower than those of {second}", origin)
     if auroc.low > CHANCE:
         words = f"The scores of {first} are higher than those of {second}"
-        return _of_a_difference(found, first, words)
+        return _answer_difference(found, first, words)
     words = f"The detector does not separate {first} from {second} better than chance."
-    kind, headline = _nothing_found([auroc])
+    kind, headline = _describe_no_difference([auroc])
     if found.claim_level == SOUND:
         return Words(
             kind,
@@ -218,7 +218,7 @@ def _of_sides(found: PairFindings, auroc: Estimate) -> Words:
     )
 
 
-def _of_a_difference(found: PairFindings, first: str, words: str) -> Words:
+def _answer_difference(found: PairFindings, first: str, words: str) -> Words:
     """What a claim level allows to say of an AUROC above chance; ``words`` say that the scores of ``first`` are
     higher."""
     claim_level, margin, origin = found.claim_level, found.margin, found.origin

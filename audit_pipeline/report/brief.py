@@ -37,10 +37,10 @@ class Brief:
 
 def brief_of(model: str, benchmark: str, outcome: str, found: PairFindings) -> Brief:
     """The sentences around an answer of that kind, of a model on a benchmark, both by their titles."""
-    sure = _how_sure(outcome, found)
+    sure = _state_certainty(outcome, found)
     if found.warning is not None and found.documents is None:
         sure = f"{sure} There are few texts: {found.warning}."
-    return Brief(_question(model, benchmark, found), sure, _what_would_change(outcome, found))
+    return Brief(_question(model, benchmark, found), sure, _describe_possible_changes(outcome, found))
 
 
 def out_of_hundred(auroc: float) -> str:
@@ -77,14 +77,14 @@ def _question(model: str, benchmark: str, found: PairFindings) -> str:
     return f"We asked whether {model} was trained on {asked}. They are compared with {compared}."
 
 
-def _how_sure(outcome: str, found: PairFindings) -> str:
+def _state_certainty(outcome: str, found: PairFindings) -> str:
     fixed = kind_of(outcome).how_sure
     if fixed is not None:
-        return fixed.format(words_alone=_words_alone(found), if_so=_if_so(found.origin))
-    return _sure_of_documents(found) if outcome == "documents_stand_out" else _sure_of_no_difference(found)
+        return fixed.format(words_alone=_describe_blind_control(found), if_so=_format_label_condition(found.origin))
+    return _state_document_certainty(found) if outcome == "documents_stand_out" else _state_null_certainty(found)
 
 
-def _sure_of_no_difference(found: PairFindings) -> str:
+def _state_null_certainty(found: PairFindings) -> str:
     known = found.auroc
     reach = ""
     if known is not None and known.low is not None and known.high is not None:
@@ -95,14 +95,15 @@ def _sure_of_no_difference(found: PairFindings) -> str:
     return f"Sure of the number, not sure that the texts were not used.{reach} {NO_TRACE}"
 
 
-def _sure_of_documents(found: PairFindings) -> str:
+def _state_document_certainty(found: PairFindings) -> str:
     accident = f"Of the documents that stand out, about {Q_LEVEL:.0%} are expected to do so by accident"
     if found.claim_level == SOUND:
-        return f"Sure{_if_so(found.origin)}. {accident}, and chance decided which ones the model could have read."
+        sure = f"Sure{_format_label_condition(found.origin)}"
+        return f"{sure}. {accident}, and chance decided which ones the model could have read."
     if found.claim_level == STATISTICAL:
         return f"Fairly sure. {accident}. The rest depends on the comparison documents being like them by design."
     apart = (
-        _words_alone(found)
+        _describe_blind_control(found)
         if found.split_verdict == SEPARABLE
         else " The two kinds of documents may differ in age, subject or style."
     )
@@ -112,7 +113,7 @@ def _sure_of_documents(found: PairFindings) -> str:
     )
 
 
-def _words_alone(found: PairFindings) -> str:
+def _describe_blind_control(found: PairFindings) -> str:
     """What the words alone give away, as a sentence; empty where that is not known."""
     blind = found.blind.value if found.blind is not None else None
     if blind is None:
@@ -123,19 +124,19 @@ def _words_alone(found: PairFindings) -> str:
     )
 
 
-def _if_so(origin: ScoreOrigin) -> str:
+def _format_label_condition(origin: ScoreOrigin) -> str:
     return f", if the labels came about as {origin.stated_by} states" if origin.stated_by else ""
 
 
-def _what_would_change(outcome: str, found: PairFindings) -> str:
+def _describe_possible_changes(outcome: str, found: PairFindings) -> str:
     if outcome == "documents_stand_out":
-        return _change_of_documents(found)
+        return _describe_document_changes(found)
     if outcome in ("reversed_difference", "documents_opposite_direction") and found.origin.handed_over:
         return "Scores with the right sign: the higher, the likelier a member."
     return kind_of(outcome).what_would_change or ""
 
 
-def _change_of_documents(found: PairFindings) -> str:
+def _describe_document_changes(found: PairFindings) -> str:
     if found.claim_level == SOUND:
         return "Only a mistake in how chance decided, or in which documents the model was given."
     if found.claim_level == STATISTICAL:
@@ -175,8 +176,10 @@ def overall_brief(models: Sequence[str], benchmarks: Sequence[str], answers: Seq
     outcomes = Counter(answer["outcome"] for answer in answers)
     return Brief(
         _overall_question(models, benchmarks),
-        _overall_sure(levels, len(answers), reproduced),
-        _overall_change(outcomes, reproduced, [answer for answer in answers if answer["outcome"] in _NOTHING_FOUND]),
+        _state_overall_certainty(levels, len(answers), reproduced),
+        _describe_overall_changes(
+            outcomes, reproduced, [answer for answer in answers if answer["outcome"] in _NOTHING_FOUND]
+        ),
     )
 
 
@@ -186,7 +189,7 @@ def _overall_question(models: Sequence[str], benchmarks: Sequence[str]) -> str:
     return f"We asked whether {who} trained on texts of {what}."
 
 
-def _overall_sure(levels: Mapping[str | None, int], answers: int, reproduced: int) -> str:
+def _state_overall_certainty(levels: Mapping[str | None, int], answers: int, reproduced: int) -> str:
     sentences = []
     if reproduced:
         sentences.append("That the model gives passages word for word is seen directly, and anybody can repeat it.")
@@ -214,7 +217,7 @@ def _overall_sure(levels: Mapping[str | None, int], answers: int, reproduced: in
 _NOTHING_FOUND = ("no_difference", "too_few_texts", "no_document_stands_out", "documents_cannot_stand_out")
 
 
-def _overall_change(outcomes: Mapping[str, int], reproduced: int, nothing_found: Sequence[Row]) -> str:
+def _describe_overall_changes(outcomes: Mapping[str, int], reproduced: int, nothing_found: Sequence[Row]) -> str:
     sentences = []
     if reproduced:
         sentences.append("Passages that also stand elsewhere, as quotations or copies, say nothing of these documents.")

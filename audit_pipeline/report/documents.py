@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from audit_pipeline.evidence.conformal import held_out_needs
+from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.report.known import Estimate, PairFindings, ShelfDocuments
 from audit_pipeline.report.numbers import count, number, things
 from audit_pipeline.report.words import (
@@ -50,7 +50,7 @@ def of_documents(found: PairFindings, aurocs: Sequence[Estimate | None]) -> Word
     """What is said of a shelf's documents, which there are; ``aurocs``: of every detector."""
     assert found.documents is not None
     against_training = _runs_against_training(found, found.documents, aurocs)
-    words = _of_documents(found, found.documents, against_training=against_training)
+    words = _answer_from_counts(found, found.documents, against_training=against_training)
     # By which known members score lower.
     left_aside = [one.detector for one in found.every if one.direction == OPPOSITE]
     if against_training or not left_aside:
@@ -73,7 +73,7 @@ def _runs_against_training(found: PairFindings, documents: ShelfDocuments, auroc
     return bool(highs) and all(high < CHANCE for high in highs)
 
 
-def _of_documents(found: PairFindings, documents: ShelfDocuments, *, against_training: bool) -> Words:
+def _answer_from_counts(found: PairFindings, documents: ShelfDocuments, *, against_training: bool) -> Words:
     origin = found.origin
     those = things(documents.tested, "document", "documents")
     against = things(documents.calibration_groups, "document that", "documents that")
@@ -90,11 +90,12 @@ def _of_documents(found: PairFindings, documents: ShelfDocuments, *, against_tra
         )
     if documents.smallest_q > Q_LEVEL:
         factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
-        fewest = held_out_needs(documents.tests, documents.can_stand_out, Q_LEVEL, factor)
+        fewest = count_held_out_needed(documents.tests, documents.can_stand_out, Q_LEVEL, factor)
         return Words(
             "documents_cannot_stand_out",
             f"{COULD_NOT} {things(documents.calibration_groups, 'comparison document', 'comparison documents')},"
-            f" {count(held_out_needs(documents.tests, 1, Q_LEVEL, factor))} needed for a document to stand out alone.",
+            f" {count(count_held_out_needed(documents.tests, 1, Q_LEVEL, factor))} needed for a document to stand out"
+            " alone.",
             f"Each of {those} was compared with {against} the model cannot have read. So few allow no q-value below"
             f" {number(documents.smallest_q)}, whatever the scores."
             f" {count(fewest)} would be the fewest that do, if every document stood out.",
@@ -102,12 +103,12 @@ def _of_documents(found: PairFindings, documents: ShelfDocuments, *, against_tra
     if documents.standing_out == 0:
         return Words(
             "no_document_stands_out",
-            f"Nothing found, and this comparison would have found {_would_have_stood_out(documents)}. That clears"
+            f"Nothing found, and this comparison would have found {_describe_detectable_effect(documents)}. That clears"
             " nobody.",
             f"None of {those} stands out: no score is unusual beside those of {against} the model cannot have read,"
             f" once {allowed_for} is allowed for. Text that was trained on can go unnoticed.",
         )
-    headline, allowed = _of_standing_out(f"{count(documents.standing_out)} of {those}", found, documents)
+    headline, allowed = _describe_standing_out(f"{count(documents.standing_out)} of {those}", found, documents)
     return Words(
         "documents_stand_out",
         headline,
@@ -116,7 +117,7 @@ def _of_documents(found: PairFindings, documents: ShelfDocuments, *, against_tra
     )
 
 
-def _would_have_stood_out(documents: ShelfDocuments) -> str:
+def _describe_detectable_effect(documents: ShelfDocuments) -> str:
     """What would have had a q-value of 0.05: one document and how many of the comparison documents may score as high,
     or the fewest documents that would have had to stand out together."""
     factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
@@ -127,14 +128,14 @@ def _would_have_stood_out(documents: ShelfDocuments) -> str:
     if as_high == 0:
         return f"any document that scores higher than all {count(groups)} comparison documents"
     together = math.ceil(factor * documents.tests / (Q_LEVEL * (groups + 1)) - 1e-9)
-    alone = held_out_needs(documents.tests, 1, Q_LEVEL, factor)
+    alone = count_held_out_needed(documents.tests, 1, Q_LEVEL, factor)
     return (
         f"{count(together)} documents that all score higher than all {count(groups)} comparison documents; for a"
         f" document to stand out alone {count(alone)} of these are needed"
     )
 
 
-def _of_standing_out(some: str, found: PairFindings, documents: ShelfDocuments) -> tuple[str, str]:
+def _describe_standing_out(some: str, found: PairFindings, documents: ShelfDocuments) -> tuple[str, str]:
     """The headline, and what the level allows to say of documents that stand out."""
     stand = "stands" if documents.standing_out == 1 else "stand"
     if found.claim_level == SOUND:

@@ -72,8 +72,8 @@ def extraction_words(model: str, benchmark: str, counted: SearchCounts) -> Extra
         outcome=outcome,
         sign=kind_of(outcome).sign,
         question=f"We asked whether {model}, given a piece of a document of “{benchmark}”, goes on word for word.",
-        how_sure=_how_sure(documents, reproduced, held_out, held_out_reproduced),
-        what_would_change=_what_would_change(documents, reproduced, held_out),
+        how_sure=_state_search_certainty(documents, reproduced, held_out, held_out_reproduced),
+        what_would_change=_describe_search_changes(documents, reproduced, held_out),
         headline=_headline(counted),
         claim=claim,
         claim_in_words=None if claim is None else EXTRACTION_IN_WORDS[claim],
@@ -102,7 +102,7 @@ def _headline(counted: SearchCounts) -> str:
     return f"Found word for word: the model gives passages of {count(counted.reproduced)} of {those}{of_held_out}."
 
 
-def _how_sure(documents: int, reproduced: int, held_out: int, held_out_reproduced: int) -> str:
+def _state_search_certainty(documents: int, reproduced: int, held_out: int, held_out_reproduced: int) -> str:
     if not documents:
         return NO_RESULT
     if not reproduced:
@@ -123,7 +123,7 @@ def _how_sure(documents: int, reproduced: int, held_out: int, held_out_reproduce
     )
 
 
-def _what_would_change(documents: int, reproduced: int, held_out: int) -> str:
+def _describe_search_changes(documents: int, reproduced: int, held_out: int) -> str:
     if not documents:
         return "Documents that are longer than a window."
     if not reproduced:

@@ -21,7 +21,7 @@ import numpy as np
 
 from audit_pipeline.evidence.headline import headline_detector
 from audit_pipeline.evidence.options import command_of
-from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, few_texts, rests_on
+from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.metrics import roc_points
 from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
@@ -29,7 +29,7 @@ from audit_pipeline.report.facts import facts
 from audit_pipeline.report.kinds import SIGNS, kind_of
 from audit_pipeline.report.known import Estimate
 from audit_pipeline.report.limits import LIMITS, not_shown
-from audit_pipeline.report.picture_data import as_fine_as_seen, spread_of
+from audit_pipeline.report.picture_data import spread_of, thin_roc_curve
 from audit_pipeline.report.studies import panels_of
 from audit_pipeline.report.summary import TestOutcome, instrument_words, summary_of, whole_set_words
 from audit_pipeline.report.words import (
@@ -94,8 +94,10 @@ def _fill_tests(tests: list[Row]) -> None:
 def _stated_by(test: Row) -> str | None:
     """Whose word a test's claim level rests on: of a test set's order always that of whoever ran the test."""
     if test["test"] == "dataset_inference":
-        return rests_on(test["claim_level"], test["_design_stated_by"], test["_blind"])
-    return rests_on(test["claim_level"], WHOEVER_RAN_THIS if test["test"] == "sharded_permutation" else None, None)
+        return find_claim_source(test["claim_level"], test["_design_stated_by"], test["_blind"])
+    return find_claim_source(
+        test["claim_level"], WHOEVER_RAN_THIS if test["test"] == "sharded_permutation" else None, None
+    )
 
 
 def _fill_searches(searches: list[Row]) -> None:
@@ -141,7 +143,7 @@ def _fill_first_screen(rows: list[Row]) -> None:
 def _fill_detectors(detectors: list[Row]) -> None:
     for row in detectors:
         if row["auroc"]["value"] is not None:
-            row["warning"] = few_texts(row["n_members"], row["n_nonmembers"])
+            row["warning"] = warn_of_few_texts(row["n_members"], row["n_nonmembers"])
 
 
 def _fill_curves(curves: list[Row]) -> None:
@@ -151,7 +153,7 @@ def _fill_curves(curves: list[Row]) -> None:
         fpr, tpr = np.array([0.0, 1.0]), np.array([0.0, 1.0])
         if len(members) and len(others):
             points = roc_points(np.concatenate([members, others]), np.repeat([1, 0], [len(members), len(others)]))
-            fpr, tpr = as_fine_as_seen(points.fpr, points.tpr)
+            fpr, tpr = thin_roc_curve(points.fpr, points.tpr)
         row["fpr"], row["tpr"] = np.round(fpr, 6).tolist(), np.round(tpr, 6).tolist()
         spread = spread_of(members, others)
         row["edges"] = [float(f"{edge:.9g}") for edge in spread.edges]

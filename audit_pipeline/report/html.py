@@ -24,7 +24,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-from audit_pipeline.evidence.conformal import held_out_needs
+from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import level_in_words
 from audit_pipeline.report.glossary import GLOSSARY, Glossary
 from audit_pipeline.report.kinds import SIGNS, Sign
@@ -209,7 +209,7 @@ def _environment() -> jinja2.Environment:
         scale_of=Scale.of,
         heat=heat_levels,
         things=things,
-        needed=partial(held_out_needs, level=Q_LEVEL),
+        needed=partial(count_held_out_needed, level=Q_LEVEL),
         strip_shapes=strip_shapes,
         strip_size=(STRIP_WIDTH, STRIP_HEIGHT),
         shades=SHADES,

@@ -51,7 +51,7 @@ class ShelfDocuments:
 
 
 @dataclass(frozen=True)
-class OneOfSeveral:
+class DetectorFindings:
     """What one of several detectors came to, where none was named to answer; ``direction`` as of ShelfDocuments."""
 
     detector: str
@@ -75,7 +75,7 @@ class PairFindings:
     auroc: Estimate | None
     margin: Estimate | None = None
     blind: Estimate | None = None
-    every: Sequence[OneOfSeveral] = ()
+    every: Sequence[DetectorFindings] = ()
     documents: ShelfDocuments | None = None
     audited: int = 0
     whole_set: str | None = None

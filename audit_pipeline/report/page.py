@@ -150,14 +150,14 @@ def model_pages(connection: Connection, site: Site, *, include_text: bool) -> It
     most = choice.sections_a_model(len(site.models))
     for model in site.models:
         answers = choice.in_order([answer for answer in site.answers if answer["model"] == model])
-        turn_to(connection, answers, model=model, sections_shown=most, include_text=include_text)
+        create_page_tables(connection, answers, model=model, sections_shown=most, include_text=include_text)
         yield model, _page("model", read_sections(connection), include_text)
 
 
 def page_across(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
     """The page across models: every answer, and what stands behind all of them."""
     answers = choice.in_order([answer for answer in site.answers if answer["model"] not in site.controls])
-    turn_to(connection, answers, model=None, sections_shown=0, include_text=include_text)
+    create_page_tables(connection, answers, model=None, sections_shown=0, include_text=include_text)
     return _page("across", read_sections(connection), include_text)
 
 
@@ -165,7 +165,7 @@ def _page(kind: Kind, sections: Mapping[str, Rows], include_text: bool) -> Repor
     return ReportPage(kind, sections["first_screen"][0]["heading"], include_text, sections)
 
 
-def turn_to(
+def create_page_tables(
     connection: Connection, answers: Sequence[Row], *, model: str | None, sections_shown: int, include_text: bool
 ) -> None:
     """Make the tables that the queries of a page go by; ``model`` None: across models."""

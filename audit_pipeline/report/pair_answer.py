@@ -16,14 +16,14 @@ from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
 from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.evidence.audited_side import is_against_held_out
 from audit_pipeline.evidence.headline import headline_detector
-from audit_pipeline.metrics.claims import few_texts, rests_on
+from audit_pipeline.metrics.claims import find_claim_source, warn_of_few_texts
 from audit_pipeline.report.answer import answer_words
 from audit_pipeline.report.brief import brief_of
 from audit_pipeline.report.choice import why_it_answers
 from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.inline_picture import axis_markdown, counted_markdown
 from audit_pipeline.report.kinds import kind_of
-from audit_pipeline.report.known import Estimate, OneOfSeveral, PairFindings, ShelfDocuments, Sides
+from audit_pipeline.report.known import DetectorFindings, Estimate, PairFindings, ShelfDocuments, Sides
 from audit_pipeline.report.words import OPPOSITE, Q_LEVEL, ScoreOrigin
 from audit_pipeline.separability.blind_control import NAME as BLIND_CONTROL
 
@@ -90,7 +90,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
     evaluated = [row for row in tables["evaluations"].to_pylist() if row["is_default"]]
     tests = [row for row in tables["group_tests"].to_pylist() if row["is_default"]]
     detectors = [row for row in evaluated if row["detector"] != BLIND_CONTROL]
-    setting, chosen = _answering(detectors, tests, asked)
+    setting, chosen = _choose_headline_setting(detectors, tests, asked)
     board = next((row for row in detectors if _setting(row) == setting), None) or min(
         detectors, key=_setting, default=None
     )
@@ -105,11 +105,11 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
     if detectors:
         against = any(is_against_held_out(row["method"]) for row in detectors)
         sides = "audited against held-out" if against else "labelled"
-    stated_by = rests_on(level, asked.design_stated_by, None if blind is None else blind.value)
+    stated_by = find_claim_source(level, asked.design_stated_by, None if blind is None else blind.value)
     of_board = None if board is None else _estimate(detectors, _setting(board), "auroc")
     warning = None
     if board is not None and of_board is not None and of_board.value is not None:
-        warning = few_texts(board["n_members"], board["n_nonmembers"])
+        warning = warn_of_few_texts(board["n_members"], board["n_nonmembers"])
     found = PairFindings(
         sides=sides,
         claim_level=level,
@@ -117,7 +117,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
         auroc=auroc,
         margin=_estimate(detectors, setting, "auroc_margin") if answers else None,
         blind=blind,
-        every=_every(detectors, tested, tests) if setting is None else (),
+        every=_summarise_every_setting(detectors, tested, tests) if setting is None else (),
         documents=documents,
         audited=asked.audited,
         whole_set=_whole_set(tables["corpus_tests"]),
@@ -144,7 +144,9 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
         "parameters": None if setting is None else setting[1],
         "warning": warning,
         **_columns_of(documents),
-        "calibration_groups_in_all": None if documents is None else _in_all(tables["decisions"], setting),
+        "calibration_groups_in_all": None
+        if documents is None
+        else _count_calibration_groups(tables["decisions"], setting),
         "run_id": run_id,
     }
     return PairAnswer(row, auroc, blind)
@@ -154,7 +156,9 @@ def _setting(row: Row) -> Setting:
     return row["detector"], row["parameters"]
 
 
-def _answering(detectors: Sequence[Row], tests: Sequence[Row], asked: AskedPair) -> tuple[Setting | None, str | None]:
+def _choose_headline_setting(
+    detectors: Sequence[Row], tests: Sequence[Row], asked: AskedPair
+) -> tuple[Setting | None, str | None]:
     """The setting that answers, and why it does; None where nobody named one of several."""
     steps = (
         {_setting(row) for row in detectors if row["n_members"] + row["n_nonmembers"] > 0},
@@ -191,11 +195,13 @@ def _direction(tests: Sequence[Row]) -> str | None:
     return min((row["direction"] for row in tests if row["direction"] is not None), default=None)
 
 
-def _every(detectors: Sequence[Row], tested: Sequence[Row], tests: Sequence[Row]) -> list[OneOfSeveral]:
+def _summarise_every_setting(
+    detectors: Sequence[Row], tested: Sequence[Row], tests: Sequence[Row]
+) -> list[DetectorFindings]:
     """What every setting came to, evaluated or tested, by name."""
     settings = sorted({_setting(row) for row in (*detectors, *tested)})
     return [
-        OneOfSeveral(
+        DetectorFindings(
             setting[0],
             _estimate(detectors, setting, "auroc") or Estimate(None),
             _direction([row for row in tests if _setting(row) == setting]),
@@ -254,7 +260,7 @@ def _whole_set(corpus_tests: pa.Table) -> str | None:
     return next(iter(directions), None)
 
 
-def _in_all(decisions: pa.Table, setting: Setting | None) -> int | None:
+def _count_calibration_groups(decisions: pa.Table, setting: Setting | None) -> int | None:
     return max(
         (
             row["n_calibration_groups"]

@@ -98,7 +98,7 @@ def bin_edges(scores: Floats) -> Floats:
     return np.linspace(low, high, min(MOST_BINS, max(8, int(np.sqrt(scores.size)))) + 1)
 
 
-def as_fine_as_seen(fpr: Floats, tpr: Floats) -> tuple[Floats, Floats]:
+def thin_roc_curve(fpr: Floats, tpr: Floats) -> tuple[Floats, Floats]:
     """The points of a ROC curve that move by a 200th, or by a 20th of a decade of the FPR; both ends always.
 
     A picture shows no more, be its axis linear or logarithmic, and thousands of points make a page slow to open.

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from audit_pipeline.report.drawing import DASHED, DOTTED, LINE_STYLES, PALETTE, QUIET, STYLE, plain
-from audit_pipeline.report.picture_data import SIDES, RocCurve, as_fine_as_seen
+from audit_pipeline.report.picture_data import SIDES, RocCurve, thin_roc_curve
 
 
 def roc_curves(curves: Sequence[RocCurve], *, sides: tuple[str, str] = SIDES) -> Figure:
@@ -49,7 +49,7 @@ def _draw_roc(axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], sides: tup
         "5% FPR", (0.05, 1.0), (3, 2), textcoords="offset points", color=QUIET, fontsize=7.5, va="bottom", ha="center"
     )
     for index, curve in enumerate(curves):
-        axes.plot(*as_fine_as_seen(curve.fpr, curve.tpr), **_line(index, heavy=curve.answers), label=_roc_label(curve))
+        axes.plot(*thin_roc_curve(curve.fpr, curve.tpr), **_line(index, heavy=curve.answers), label=_roc_label(curve))
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
     axes.set_xlabel(f"false positive rate ({sides[1]} taken for {sides[0]})")
     axes.set_ylabel(f"true positive rate ({sides[0]} found)")
@@ -78,7 +78,7 @@ def _draw_low_corner(
             ha="left",
         )
     for index, curve in enumerate(curves):
-        fpr, tpr = as_fine_as_seen(curve.fpr, curve.tpr)
+        fpr, tpr = thin_roc_curve(curve.fpr, curve.tpr)
         axes.step(
             np.maximum(fpr, left), tpr, where="post", **_line(index, heavy=curve.answers), label=_roc_label(curve)
         )

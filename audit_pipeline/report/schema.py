@@ -17,7 +17,7 @@ from typing import Any
 
 import duckdb
 
-from audit_pipeline.report.page import prepare, read_site, turn_to
+from audit_pipeline.report.page import create_page_tables, prepare, read_site
 from audit_pipeline.report.section_files import SectionFiles, sections
 from audit_pipeline.warehouse.define import create_tables, create_views
 from audit_pipeline.warehouse.schema import tables
@@ -61,7 +61,7 @@ def report_schema() -> dict[str, Any]:
         create_views(connection)
         prepare(connection)
         read_site(connection)
-        turn_to(connection, [], model=None, sections_shown=0, include_text=True)
+        create_page_tables(connection, [], model=None, sections_shown=0, include_text=True)
         comments = _comments(connection)
         found = {section.name: _rows(connection, section, comments) for section in sections()}
     properties: dict[str, Mapping[str, Any]] = {**_HEAD, **found, "left_out": _counts(found)}

@@ -43,15 +43,15 @@ _DICTIONARY = pa.dictionary(pa.int32(), pa.large_string())
 
 
 @dataclass(frozen=True, eq=False)
-class Coded:
+class DictionaryColumn:
     """n cells as places in the list of the distinct strings among them (large_string), in the order they are met."""
 
     codes: Codes
     names: pa.LargeStringArray
 
-    def take(self, rows: Places) -> Coded:
+    def take(self, rows: Places) -> DictionaryColumn:
         """The cells of these rows."""
-        return Coded(self.codes[rows], self.names)
+        return DictionaryColumn(self.codes[rows], self.names)
 
     def at(self, row: int) -> str:
         """The cell of one row."""
@@ -64,15 +64,15 @@ class Coded:
 
 
 @dataclass(frozen=True, eq=False)
-class Meant(Generic[Meaning]):
+class InterpretedCells(Generic[Meaning]):
     """What n cells mean: places in the list of the distinct meanings; -1 where a cell means nothing."""
 
     codes: Codes
     values: Sequence[Meaning]
 
-    def take(self, rows: Places) -> Meant[Meaning]:
+    def take(self, rows: Places) -> InterpretedCells[Meaning]:
         """What the cells of these rows mean."""
-        return Meant(self.codes[rows], self.values)
+        return InterpretedCells(self.codes[rows], self.values)
 
     def at(self, row: int) -> Meaning:
         """What the cell of one row means."""
@@ -96,13 +96,15 @@ class Scores:
         return Scores(self.values[rows], self.problems[rows])
 
 
-def coded(pieces: Iterable[pa.DictionaryArray]) -> Coded:
+def merge_dictionary_pieces(pieces: Iterable[pa.DictionaryArray]) -> DictionaryColumn:
     """The strings of pieces, encoded each for itself, as one column."""
     encoded = pa.chunked_array(list(pieces), _DICTIONARY).unify_dictionaries()
-    return Coded(np.concatenate([one.indices.to_numpy() for one in encoded.chunks]), encoded.chunk(0).dictionary)
+    return DictionaryColumn(
+        np.concatenate([one.indices.to_numpy() for one in encoded.chunks]), encoded.chunk(0).dictionary
+    )
 
 
-def pairs_of(one: Coded, other: Coded) -> tuple[Codes, list[tuple[str, str]]]:
+def pairs_of(one: DictionaryColumn, other: DictionaryColumn) -> tuple[Codes, list[tuple[str, str]]]:
     """Two columns as one of pairs: n places in the list of the distinct pairs."""
     found, codes = np.unique(one.codes.astype(np.int64) * len(other.names) + other.codes, return_inverse=True)
     firsts, seconds = (
@@ -112,7 +114,9 @@ def pairs_of(one: Coded, other: Coded) -> tuple[Codes, list[tuple[str, str]]]:
     return codes, list(zip(firsts, seconds, strict=True))
 
 
-def meant(codes: Codes, names: Iterable[Name], meaning: Callable[[Name], Meaning]) -> tuple[Meant[Meaning], Check]:
+def meant(
+    codes: Codes, names: Iterable[Name], meaning: Callable[[Name], Meaning]
+) -> tuple[InterpretedCells[Meaning], Check]:
     """What n cells mean, which are places in ``names``; the check says what is wrong with those that mean nothing.
 
     ``meaning`` raises ValueError for them.
@@ -127,7 +131,7 @@ def meant(codes: Codes, names: Iterable[Name], meaning: Callable[[Name], Meaning
         except ValueError as error:
             of_name.append(-1)
             reasons.append(str(error))
-    return Meant(np.array(of_name, dtype=np.int32)[codes], list(places)), (codes, reasons)
+    return InterpretedCells(np.array(of_name, dtype=np.int32)[codes], list(places)), (codes, reasons)
 
 
 def plain(cells: Cells) -> pa.LargeStringArray:

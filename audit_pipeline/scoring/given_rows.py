@@ -36,14 +36,14 @@ from audit_pipeline.scoring.given_cells import (
     NO_NUMBER,
     PROBLEMS,
     Check,
-    Coded,
     Codes,
+    DictionaryColumn,
+    InterpretedCells,
     Meaning,
-    Meant,
     Places,
     Scores,
-    coded,
     meant,
+    merge_dictionary_pieces,
     pairs_of,
     plain,
     plain_json,
@@ -78,12 +78,12 @@ class Texts:
     the first usable row of each. A text without a group is one by its id.
     """
 
-    ids: Coded
-    labels: Meant[int | None]
-    groups: Coded
-    collections: Meant[str]
-    splits: Meant[Split | None]
-    published: Meant[date | None]
+    ids: DictionaryColumn
+    labels: InterpretedCells[int | None]
+    groups: DictionaryColumn
+    collections: InterpretedCells[str]
+    splits: InterpretedCells[Split | None]
+    published: InterpretedCells[date | None]
     texts: pa.ChunkedArray
     digests: pa.ChunkedArray
     locations: pa.ChunkedArray
@@ -102,19 +102,19 @@ class GivenRows:
     columns: frozenset[str]
     texts: Texts
     of_text: Places
-    settings: Meant[Setting]
+    settings: InterpretedCells[Setting]
     scores: Scores
     skipped: tuple[Skipped, ...]
     not_understood: str | None
 
 
-class _Said(NamedTuple):
+class _TextFields(NamedTuple):
     """What every row of a text must say alike."""
 
-    label: Meant[int | None]
-    group: Coded
-    collection: Meant[str]
-    split: Meant[Split | None]
+    label: InterpretedCells[int | None]
+    group: DictionaryColumn
+    collection: InterpretedCells[str]
+    split: InterpretedCells[Split | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class _Read:
     """Every readable row: its cells by column, empty ones for a column that is not there, and its score, [n] each."""
 
     names: frozenset[str]
-    cells: Mapping[str, Coded]
+    cells: Mapping[str, DictionaryColumn]
     texts: pa.ChunkedArray
     digests: pa.ChunkedArray
     scores: Scores
@@ -146,10 +146,10 @@ def read_given_rows(file: Path) -> GivenRows:
     # A table of `corpus-audit score` has the column even where the scored file named no group.
     has_groups = "group" in read.names and cells["group"].names.to_pylist() != [""]
     ids = _ids(read, file)
-    labels, label_check = _meant(cells["label"], label_of)
-    splits, split_check = _meant(cells["split"], _split)
-    published, day_check = _meant(cells["published"], _day)
-    collections, _ = _meant(cells["collection"], lambda name: name or COLLECTION)
+    labels, label_check = _interpret_column(cells["label"], label_of)
+    splits, split_check = _interpret_column(cells["split"], _split)
+    published, day_check = _interpret_column(cells["published"], _day)
+    collections, _ = _interpret_column(cells["collection"], lambda name: name or COLLECTION)
     settings, setting_check = meant(*pairs_of(cells["detector"], cells["parameters"]), _as_registered)
     why, reasons = _first_problems(
         [
@@ -165,7 +165,7 @@ def read_given_rows(file: Path) -> GivenRows:
     usable = np.flatnonzero(why < 0)
     of_text, speaking = _by_text(ids, usable)
     settings = settings.take(usable)
-    said = _Said(labels, cells["group"], collections, splits)
+    said = _TextFields(labels, cells["group"], collections, splits)
     _refuse_contradictions(read.locations, ids, said, settings, usable, speaking[of_text])
     texts = Texts(
         ids.take(speaking),
@@ -201,7 +201,7 @@ def _read(file: Path) -> _Read:
         indices.append(piece.indices)
     return _Read(
         frozenset(names),
-        {name: coded(pieces) for name, pieces in cells.items()},
+        {name: merge_dictionary_pieces(pieces) for name, pieces in cells.items()},
         pa.chunked_array(texts),
         pa.chunked_array(digests),
         Scores(*(np.concatenate(parts) for parts in zip(*((one.values, one.problems) for one in scores), strict=True))),
@@ -228,7 +228,7 @@ def _cells(piece: Piece, name: str) -> Cells:
     return pa.nulls(len(piece), pa.string()) if found is None else found
 
 
-def _ids(read: _Read, file: Path) -> Coded:
+def _ids(read: _Read, file: Path) -> DictionaryColumn:
     """The text of each row: by its id; without ids, the n-th row of each detector is the n-th text."""
     column = next((name for name in _IDS if name in read.names), None)
     if column is not None:
@@ -243,14 +243,16 @@ def _ids(read: _Read, file: Path) -> Coded:
     codes = np.empty(len(detectors), np.int64)
     codes[np.argsort(detectors, kind="stable")] = np.tile(np.arange(rows_of[0]), len(rows_of))
     numbers = pa.array(np.arange(rows_of[0])).cast(pa.large_string())
-    return Coded(codes, pc.utf8_lpad(numbers, 7, "0"))
+    return DictionaryColumn(codes, pc.utf8_lpad(numbers, 7, "0"))
 
 
-def _meant(column: Coded, meaning: Callable[[str], Meaning]) -> tuple[Meant[Meaning], Check]:
+def _interpret_column(
+    column: DictionaryColumn, meaning: Callable[[str], Meaning]
+) -> tuple[InterpretedCells[Meaning], Check]:
     return meant(column.codes, column.names.to_pylist(), meaning)
 
 
-def _empty(column: Coded, reason: str) -> Check:
+def _empty(column: DictionaryColumn, reason: str) -> Check:
     place = column.names.index("").as_py()
     reasons: list[str | None] = [None] * len(column.names)
     if place >= 0:
@@ -281,7 +283,7 @@ def _left_out(read: _Read, why: Codes, reasons: Sequence[str]) -> tuple[list[Ski
     return [Skipped(*one) for one in zip(locations, indices, told, strict=True)], labels.in_words("their rows left out")
 
 
-def _by_text(ids: Coded, usable: Places) -> tuple[Places, Places]:
+def _by_text(ids: DictionaryColumn, usable: Places) -> tuple[Places, Places]:
     """The text of each usable row, numbered as they are met, and for each text the row where it is met."""
     _, first, of_row = np.unique(ids.codes[usable], return_index=True, return_inverse=True)
     met = np.argsort(first)
@@ -292,9 +294,9 @@ def _by_text(ids: Coded, usable: Places) -> tuple[Places, Places]:
 
 def _refuse_contradictions(
     locations: pa.ChunkedArray,
-    ids: Coded,
-    said: _Said,
-    settings: Meant[Setting],
+    ids: DictionaryColumn,
+    said: _TextFields,
+    settings: InterpretedCells[Setting],
     usable: Places,
     met: Places,
 ) -> None:

@@ -28,7 +28,7 @@ from audit_pipeline.evidence.group_rows import ALPHAS
 from audit_pipeline.evidence.thresholds import marginal_needs
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.metrics.claims import FEW_TEXTS
-from audit_pipeline.scoring.given_cells import PROBLEMS, Meant
+from audit_pipeline.scoring.given_cells import PROBLEMS, InterpretedCells
 from audit_pipeline.scoring.given_rows import GivenRows, Setting, Texts, read_given_rows
 from audit_pipeline.separability.blind_control import is_unspaced
 from audit_pipeline.separability.both_sides import MOST_COMPARED, on_both_sides
@@ -128,7 +128,9 @@ def _problems_met(rows: GivenRows) -> Counter[str]:
     return Counter({problem: count for problem, count in found if problem is not None})
 
 
-def _placed(scores: npt.NDArray[np.float64], settings: Meant[Setting]) -> tuple[npt.NDArray[np.float64], str | None]:
+def _placed(
+    scores: npt.NDArray[np.float64], settings: InterpretedCells[Setting]
+) -> tuple[npt.NDArray[np.float64], str | None]:
     """The scores with the infinite ones beyond the finite ones of their detector, and how many there were, in words."""
     infinite = np.isinf(scores)
     n_infinite = int(infinite.sum())
@@ -250,7 +252,7 @@ def _defaults(settings: Sequence[tuple[str, str]]) -> list[bool]:
 
 
 def _examples_table(texts: Texts, splits: list[Split], benchmark: str, language: str, run_id: str) -> pa.Table:
-    ids, cells = texts.ids.strings(), list(_at_once(texts.texts))
+    ids, cells = texts.ids.strings(), list(_iterate_string_arrays(texts.texts))
     return _table(
         EXAMPLES,
         {
@@ -272,7 +274,7 @@ def _examples_table(texts: Texts, splits: list[Split], benchmark: str, language:
     )
 
 
-def _at_once(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
+def _iterate_string_arrays(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
     """The texts in pieces: of all of them together an array of strings may be too small."""
     for start in range(0, len(texts), _TEXTS_AT_ONCE):
         yield from texts.slice(start, _TEXTS_AT_ONCE).cast(pa.string()).chunks

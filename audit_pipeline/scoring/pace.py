@@ -83,7 +83,7 @@ class Pace:
         self._say(
             self._texts_before + self._chunk * self._share_of_chunk(share),
             self._tokens_before + self._tokens_of_chunk + inner.tokens_done,
-            self._tokens_before + self._tokens_of_chunk + round(inner.tokens_total * self._to_come()),
+            self._tokens_before + self._tokens_of_chunk + round(inner.tokens_total * self._compute_remaining_ratio()),
         )
 
     def end(self) -> None:
@@ -105,7 +105,7 @@ class Pace:
         before, now = sum(times[: self._begun - 1]), sum(times[self._begun - 1 : self._begun])
         return min(1.0, (before + now * of_pass) / sum(times))
 
-    def _to_come(self) -> float:
+    def _compute_remaining_ratio(self) -> float:
         """Tokens of the pass that has begun and of those behind it, as multiples of the former."""
         tokens = [weight.tokens for weight in self._passes[self._begun - 1 :]]
         return sum(tokens) / tokens[0] if tokens else 1.0

@@ -127,10 +127,10 @@ class PrefixProvider(Provider[BehindPrefix]):
     @cached_property
     def _unmet(self) -> Mapping[tuple[int, str], str]:
         """Why there is no prefix, of those asked for that cannot be made."""
-        reasons = {one: self._why_none(*one) for one in self._asked}
+        reasons = {one: self._find_prefix_obstacle(*one) for one in self._asked}
         return {one: reason for one, reason in reasons.items() if reason is not None}
 
-    def _why_none(self, shots: int, join: str) -> str | None:
+    def _find_prefix_obstacle(self, shots: int, join: str) -> str | None:
         if len(self._known.texts) < shots:
             return self._too_few(self._known, shots)
         if not self._room(1, join):
@@ -175,7 +175,7 @@ class PrefixProvider(Provider[BehindPrefix]):
         """Those shots that stand in any prefix asked for."""
         return replace(self._known, texts=self._known.texts[: self._asked[-1][0]])
 
-    def _given_away(self, texts: Sequence[str]) -> Mapping[str, int | None]:
+    def _find_revealing_shots(self, texts: Sequence[str]) -> Mapping[str, int | None]:
         """The place of the shot that gives a text away, by the text; kept of those that were asked for last."""
         self._given = {
             text: self._given[text] if text in self._given else self._looked_at.give_away(text) for text in texts
@@ -184,7 +184,7 @@ class PrefixProvider(Provider[BehindPrefix]):
 
     def _to_run(self, texts: Sequence[str], shots: int) -> list[str]:
         """Of ``texts`` those that so many shots do not give away."""
-        return [text for text, place in self._given_away(texts).items() if place is None or place >= shots]
+        return [text for text, place in self._find_revealing_shots(texts).items() if place is None or place >= shots]
 
     def plan(self, texts: Sequence[str]) -> Plan:
         each = {
@@ -223,7 +223,7 @@ class PrefixProvider(Provider[BehindPrefix]):
 
     def read(self, texts: Sequence[str]) -> Read[BehindPrefix]:
         cached = {one: self._read(texts, prefix) for one, prefix in self._prefixes.items()}
-        given = self._given_away(texts)
+        given = self._find_revealing_shots(texts)
 
         def find(scored: TextWithStatistics) -> BehindPrefix:
             place = given[scored.whole]
@@ -247,9 +247,9 @@ class PrefixProvider(Provider[BehindPrefix]):
         if cached is None:
             return Lacking(self._unmet[one])
         found = cached.get(text_sha256(text))
-        return self._why_not(text, shots, join) if found is None else found
+        return self._explain_unscored_text(text, shots, join) if found is None else found
 
-    def _why_not(self, text: str, shots: int, join: str) -> Lacking:
+    def _explain_unscored_text(self, text: str, shots: int, join: str) -> Lacking:
         [tokens] = tokens_of(self._model, [text])
         if has_room(self._model, self._prefixes[shots, join], tokens):
             return Lacking(_NOT_RUN)

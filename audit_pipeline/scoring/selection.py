@@ -26,11 +26,11 @@ def audit_selection(overrides: Overrides) -> Selection:
     special = {infilling.NAME: settings_up_to, combined.NAME: settings_at}
     return [
         (detector, special.get(detector.name, settings_with)(detector, overrides.get(detector.name, {}), settings))
-        for detector, settings in select(grid=True, overrides=_one_value())
+        for detector, settings in select(grid=True, overrides=_build_single_value_defaults())
     ]
 
 
-def _one_value() -> Overrides:
+def _build_single_value_defaults() -> Overrides:
     """The defaults of those parameters of which each further value takes passes of its own."""
     return {
         detector.name: {name: detector.default[name] for name, one in detector.parameters.items() if one.passes_each}

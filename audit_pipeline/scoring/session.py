@@ -134,12 +134,12 @@ class Session:
     @property
     def upstream(self) -> Mapping[str, str]:
         """Data versions of the tables and models besides the audited one that the scores come from."""
-        return {name: version for one in self._met() for name, version in one.upstream.items()}
+        return {name: version for one in self._find_met_providers() for name, version in one.upstream.items()}
 
     @property
     def runs_other_models(self) -> bool:
         """Whether another model than the audited one has to be run, too."""
-        return bool(self._met(other_model=True))
+        return bool(self._find_met_providers(other_model=True))
 
     @property
     def missing_of_other_models(self) -> Sequence[str]:
@@ -150,12 +150,12 @@ class Session:
     @property
     def branch_steps(self) -> int:
         """How many tokens branches have that are run with a text's own pass; 0: there are none."""
-        return max((one.branch_steps for one in self._met(other_model=False)), default=0)
+        return max((one.branch_steps for one in self._find_met_providers(other_model=False)), default=0)
 
     @property
     def further_passes(self) -> Mapping[str, int]:
         """How many passes over a text like it follow its own, by the need that takes some, in their order."""
-        return {one.need.name: one.passes for one in self._met(other_model=False) if one.passes}
+        return {one.need.name: one.passes for one in self._find_met_providers(other_model=False) if one.passes}
 
     @property
     def held_per_text(self) -> int:
@@ -168,7 +168,7 @@ class Session:
 
     def costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
-        words = (one.cost(texts) for one in self._met(other_model=False))
+        words = (one.cost(texts) for one in self._find_met_providers(other_model=False))
         return [one for one in words if one is not None]
 
     def plan(self, texts: Sequence[str], kinds: Sequence[Kind] = ("base",)) -> Plan:
@@ -177,7 +177,7 @@ class Session:
         Texts are counted once; the tokens are those of all.
         """
         total = plan(self.model, texts, self.where, self._kinds(kinds), self.branch_steps)
-        for one in self._met(other_model=False):
+        for one in self._find_met_providers(other_model=False):
             more = one.plan(texts)
             if more is not None:
                 total = _with(total, more)
@@ -209,7 +209,7 @@ class Session:
             self.where,
             partial(backend_of, self.model),
             kinds=self._kinds(kinds),
-            along=[kind for one in self._met(other_model=False) for kind in one.along],
+            along=[kind for one in self._find_met_providers(other_model=False) for kind in one.along],
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
             on_progress=self._in_phase(_OWN, on_progress),
@@ -241,7 +241,7 @@ class Session:
     ) -> dict[str, RunSummary]:
         done = {
             one.need.name: one.compute(texts, backend_of, self._in_phase(one.need.name, on_progress))
-            for one in self._met(other_model)
+            for one in self._find_met_providers(other_model)
         }
         return {name: summary for name, summary in done.items() if summary is not None}
 
@@ -262,9 +262,13 @@ class Session:
 
     def _kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
         """``kinds`` and those that needs ask for."""
-        return list(dict.fromkeys([*kinds, *(kind for one in self._met(other_model=False) for kind in one.kinds)]))
+        return list(
+            dict.fromkeys(
+                [*kinds, *(kind for one in self._find_met_providers(other_model=False) for kind in one.kinds)]
+            )
+        )
 
-    def _met(self, other_model: bool | None = None) -> list[Provider[Any]]:
+    def _find_met_providers(self, other_model: bool | None = None) -> list[Provider[Any]]:
         """The providers of the needs that are met: those that run other models, those that do not, or all."""
         chosen = {
             need: one for need, one in self._providers.items() if other_model is None or one.other_model is other_model

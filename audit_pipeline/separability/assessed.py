@@ -83,7 +83,7 @@ def assess(
     return AssessedSplit(design, matched, verdict, auroc, control, labelled.example_ids)
 
 
-def assessed_before(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
+def split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
     """The split as it was assessed, from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
     (row,) = (one for one in quality.to_pylist() if (one["measure"], one["part"]) == (MEASURE, WORDS))
     auroc = ControlAuroc(WORDS, row["value"], Interval(row["ci_low"], row["ci_high"]), row["n"], row["method"])

@@ -83,7 +83,7 @@ def split_quality(
         raise ValueError(f"at least one text of a side is read, not {most_per_side}")
     everything = evaluation_texts(examples, split)
     texts, sampled = everything.sample(most_per_side, seed)
-    others = [_read_on(one, sampled) for one in measured_controls(texts, language, seed, resamples)]
+    others = [_note_sample(one, sampled) for one in measured_controls(texts, language, seed, resamples)]
     # In a script without blanks between words the control of words reads characters.
     characters = [] if any(other.name == CHARACTERS for other in others) else [replace(assessed.auroc, name=CHARACTERS)]
     controls = [assessed.auroc, *characters, *others]
@@ -97,7 +97,7 @@ def split_quality(
     ]
     rows = [
         *control_rows(controls, strongest, assessed),
-        *(_read_on(row, sampled) for row in read),
+        *(_note_sample(row, sampled) for row in read),
         *balance_rows(everything),
         *published_rows(everything),
     ]
@@ -109,7 +109,7 @@ def split_quality(
 _Read = TypeVar("_Read", ControlAuroc, QualityRow)
 
 
-def _read_on(found: _Read, sampled: str) -> _Read:
+def _note_sample(found: _Read, sampled: str) -> _Read:
     """What was found on a sample, with ``sampled`` in its method; as it is where that is empty."""
     return replace(found, method=f"{found.method}; {sampled}") if sampled else found
 

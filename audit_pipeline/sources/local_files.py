@@ -21,7 +21,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from audit_pipeline.catalogue.paths import is_workspace
 from audit_pipeline.config.validating import Text
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.fetch.arrow import saved_as
+from audit_pipeline.fetch.arrow import detect_saved_kind
 from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, chosen_column, column_names, text_of, text_problem
 from audit_pipeline.sources.base import (
@@ -159,7 +159,7 @@ def _harvest_set(collection: str, root: Path, within: str, settings: LocalFilesS
 
 def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     """Name below the root, path, and for a file that is not read the reason."""
-    if root.is_file() or saved_as(root) is not None:
+    if root.is_file() or detect_saved_kind(root) is not None:
         yield root.name, root, _kind_problem(root)
         return
     inside = root.resolve()
@@ -170,7 +170,7 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
             folders.remove(path.name)
             yield path.relative_to(root).as_posix(), path, "a workspace of this tool"
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for path in [path for name in folders if saved_as(path := Path(folder) / name) is not None]:
+        for path in [path for name in folders if detect_saved_kind(path := Path(folder) / name) is not None]:
             folders.remove(path.name)
             if not path.is_symlink():
                 yield path.relative_to(root).as_posix(), path, None

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from audit_pipeline import sources
-from audit_pipeline.config.brought import with_brought
+from audit_pipeline.config.brought import merge_entry_points
 from audit_pipeline.config.by_module import by_name
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.errors import SourceError
@@ -33,7 +33,7 @@ def all_sources() -> Mapping[str, Source[Any]]:
     ours: dict[str, Source[Any]] = by_name(
         modules, what="sources", is_one=lambda one: isinstance(one, Source), name_of=lambda one: one.name
     )
-    return with_brought(ours, "corpus_audit.sources", Source, lambda one: one.name).found
+    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda one: one.name).found
 
 
 def _modules() -> Iterator[str]:

@@ -62,7 +62,7 @@ def refresh(
     return keep(source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source), known.version)
 
 
-def fetched_under(source: str, paths: DataPaths) -> str | None:
+def read_settings_digest(source: str, paths: DataPaths) -> str | None:
     """The digest of the settings and files that the source's documents were fetched under (SourceSettings.digest_for).
 
     None where there are no documents that can be used: none at all, damaged ones, those of an earlier release, which
@@ -96,8 +96,8 @@ def keep(
     """
     documents, duplicates = _unique_documents(source, harvest.documents)
     fresh = table_from_rows((_row(source, document, retrieved_at, run_id) for document in documents), DOCUMENTS)
-    earlier, unreadable = _earlier(source, paths, harvest.missing)
-    kept = _kept(source, fresh, earlier, harvest.missing)
+    earlier, unreadable = _read_earlier_documents(source, paths, harvest.missing)
+    kept = _select_kept_rows(source, fresh, earlier, harvest.missing)
     table = pa.concat_tables([fresh, kept]).sort_by("document_id").combine_chunks()
     missing = (*harvest.missing, *unreadable)
     left_out = (*harvest.left_out, *duplicates)
@@ -177,7 +177,9 @@ def _unique_documents(source: str, documents: Iterable[Document]) -> tuple[list[
     return list(first.values()), duplicates
 
 
-def _earlier(source: str, paths: DataPaths, missing: Iterable[MissingPart]) -> tuple[pa.Table, tuple[MissingPart, ...]]:
+def _read_earlier_documents(
+    source: str, paths: DataPaths, missing: Iterable[MissingPart]
+) -> tuple[pa.Table, tuple[MissingPart, ...]]:
     """The documents there were, read only where a missing part asks for them; and what to say if they are broken."""
     if not paths.documents(source).exists() or all(item.collection is None for item in missing):
         return DOCUMENTS.empty_table(), ()
@@ -187,7 +189,7 @@ def _earlier(source: str, paths: DataPaths, missing: Iterable[MissingPart]) -> t
         return DOCUMENTS.empty_table(), (MissingPart("documents of earlier runs", str(error)),)
 
 
-def _kept(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
+def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: tuple[MissingPart, ...]) -> pa.Table:
     """The rows of ``earlier`` that were in a missing part and did not arrive by another way."""
     arrived = set(fresh.column("document_id").to_pylist())
     identities: list[str] = earlier.column("document_id").to_pylist()

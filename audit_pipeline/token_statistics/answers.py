@@ -67,7 +67,7 @@ def answers_of(started: Sequence[Process], *, in_step: bool) -> dict[int, Any]:
     waiting = {one.connection: one for one in started}
     answers: dict[int, Any] = {}
     until = math.inf
-    idle = _Idle(started)
+    idle = _IdleCounter(started)
     while waiting and (now := time.monotonic()) < until:
         spoken = wait(list(waiting), min(until - now, _LOOK_SECONDS))
         for one in [waiting.pop(connection) for connection in list(waiting) if connection in spoken]:
@@ -80,7 +80,7 @@ def answers_of(started: Sequence[Process], *, in_step: bool) -> dict[int, Any]:
     return answers
 
 
-class _Idle:
+class _IdleCounter:
     """How many looks in a row each rank has done nothing."""
 
     def __init__(self, ranks: Sequence[Process]) -> None:

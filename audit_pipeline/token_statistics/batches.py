@@ -73,7 +73,7 @@ class LocalPass(ABC):
     shared_prefix: bool
     checked: LoadCheck
 
-    def _go_by(self, checked: LoadCheck) -> None:
+    def _apply_load_check(self, checked: LoadCheck) -> None:
         """Run the model from now on as the check at loading says."""
         self.checked = checked
         self.equal_lengths, self.packed = checked.equal_lengths, checked.packed

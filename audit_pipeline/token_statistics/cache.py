@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from audit_pipeline.catalogue.exclusive import HeldError, exclusive
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
 from audit_pipeline.catalogue.tables import checked, open_parquet, write_atomically, write_parquet, write_then_name
-from audit_pipeline.catalogue.working_copy import bring, brought_again, copy_of, remove
+from audit_pipeline.catalogue.working_copy import bring, copy_of, refetch_damaged_file, remove
 from audit_pipeline.errors import DataError
 
 COMPACTION_LOCK = ".compaction.lock"
@@ -83,7 +83,7 @@ class PartCache:
         A part that is damaged anywhere is set aside now, so that its texts count as missing and are run again: each is
         compared with the digest in its name, once, and one without such a name is read to its end.
         """
-        for path, table in self._parts_as(["key"], lambda path: path not in self._keys_of):
+        for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_of):
             self._keys_of[path] = _beginnings(table.column("key"))
         by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
         wanted = pa.array(list(by_beginning), pa.string())
@@ -92,7 +92,7 @@ class PartCache:
 
     def values_of(self, column: str) -> set[Any]:
         """The different values in ``column``, of all rows on disk; a part is read once for them."""
-        for path, table in self._parts_as([column], lambda path: (column, path) not in self._values):
+        for path, table in self._read_columns_by_part([column], lambda path: (column, path) not in self._values):
             self._values[column, path] = frozenset(pc.unique(table.column(column)).to_pylist())
         return {value for (name, _), found in self._values.items() if name == column for value in found}
 
@@ -111,7 +111,7 @@ class PartCache:
         def may_hold_one(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
 
-        for _, table in self._parts_as(self.schema.names, may_hold_one, _rows_in(wanted)):
+        for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, _rows_in(wanted)):
             yield table
 
     def add(self, row: Mapping[str, object], size: int) -> None:
@@ -136,12 +136,12 @@ class PartCache:
 
         Leaves it to the other process where one is at it.
         """
-        if all(map(_are_settled, _piles(parts_of(self.folder)))):
+        if all(map(_are_settled, _group_parts_by_size(parts_of(self.folder)))):
             return
         try:
             with exclusive(self.folder / COMPACTION_LOCK, 0):
                 bring(self.folder)
-                for parts in _piles(parts_of(self.folder)):
+                for parts in _group_parts_by_size(parts_of(self.folder)):
                     self._merge(parts)
         except HeldError:
             return
@@ -159,7 +159,7 @@ class PartCache:
 
     def _to_merge(self, path: Path) -> pa.Table | None:
         try:
-            return self._part_as(path, self.schema.names)
+            return self._read_part_columns(path, self.schema.names)
         except FileNotFoundError:
             # Set aside by another process meanwhile.
             return None
@@ -168,7 +168,7 @@ class PartCache:
         part = _write_part(self.folder, checked(table, self.schema), number)
         self._keys_of[part] = _beginnings(table.column("key"))
 
-    def _parts_as(
+    def _read_columns_by_part(
         self, columns: Sequence[str], of: Callable[[Path], bool] = lambda path: True, take: _Take = lambda batch: batch
     ) -> Iterator[tuple[Path, pa.Table]]:
         """``columns`` of what ``take`` takes of every part that ``of`` wants, those included that another process's
@@ -180,11 +180,13 @@ class PartCache:
                 seen.add(path)
                 # One that is gone was merged meanwhile: its rows stand in a part that the next look finds.
                 with suppress(FileNotFoundError):
-                    table = self._part_as(path, columns, take) if of(path) else None
+                    table = self._read_part_columns(path, columns, take) if of(path) else None
                     if table is not None:
                         yield path, table
 
-    def _part_as(self, path: Path, columns: Sequence[str], take: _Take = lambda batch: batch) -> pa.Table | None:
+    def _read_part_columns(
+        self, path: Path, columns: Sequence[str], take: _Take = lambda batch: batch
+    ) -> pa.Table | None:
         """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then.
 
         None, too, where an earlier version of the kind, which lacked a column, wrote it: it stays as it is.
@@ -192,7 +194,7 @@ class PartCache:
         # Without a digest in its name a part is known to be whole when every column has been read.
         read = columns if digest_in_name(path) is not None else self.schema.names
         try:
-            return _pieces_of_whole(path, read, take).select(columns)
+            return _read_part_with_refetch(path, read, take).select(columns)
         except _EarlierColumnsError:
             return None
         except DamagedError:
@@ -205,13 +207,13 @@ def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
 
     Raises DamagedError where it is not as it was written, and OSError where it cannot be reached.
     """
-    return _pieces_of(path, columns, lambda batch: batch)
+    return _read_part_once(path, columns, lambda batch: batch)
 
 
-def _pieces_of(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
+def _read_part_once(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
     """As :func:`read_part`, what ``take`` takes of it."""
     require_part(path)
-    with _damage_told(path), open_parquet(path, buffer_size=_READ_BYTES) as part:
+    with _translate_damage_errors(path), open_parquet(path, buffer_size=_READ_BYTES) as part:
         if not set(columns or ()) <= set(part.schema_arrow.names):
             raise _EarlierColumnsError(f"{path} has not all of the columns that its kind has now")
         taken = map(take, part.iter_batches(_READ_ROWS, columns=None if columns is None else list(columns)))
@@ -219,16 +221,16 @@ def _pieces_of(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Tab
         return pa.Table.from_batches([batch for batch in taken if len(batch)], schema.remove_metadata())
 
 
-def _pieces_of_whole(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
-    """As :func:`_pieces_of`; a part that is damaged in a working copy alone is fetched once more."""
+def _read_part_with_refetch(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
+    """As :func:`_read_part_once`; a part that is damaged in a working copy alone is fetched once more."""
     try:
-        return _pieces_of(path, columns, take)
+        return _read_part_once(path, columns, take)
     except _EarlierColumnsError:
         raise
     except DamagedError:
-        if not brought_again(path):
+        if not refetch_damaged_file(path):
             raise
-        return _pieces_of(path, columns, take)
+        return _read_part_once(path, columns, take)
 
 
 def require_part(path: Path) -> None:
@@ -351,12 +353,12 @@ def _beginnings(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _read_footer(part: Path) -> None:
-    with _damage_told(part), open_parquet(part):
+    with _translate_damage_errors(part), open_parquet(part):
         pass
 
 
 @contextmanager
-def _damage_told(part: Path) -> Iterator[None]:
+def _translate_damage_errors(part: Path) -> Iterator[None]:
     """What is wrong with a part that is read within the block becomes DamagedError."""
     try:
         yield
@@ -391,7 +393,7 @@ def _is_damage(error: Exception) -> bool:
     return not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None
 
 
-def _piles(parts: Iterable[Path]) -> list[list[Path]]:
+def _group_parts_by_size(parts: Iterable[Path]) -> list[list[Path]]:
     """Small parts in piles that are small enough to be in memory at once; large ones of earlier versions alone."""
     piles: list[list[Path]] = []
     height = _SMALL_PART_BYTES

@@ -21,13 +21,13 @@ from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, Loc
 from audit_pipeline.token_statistics.blocks import Reduced, Scratch
 from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
 from audit_pipeline.token_statistics.encode import EncodedText, IntArray
-from audit_pipeline.token_statistics.head import Head, Logits, LogitsAtHand, head_of
+from audit_pipeline.token_statistics.head import ComputedLogits, Head, Logits, head_of
 from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
 from audit_pipeline.token_statistics.placement import device_of_ids, device_of_logits
 from audit_pipeline.token_statistics.products import linear_by, linear_layers, multiplied
 from audit_pipeline.token_statistics.reduce import fetched, sweep
 from audit_pipeline.token_statistics.rerun import reruns
-from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attending, inputs_behind
+from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.traits import has_local_attention, length_step_of, most_faster_with_onednn
 from audit_pipeline.token_statistics.windows import Window, batch_arrays
 
@@ -82,9 +82,9 @@ class ForwardPass(LocalPass):
         self._onednn = self._agreed(most_faster_with_onednn(self._layers)) if known is None else known.onednn
         # Made while the model is not run: within that, every layer looks as if another library held it.
         head = head_of(model, config, linear_by(onednn=self._onednn))
-        checked = self._found_out(head) if known is None else known
+        checked = self._run_load_checks(head) if known is None else known
         self._head = head if checked.split else None
-        self._go_by(checked)
+        self._apply_load_check(checked)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -104,7 +104,7 @@ class ForwardPass(LocalPass):
         torch.distributed.broadcast_object_list(of_first)
         return of_first[0]
 
-    def _found_out(self, head: Head | None) -> LoadCheck:
+    def _run_load_checks(self, head: Head | None) -> LoadCheck:
         """What the check at loading finds out; each part is run as the parts before it say."""
         split, equal_lengths = self._agreed(self._check(head))
         self._head = head if split else None
@@ -149,7 +149,7 @@ class ForwardPass(LocalPass):
         argmax = [generator.integers(self.vocab_size, size=len(text.token_id) - 1, dtype=np.int32) for text in texts]
         ids, _, _ = batch_arrays(texts, batch, 24)
         branches = branches_of(batch, ids, argmax, 3)
-        return self._alike(
+        return self._has_equal_results(
             lambda: self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))[0],
             lambda: self._run_anew(branches, batch)[0],
         )
@@ -165,9 +165,9 @@ class ForwardPass(LocalPass):
             found = self._base(texts, batch, (), before=before[:-1], shared=shared)
             return np.concatenate([one.values["logprob"] for one in found])
 
-        return self._alike(lambda: logprobs(shared=True), lambda: logprobs(shared=False))
+        return self._has_equal_results(lambda: logprobs(shared=True), lambda: logprobs(shared=False))
 
-    def _alike(self, one_way: Callable[[], FloatArray], other_way: Callable[[], FloatArray]) -> bool:
+    def _has_equal_results(self, one_way: Callable[[], FloatArray], other_way: Callable[[], FloatArray]) -> bool:
         """Whether the model can be run one way, and gives then what the other way gives."""
         try:
             with self.running():
@@ -307,8 +307,8 @@ class ForwardPass(LocalPass):
             beside: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
             if before and shared:
                 prefix, before = self._prefix_once(before), ()
-                beside = inputs_behind(prefix)
-                meanwhile.enter_context(attending(self._config, prefix, linear_by(onednn=self._onednn)))
+                beside = build_prefix_inputs(prefix)
+                meanwhile.enter_context(attend_to_prefix(self._config, prefix, linear_by(onednn=self._onednn)))
             ids, rows, targets = batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
             self.tokens_run += ids.size
             inputs = {"input_ids": torch.from_numpy(ids).to(self.device), **beside}
@@ -320,7 +320,7 @@ class ForwardPass(LocalPass):
         """The logits at the places ``rows`` of the flattened batch."""
         rows = rows.to(self._end)
         if self._head is None:
-            return LogitsAtHand(self.model(**{"use_cache": False, **inputs}).logits.to(self._end).flatten(0, 1)[rows])
+            return ComputedLogits(self.model(**{"use_cache": False, **inputs}).logits.to(self._end).flatten(0, 1)[rows])
         return self._head.logits(self._hidden(**inputs).flatten(0, 1)[rows])
 
     def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: npt.NDArray[np.int64]) -> FloatArray:

@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.contracts import KINDS, Kind
 from audit_pipeline.token_statistics.blocks import Scratch
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.encode import EncodedText
-from audit_pipeline.token_statistics.head import LogitsAtHand
+from audit_pipeline.token_statistics.head import ComputedLogits
 from audit_pipeline.token_statistics.prepare import Prepared
 from audit_pipeline.token_statistics.reduce import fetched, sweep
 from audit_pipeline.token_statistics.rows import Values, add_row, swept_columns
@@ -64,7 +64,7 @@ def _reduced(batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kin
     if values.size != text.n_scored * width:
         return None
     # A copy: what Arrow owns is read-only, which torch has no tensors for.
-    at_hand = LogitsAtHand(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
+    at_hand = ComputedLogits(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
     wanted = {name for kind in kinds for name in KINDS[kind].statistics}
     target = torch.from_numpy(text.token_id[text.first_scored :].astype(np.int64))
     with torch.inference_mode():

@@ -42,7 +42,7 @@ class Logits(Protocol):
 
 
 @dataclass(frozen=True)
-class LogitsAtHand:
+class ComputedLogits:
     """Logits that were computed elsewhere: ``values`` [n, V] in any float dtype. They are left as they are."""
 
     values: torch.Tensor
@@ -60,8 +60,8 @@ class LogitsAtHand:
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         return self.values.gather(1, tokens.unsqueeze(1)).squeeze(1).float()
 
-    def part(self, begin: int, end: int) -> LogitsAtHand:
-        return LogitsAtHand(self.values[begin:end])
+    def part(self, begin: int, end: int) -> ComputedLogits:
+        return ComputedLogits(self.values[begin:end])
 
 
 @dataclass(frozen=True)
@@ -154,11 +154,11 @@ class CalledLogits:
     def of(self, tokens: torch.Tensor) -> torch.Tensor:
         return self._made().of(tokens)
 
-    def part(self, begin: int, end: int) -> LogitsAtHand:
+    def part(self, begin: int, end: int) -> ComputedLogits:
         return CalledLogits(self.head, self.layer, self.hidden[begin:end])._made()
 
-    def _made(self) -> LogitsAtHand:
-        return LogitsAtHand(self.head.finish(self.layer(self.hidden)))
+    def _made(self) -> ComputedLogits:
+        return ComputedLogits(self.head.finish(self.layer(self.hidden)))
 
 
 def head_of(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:

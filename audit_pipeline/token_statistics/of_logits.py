@@ -15,7 +15,7 @@ from audit_pipeline.token_statistics.blocks import Block, Reduced, Total
 from audit_pipeline.token_statistics.head import Logits
 
 
-class OfLogits(Protocol):
+class LogitStatistic(Protocol):
     """A statistic that is taken from the logits themselves."""
 
     def add(self, block: Block) -> None: ...
@@ -23,7 +23,7 @@ class OfLogits(Protocol):
     def columns(self, total: Total) -> Reduced: ...
 
 
-class Own:
+class TargetLogprob:
     """The target's log-probability."""
 
     def __init__(self, target: torch.Tensor) -> None:
@@ -49,7 +49,7 @@ class _Rank:
     the last bit may differ: then the target is not counted itself, the largest of all has rank 0, and no other has.
     """
 
-    def __init__(self, logits: Logits, target: torch.Tensor, own: Own) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         self._before = logits.of(target).unsqueeze(1)
         self._own = own
         self._larger = torch.zeros(target.shape, device=target.device)
@@ -67,7 +67,7 @@ class _Rank:
 class _Mode:
     """The most likely token and its log-probability."""
 
-    def __init__(self, logits: Logits, target: torch.Tensor, own: Own) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         self._largest = torch.full(target.shape, -torch.inf, device=target.device)
         self._token = torch.zeros_like(target)
 
@@ -106,7 +106,7 @@ class _Best:
 class _TopK(_Best):
     """The best tokens and their log-probabilities."""
 
-    def __init__(self, logits: Logits, target: torch.Tensor, own: Own) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         super().__init__(TOPK_ENTRIES, target)
 
     def columns(self, total: Total) -> Reduced:
@@ -116,7 +116,7 @@ class _TopK(_Best):
 class _Mass(_Best):
     """The log of the probability that the best tokens have together."""
 
-    def __init__(self, logits: Logits, target: torch.Tensor, own: Own) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         super().__init__(BEST_TOKENS, target)
 
     def columns(self, total: Total) -> Reduced:
@@ -126,7 +126,7 @@ class _Mass(_Best):
 class _Kept:
     """The logits themselves."""
 
-    def __init__(self, logits: Logits, target: torch.Tensor, own: Own) -> None:
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
         self._values = torch.empty(len(logits), logits.width, dtype=torch.float16)
 
     def add(self, block: Block) -> None:

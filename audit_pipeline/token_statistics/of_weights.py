@@ -20,7 +20,7 @@ _KEPT_SCALE = 2.0**15
 _LARGEST_KEPT = torch.finfo(KEPT_TYPE).max
 
 
-class OfWeights(Protocol):
+class WeighedBlockStatistic(Protocol):
     """A statistic that is taken from a weighed block; it may use its tensors up where it is the last."""
 
     def add(self, block: Block, shares: Shares) -> None: ...

@@ -65,7 +65,7 @@ class RankedPass(LocalPass):
         ready = self._start()
         self.parameters, self.length_step = ready.parameters, ready.length_step
         self._known = ready.checked
-        self._go_by(ready.checked)
+        self._apply_load_check(ready.checked)
 
     @property
     def described(self) -> str:
@@ -121,7 +121,7 @@ class RankedPass(LocalPass):
         folder = Path(tempfile.mkdtemp(prefix="corpus-audit-ranks-"))
         started: list[Process] = []
         self._end = weakref.finalize(self, _end, started, folder)
-        with self._ended_by_errors():
+        with self._close_on_error():
             for rank in range(self._ranks):
                 started.append(_launch(rank, self._ranks, folder))
             self._started = started
@@ -137,7 +137,7 @@ class RankedPass(LocalPass):
         if not self._started:
             self._start()
         self._asked += 1
-        with self._ended_by_errors():
+        with self._close_on_error():
             for one in self._started:
                 _send(one, Call(self._asked, function, given, named))
             answer: RankAnswer = self._first_answer(in_step=True)
@@ -148,7 +148,7 @@ class RankedPass(LocalPass):
         return answer.found
 
     @contextmanager
-    def _ended_by_errors(self) -> Iterator[None]:
+    def _close_on_error(self) -> Iterator[None]:
         """Within it, an error ends all ranks, so that no answer is left for the next question; also Ctrl-C."""
         try:
             yield

@@ -42,7 +42,7 @@ def forward_pass(
     ready, count = (
         _in_one_process(model, where, known, tell)
         if model.entry.tensor_parallel is None
-        else _divided(model, where, known, model.entry.tensor_parallel, tell)
+        else _start_ranks(model, where, known, model.entry.tensor_parallel, tell)
     )
     write_card(model, paths, parameters=count)
     if known is None:
@@ -66,7 +66,7 @@ def _in_one_process(
     return ForwardPass(weights, model.vocab_size, known), count
 
 
-def _divided(
+def _start_ranks(
     model: TokenizedModel, device: str, known: LoadCheck | None, ranks: int, tell: Callable[[str], None]
 ) -> tuple[LocalPass, int]:
     """The model in processes of its own, and how many parameters it has."""

@@ -21,8 +21,8 @@ import torch
 
 from audit_pipeline.token_statistics.blocks import Block, Reduced, Scratch, Total, weigh
 from audit_pipeline.token_statistics.head import Logits
-from audit_pipeline.token_statistics.of_logits import OF_LOGITS, OfLogits, Own
-from audit_pipeline.token_statistics.of_weights import KEEPING, OF_WEIGHTS, OfWeights
+from audit_pipeline.token_statistics.of_logits import OF_LOGITS, LogitStatistic, TargetLogprob
+from audit_pipeline.token_statistics.of_weights import KEEPING, OF_WEIGHTS, WeighedBlockStatistic
 
 _NUMPY = {torch.float32: np.float32, torch.int32: np.int32}
 
@@ -73,9 +73,11 @@ def fetched(reduced: Reduced) -> dict[str, npt.NDArray[Any]]:
 
 
 def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:
-    own = Own(target)
-    ofs: list[OfLogits] = [make(logits, target, own) for names, make in OF_LOGITS if wanted & names]
-    weighed_by: list[OfWeights] = [make(logits, target, scratch) for names, make in OF_WEIGHTS if wanted & names]
+    own = TargetLogprob(target)
+    ofs: list[LogitStatistic] = [make(logits, target, own) for names, make in OF_LOGITS if wanted & names]
+    weighed_by: list[WeighedBlockStatistic] = [
+        make(logits, target, scratch) for names, make in OF_WEIGHTS if wanted & names
+    ]
     total = Total.of_nothing(target)
     for begin in range(0, logits.width, scratch.columns):
         end = min(begin + scratch.columns, logits.width)
@@ -87,5 +89,5 @@ def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: 
         total, shares = total.with_block(block.largest, weigh(block))
         for weighed in weighed_by:
             weighed.add(block, shares)
-    statistics: tuple[OfLogits | OfWeights, ...] = (own, *ofs, *weighed_by)
+    statistics: tuple[LogitStatistic | WeighedBlockStatistic, ...] = (own, *ofs, *weighed_by)
     return {name: values for one in statistics for name, values in one.columns(total).items()}

@@ -170,7 +170,9 @@ def _from_logits(
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.from_logits import reduce_cached  # noqa: PLC0415
 
-    tell = _telling(on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values()))
+    tell = _make_progress_callback(
+        on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values())
+    )
     return reduce_cached(prepared, texts, logits, caches, tell)
 
 
@@ -203,7 +205,7 @@ def run_prepared(
             if model.gives(name)
         }
         tokens_done = 0
-        tell = _telling(on_progress, len({window.text for window in prepared.windows}), tokens)
+        tell = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
         work = Work(prepared, wanted, branch_steps, modes or {}, token_budget)
         with writer.flushing_on_error(), closing(ready.over(work)) as found:
             for some in found:
@@ -244,7 +246,7 @@ def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: 
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 
-def _telling(
+def _make_progress_callback(
     on_progress: Callable[[Progress], None] | None, texts_total: int, tokens_total: int
 ) -> Callable[[int, int], None]:
     """What is told how many texts and tokens are done, and tells ``on_progress``: now and then, and at the end."""

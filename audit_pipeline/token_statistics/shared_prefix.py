@@ -73,13 +73,13 @@ class _OwnKeys(DynamicLayer):  # type: ignore[misc]
         return self._length + query_length, 0
 
 
-def inputs_behind(prefix: SharedPrefix) -> dict[str, Any]:
+def build_prefix_inputs(prefix: SharedPrefix) -> dict[str, Any]:
     """What the model is called with besides the ids of a batch of texts that stand behind ``prefix``."""
     return {"past_key_values": Cache(layers=[_OwnKeys(len(prefix.ids)) for _ in prefix.layers]), "use_cache": True}
 
 
 @contextmanager
-def attending(config: Any, prefix: SharedPrefix, linear: Linear) -> Iterator[None]:
+def attend_to_prefix(config: Any, prefix: SharedPrefix, linear: Linear) -> Iterator[None]:
     """Within it, the attention of the model of ``config`` looks at ``prefix``, too; its products are ``linear``'s."""
     before = config._attn_implementation
     ALL_ATTENTION_FUNCTIONS[_NAME] = partial(_attention, prefix, linear)
@@ -124,7 +124,7 @@ def _attention(
         seen = slice(first, len(prefix.ids) + part.stop)
         hidden = None if attention_mask is None else ~attention_mask[some, :, part, seen]
         for head in range(heads):
-            found[some, head, :, part] = _of_head(
+            found[some, head, :, part] = _attend_one_head(
                 grouped[some, head, :, part],
                 (layer.keys[head], layer.values[head]),
                 (key[some, head, own], value[some, head, own]),
@@ -147,7 +147,7 @@ def _pieces(device: str, texts: int, length: int, pairs: int) -> Iterator[tuple[
             yield slice(begin, begin + several), slice(start, min(start + step, length))
 
 
-def _of_head(
+def _attend_one_head(
     query: torch.Tensor,
     before: tuple[torch.Tensor, torch.Tensor],
     own: tuple[torch.Tensor, torch.Tensor],

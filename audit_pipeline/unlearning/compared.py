@@ -25,7 +25,7 @@ from audit_pipeline.unlearning.statistics import (
     MeasuredValue,
     difference_of_means,
     group_means,
-    hardly_moved,
+    is_nearly_unchanged,
     mean_of,
     privleak,
     privleak_of_both,
@@ -170,7 +170,7 @@ def find_still_reproduced(documents: ReproducedDocuments) -> Finding:
     share = _share(
         STILL_REPRODUCED, "after", "forget", documents.reproduced, documents.groups, meaning, things="documents"
     )
-    return replace(share, documents=_of(documents.names, documents.reproduced))
+    return replace(share, documents=_select_names(documents.names, documents.reproduced))
 
 
 def _sides(forget: Bools) -> tuple[Side, Side]:
@@ -185,7 +185,7 @@ def _means(metric: str, of: TextValues | DocumentValues, things: str) -> Iterato
     for role, column in columns.items():
         for side, chosen in _sides(of.forget):
             kept = chosen & known
-            n, groups = int(kept.sum()), _of(of.groups, kept)
+            n, groups = int(kept.sum()), _select_names(of.groups, kept)
             if not n:
                 yield _missing(metric, role, side, 0, "there is nothing on this side to take a mean of")
             elif metric == REPRODUCED and role != "change":
@@ -194,7 +194,11 @@ def _means(metric: str, of: TextValues | DocumentValues, things: str) -> Iterato
                 yield _measured(metric, role, side, mean_of(column[kept], groups, things=things), n)
     if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _sides(of.forget)):
         difference = difference_of_means(
-            columns["change"][known], of.forget[known], _of(of.groups, known), together=len(OUTPUTS), things=things
+            columns["change"][known],
+            of.forget[known],
+            _select_names(of.groups, known),
+            together=len(OUTPUTS),
+            things=things,
         )
         yield _measured(metric, "change", "both", difference, int(known.sum()))
 
@@ -242,7 +246,7 @@ def _forget_quality(texts: TextValues) -> Iterator[Finding]:
     score = "mean_log_probability"
     for role in ("before", "after"):
         for side, chosen in _sides(texts.forget):
-            groups = _of(texts.groups, chosen)
+            groups = _select_names(texts.groups, chosen)
             n = len(set(groups))
             if "retrained" not in texts.values:
                 yield _missing("forget_quality", role, side, n, NO_RETRAINED)
@@ -270,7 +274,7 @@ def _unchanged(texts: TextValues) -> Iterator[Finding]:
     other: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
     for role, model in other.items():
         if model in texts.values:
-            still = hardly_moved(before, texts.values[model][MIN_K])
+            still = is_nearly_unchanged(before, texts.values[model][MIN_K])
             yield from _shares("unchanged", role, still, texts, every, moved, None)
             yield from _shares("suspicious", role, still & member, texts, asked, f"{words}, {moved}", threshold.reason)
 
@@ -284,7 +288,7 @@ def _shares(
         if reason is not None or not n:
             yield _missing(metric, role, side, n, reason or "every text of this side chose the threshold")
             continue
-        yield _share(metric, role, side, hits[chosen], _of(texts.groups, chosen), f"share of {words}")
+        yield _share(metric, role, side, hits[chosen], _select_names(texts.groups, chosen), f"share of {words}")
 
 
 def _share(
@@ -309,5 +313,5 @@ def _missing(metric: str, role: ComparedModel, side: ComparedSide, n: int, reaso
     return Finding(metric, role, side, None, None, None, n, "", reason)
 
 
-def _of(names: Sequence[str], chosen: Bools) -> list[str]:
+def _select_names(names: Sequence[str], chosen: Bools) -> list[str]:
     return [name for name, one in zip(names, chosen, strict=True) if one]

@@ -142,7 +142,7 @@ def _judged(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
         if row["ci_low"] is None or row["ci_high"] is None:
             return "undetermined", f"Nothing follows without an interval ({row['reason'] or row['method']})."
     if before["ci_high"] >= 0:
-        doubt = _doubt_that_never_known(found, before, after)
+        doubt = _explain_unclear_prior(found, before, after)
         return ("never known", None) if doubt is None else ("undetermined", doubt)
     return _judged_known(found, before, after)
 
@@ -152,10 +152,10 @@ def _judged_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Ou
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
-        return ("only looks forgotten" if _says_less(found) else "still known"), None
-    doubt = _doubt_of_a_change(found)
+        return ("only looks forgotten" if _has_lower_output(found) else "still known"), None
+    doubt = _explain_unclear_change(found)
     if doubt is None:
-        if _says_more(found, "after"):
+        if _has_higher_output(found, "after"):
             return "partly forgotten", None
         if after["ci_low"] > LEFT_AT_MOST * before["value"]:
             return "forgotten", None
@@ -163,7 +163,7 @@ def _judged_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Ou
     return "undetermined", doubt
 
 
-def _doubt_of_a_change(found: Mapping[Key, Row]) -> str | None:
+def _explain_unclear_change(found: Mapping[Key, Row]) -> str | None:
     """Why it cannot be said that texts were forgotten that can no longer be told from held-out ones."""
     fell = found[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
@@ -171,7 +171,7 @@ def _doubt_of_a_change(found: Mapping[Key, Row]) -> str | None:
     return _unlike_in_words(found) if _unlike_retrained(found) else None
 
 
-def _doubt_that_never_known(found: Mapping[Key, Row], before: Row, after: Row) -> str | None:
+def _explain_unclear_prior(found: Mapping[Key, Row], before: Row, after: Row) -> str | None:
     """Why it cannot be said that the model before knew nothing, where its PrivLeak is not clearly below 0."""
     if after["ci_high"] < 0:
         return (
@@ -179,7 +179,7 @@ def _doubt_that_never_known(found: Mapping[Key, Row], before: Row, after: Row) -
             "two were named in the wrong order."
         )
     reproduced = [_value(found, REPRODUCED, role, "forget") or 0 for role in ("before", "retrained")]
-    if _says_more(found, "before") or reproduced[0] > reproduced[1]:
+    if _has_higher_output(found, "before") or reproduced[0] > reproduced[1]:
         return (
             "By its probabilities the model before was not seen to tell the texts from the held-out ones, but it says "
             "more of them: it may have known them."
@@ -194,7 +194,7 @@ def _doubt_that_never_known(found: Mapping[Key, Row], before: Row, after: Row) -
     return None
 
 
-def _says_more(found: Mapping[Key, Row], role: str) -> bool:
+def _has_higher_output(found: Mapping[Key, Row], role: str) -> bool:
     """Whether this model says clearly more of the texts to be forgotten than of held-out ones, by any measure.
 
     Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
@@ -217,7 +217,7 @@ def _ends(row: Row | None) -> tuple[float, float] | None:
     return row["ci_low"], row["ci_high"]
 
 
-def _says_less(found: Mapping[Key, Row]) -> bool:
+def _has_lower_output(found: Mapping[Key, Row]) -> bool:
     """Whether the model says clearly less of the texts to be forgotten, by any measure of it, than it does of others.
 
     A fall that held-out texts share does not count, and all measures have one chance in twenty together.
@@ -241,10 +241,12 @@ def _explained(found: Mapping[Key, Row], why: str | None, retrained: bool) -> It
     if why is not None:
         yield why
     if _value(found, "exact_memorization", "after", "forget") is not None:
-        first_choices = _spoken(found, "exact_memorization", "texts")
+        first_choices = _format_before_and_after(found, "exact_memorization", "texts")
         yield f"First choices of the model that are the text's own next token: {first_choices}."
     if _value(found, "verbatim_coverage", "after", "forget") is not None:
-        covered, reproduced = (_spoken(found, metric, "documents") for metric in ("verbatim_coverage", REPRODUCED))
+        covered, reproduced = (
+            _format_before_and_after(found, metric, "documents") for metric in ("verbatim_coverage", REPRODUCED)
+        )
         yield f"Characters that the model gives with a probability of at least .001: {covered}."
         yield f"Documents with a passage that is reproduced: {reproduced}."
     yield _suspicious(found)
@@ -266,7 +268,7 @@ def _unlike_in_words(found: Mapping[Key, Row]) -> str:
     )
 
 
-def _spoken(found: Mapping[Key, Row], metric: str, things: str) -> str:
+def _format_before_and_after(found: Mapping[Key, Row], metric: str, things: str) -> str:
     parts = []
     for side, words in (("forget", f"of these {things}"), ("holdout", "of held-out ones")):
         before, after = (_value(found, metric, role, side) for role in ("before", "after"))

@@ -45,19 +45,23 @@ def read_documents(
         for role, model in models.items():
             written = _latest(model, benchmark, models.values(), paths)
             if isinstance(written, str):
-                return _nothing(written)
+                return _empty_document_values(written)
             references.add(_reference(written.upstream))
             if len(references) > 1:
-                return _nothing("extraction was not run with the same reference model, or none, each time")
+                return _empty_document_values(
+                    "extraction was not run with the same reference model, or none, each time"
+                )
             found[role] = _rows(model, benchmark, written, paths)
         together = _of_all_models(found)
         if together is None:
-            return _nothing(f"extraction of {benchmark.name} was run with other windows on one model than on another")
+            return _empty_document_values(
+                f"extraction of {benchmark.name} was run with other windows on one model than on another"
+            )
         is_first = benchmark is benchmarks[0]
         alone = len(benchmarks) == 1
         rows += [(one["after"]["side"] == "audited" if alone else is_first, one) for one in together]
     if not rows:
-        return _nothing(NO_WINDOW)
+        return _empty_document_values(NO_WINDOW)
     sides = np.array([is_forget for is_forget, _ in rows])
     groups = [one["after"]["group"] for _, one in rows]
     return DocumentValues(sides, groups, {role: _values([one[role] for _, one in rows]) for role in models}, None)
@@ -99,7 +103,7 @@ def _latest(
     if not any(entries_of(paths, DOCUMENT_MEMORISATION.name, pair.partition)):
         return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
     written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
-    otherwise = _run_otherwise(written, model, benchmark, models)
+    otherwise = _explain_run_mismatch(written, model, benchmark, models)
     return written if otherwise is None else f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}"
 
 
@@ -110,7 +114,7 @@ def _rows(model: TokenizedModel, benchmark: BuiltBenchmark, written: LatestRun, 
     return rows
 
 
-def _run_otherwise(
+def _explain_run_mismatch(
     written: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
 ) -> str | None:
     """With or on what else than is compared now extraction was run, or how else than on the other ``models``."""
@@ -149,5 +153,5 @@ def _floats(rows: Sequence[Row], name: str) -> Floats:
     return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
 
 
-def _nothing(reason: str) -> DocumentValues:
+def _empty_document_values(reason: str) -> DocumentValues:
     return DocumentValues(np.empty(0, dtype=np.bool_), [], {}, reason)

@@ -65,7 +65,7 @@ def extraction_strength(matches: Bools) -> float:
     return 1.0 if not len(wrong) else 1 - (int(wrong[-1]) + 1) / len(matches)
 
 
-def hardly_moved(before: Floats, after: Floats) -> Bools:
+def is_nearly_unchanged(before: Floats, after: Floats) -> Bools:
     """Of each text whether its Min-K% score changed by less than the factor 1.15: |ln(after / before)| < ln 1.15: [n].
 
     Scores are means of log-probabilities, so at most 0; one that is 0 has moved unless the other is 0, too.

@@ -71,7 +71,9 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
     its metrics compare them; of two, all texts of the one against all of the other. Raises DataError where a side is
     empty, or a text stands on both, or the two benchmarks share documents or groups.
     """
-    parts = _of_one(forget.examples) if forget.name == holdout.name else (forget.examples, holdout.examples)
+    parts = (
+        _split_one_benchmark(forget.examples) if forget.name == holdout.name else (forget.examples, holdout.examples)
+    )
     for part, benchmark, words in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
         if not len(part):
             raise DataError(f"{benchmark.name} has no texts to {words}: name others with --forget and --holdout")
@@ -93,7 +95,7 @@ def _refuse_shared(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
         raise DataError(f"{forget.name} and {holdout.name} share {shared}: name held-out texts of other documents")
 
 
-def _of_one(examples: pa.Table) -> tuple[pa.Table, pa.Table]:
+def _split_one_benchmark(examples: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The members and the non-members that metrics compare, in their own rows: where audited texts stand in the
     members' place, their labels are written anew for it."""
     evaluated = as_compared(examples)
@@ -141,7 +143,7 @@ def _values_of(text: TextStatistics, share: float) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class AuditThreshold:
     """A threshold of Min-K% that an audit chose: ``benchmark`` is the one whose calibration texts chose it.
 
     ``value`` and ``benchmark`` are None, and ``reason`` says why, where there is none; ``share`` is K.
@@ -161,18 +163,18 @@ class Calibrated:
         return ThresholdBefore(self.value, self.reason, self.words, chosen.to_numpy(zero_copy_only=False))
 
 
-def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> Calibrated:
+def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> AuditThreshold:
     """The threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
     reasons = []
     for benchmark in benchmarks:
         found = _chosen_on(benchmark, model, paths)
-        if isinstance(found, Calibrated):
+        if isinstance(found, AuditThreshold):
             return found
         reasons.append(found)
-    return Calibrated(float(DETECTOR.default["k"]), None, None, "", "; ".join(reasons))
+    return AuditThreshold(float(DETECTOR.default["k"]), None, None, "", "; ".join(reasons))
 
 
-def _chosen_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Calibrated | str:
+def _chosen_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> AuditThreshold | str:
     """The threshold that an audit of the model chose on a benchmark, or why there is none."""
     pair = Pair(benchmark.name, model.entry.name)
     again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
@@ -188,5 +190,5 @@ def _chosen_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPath
         if row["threshold"] is not None:
             share = float(json.loads(row["parameters"])["k"])
             words = f"{row['rule']} threshold at {ALPHA:.0%} on {pair.benchmark}"
-            return Calibrated(share, float(row["threshold"]), pair.benchmark, words, None)
+            return AuditThreshold(share, float(row["threshold"]), pair.benchmark, words, None)
     return f"{pair.benchmark}: {own[RULES[0]]['reason'] if own else 'min_k was not scored'}"

@@ -25,7 +25,7 @@ from audit_pipeline.catalogue.lineage_files import LineageEntry
 from audit_pipeline.catalogue.paths import DataPaths, config_dir
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.errors import DataError
-from audit_pipeline.warehouse.carry import BuildRecord, checksum, keep_record, made_with, settled_before
+from audit_pipeline.warehouse.carry import BuildRecord, checksum, compute_settled_cutoff, keep_record, made_with
 from audit_pipeline.warehouse.define import create_tables
 from audit_pipeline.warehouse.files import UnreadableTableFile, list_files
 from audit_pipeline.warehouse.fill import Judge, Site, fill, lineage_entries
@@ -91,7 +91,7 @@ def build_with(
     make_private(paths.root)
     made = made_with(include_text=include_text)
     with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
-        settled_ns = settled_before(folder)
+        settled_ns = compute_settled_cutoff(folder)
         new = folder / paths.warehouse.name
         try:
             site = Site(paths, new, judge, config or config_dir(), settled_ns)

@@ -76,7 +76,7 @@ class Earlier:
 
 
 @dataclass(frozen=True)
-class Portion:
+class ReloadPlan:
     """What becomes of the files of one table: those whose rows stay, those that are loaded, in path order, and of what
     the rows are that are taken out before."""
 
@@ -128,13 +128,15 @@ def copy_of_earlier(
         return None
     if _copy(paths.warehouse, new) == record.crc32:
         earlier = Earlier(_read_loaded(new, paths), record.rows_taken_out)
-        if _share_out(earlier, listed) <= MOST_TAKEN_OUT:
+        if _compute_removed_share(earlier, listed) <= MOST_TAKEN_OUT:
             return earlier
     new.unlink()
     return None
 
 
-def portion(listed: ListedFiles, loaded: Mapping[Path, LoadedFile], digests: Mapping[Path, Collection[str]]) -> Portion:
+def plan_reload(
+    listed: ListedFiles, loaded: Mapping[Path, LoadedFile], digests: Mapping[Path, Collection[str]]
+) -> ReloadPlan:
     """What becomes of the files of a table, by what was loaded of it and by the digests that they may have now."""
     same = {path for path in listed.identities.keys() & loaded.keys() if _is_same(loaded[path], listed, digests)}
     changed = set(loaded.keys() - same)
@@ -142,8 +144,8 @@ def portion(listed: ListedFiles, loaded: Mapping[Path, LoadedFile], digests: Map
         # One row a text and model, from the first of its model's parts that holds it: the others matter, too.
         models = {path.parent for path in changed | (listed.identities.keys() - same)}
         changed |= {path for path in same if path.parent in models}
-    changed, out = _with_indistinguishable(changed, loaded)
-    return Portion(
+    changed, out = _add_indistinguishable(changed, loaded)
+    return ReloadPlan(
         {path: loaded[path] for path in loaded if path not in changed},
         [path for path in listed.paths if path not in loaded or path in changed],
         out,
@@ -151,7 +153,7 @@ def portion(listed: ListedFiles, loaded: Mapping[Path, LoadedFile], digests: Map
     )
 
 
-def now_loaded(
+def record_loaded_files(
     listed: ListedFiles, gave: Mapping[Path, FileRows], sha256: Mapping[Path, str], settled_before_ns: int
 ) -> dict[Path, LoadedFile]:
     """The files that a build has just loaded. ``settled_before_ns``: what changed later may have changed once more."""
@@ -161,7 +163,7 @@ def now_loaded(
     }
 
 
-def settled_before(folder: Path) -> int:
+def compute_settled_cutoff(folder: Path) -> int:
     """The moment (ns) before which a file's last change must lie, by the clock of the file system on which ``folder``
     has just been made."""
     return folder.stat().st_mtime_ns - _SETTLED_NS
@@ -217,14 +219,14 @@ def _read_loaded(warehouse: Path, paths: DataPaths) -> LoadedFiles:
     return files
 
 
-def _share_out(earlier: Earlier, listed: Iterable[ListedFiles]) -> float:
+def _compute_removed_share(earlier: Earlier, listed: Iterable[ListedFiles]) -> float:
     """The share of the rows that will have been taken out since the last build of everything."""
     out = earlier.rows_taken_out
     rows = 0
     for one in listed:
         loaded = earlier.files.get(one.table.name, {})
         rows += sum(file.gave.rows for file in loaded.values())
-        out += portion(one, loaded, {}).rows_out
+        out += plan_reload(one, loaded, {}).rows_out
     return out / max(rows, 1)
 
 
@@ -233,7 +235,7 @@ def _is_same(loaded: LoadedFile, listed: ListedFiles, digests: Mapping[Path, Col
     return loaded.identity == listed.identities[loaded.path] and (not expected or loaded.sha256 in expected)
 
 
-def _with_indistinguishable(
+def _add_indistinguishable(
     changed: Set[Path], loaded: Mapping[Path, LoadedFile]
 ) -> tuple[set[Path], set[tuple[str, ...]]]:
     """The files that have to go with the changed ones, and of what the rows of all these are."""

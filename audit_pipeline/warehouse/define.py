@@ -31,13 +31,13 @@ _GONE = pa.schema([*_FILES, ("run_went_on", pa.bool_()), ("left_out", pa.string(
 
 def create_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
     """Make the tables, empty, with their comments."""
-    _in_one_go(connection, map(create_table, tables))
+    _execute_in_transaction(connection, map(create_table, tables))
 
 
 def create_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the views and macros, every column commented: by the view's own file, else as in what it reads, else by
     the end of its name."""
-    _in_one_go(connection, (one.sql for one in DEFINED))
+    _execute_in_transaction(connection, (one.sql for one in DEFINED))
     comments: dict[str, dict[str, str | None]] = {}
     found = connection.execute("SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal")
     for name, column, comment in found.fetchall():
@@ -50,17 +50,17 @@ def create_views(connection: duckdb.DuckDBPyConnection) -> None:
             own[column] = read or _INTERVAL_ENDS.get(column.rpartition("_")[2])
             if own[column] is not None:
                 inherited.append(f"COMMENT ON COLUMN {view.name}.{quoted(column)} IS {literal(str(own[column]))};")
-    _in_one_go(connection, inherited)
+    _execute_in_transaction(connection, inherited)
 
 
 def remake_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
     """Make tables that are there anew, empty."""
     tables = list(tables)
-    _in_one_go(connection, (f"DROP TABLE {table.name};" for table in tables))
+    _execute_in_transaction(connection, (f"DROP TABLE {table.name};" for table in tables))
     create_tables(connection, tables)
 
 
-def _in_one_go(connection: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
+def _execute_in_transaction(connection: duckdb.DuckDBPyConnection, statements: Iterable[str]) -> None:
     # Each of hundreds of comments would else be a transaction of its own, flushed to the log.
     connection.execute("\n".join(("BEGIN;", *statements, "COMMIT;")))
 
@@ -105,7 +105,7 @@ def fill_derived(
         connection.unregister(name)
 
 
-def doubled_before(connection: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
+def read_doubled_counts(connection: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
     """How many rows too many each table of an earlier warehouse has, by its table of keys."""
     return dict(connection.execute(f'SELECT "table", doubled FROM {KEYS.name}').fetchall())  # noqa: S608 - a declared name
 
@@ -115,8 +115,8 @@ def check_keys(
 ) -> Mapping[str, int]:
     """Fill the table of keys; how many rows too many each table has whose key does not hold.
 
-    ``before``: :func:`doubled_before` of the rows that are carried over. Where these had none too many, and rows of one
-    key agree in what tells of what they are, only the rows that :func:`changed_relation` names are looked at.
+    ``before``: :func:`read_doubled_counts` of the rows that are carried over. Where these had none too many, and rows
+    of one key agree in what tells of what they are, only the rows that :func:`changed_relation` names are looked at.
     """
     broken = {}
     of_files = {table.name for table in OF_FILES}

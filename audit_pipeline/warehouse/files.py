@@ -74,7 +74,7 @@ def compare_files(table: Table, files: Iterable[Path], digests: Mapping[Path, Co
     damaged, known = [], {}
     for path in files:
         try:
-            found = _whole(path, table, digests.get(path, ()))
+            found = _verify_digest(path, table, digests.get(path, ()))
         except (DamagedError, OSError) as error:
             damaged.append(UnreadableTableFile(path, str(error)))
         else:
@@ -85,11 +85,15 @@ def compare_files(table: Table, files: Iterable[Path], digests: Mapping[Path, Co
 def changed_since(listed: Iterable[ListedFiles]) -> list[Path]:
     """The files that were replaced or taken away since they were listed."""
     return [
-        path for one in listed if one.may_change for path, identity in one.identities.items() if not _is(path, identity)
+        path
+        for one in listed
+        if one.may_change
+        for path, identity in one.identities.items()
+        if not _has_identity(path, identity)
     ]
 
 
-def _whole(path: Path, table: Table, digests: Collection[str]) -> str | None:
+def _verify_digest(path: Path, table: Table, digests: Collection[str]) -> str | None:
     """The sha256 of a file; None where there is nothing to compare it with. Raises DamagedError."""
     if table.kept == "cache":
         named = digest_in_name(path)
@@ -103,7 +107,7 @@ def _whole(path: Path, table: Table, digests: Collection[str]) -> str | None:
     return found
 
 
-def _is(path: Path, identity: FileIdentity) -> bool:
+def _has_identity(path: Path, identity: FileIdentity) -> bool:
     try:
         return file_identity(path) == identity
     except FileNotFoundError:

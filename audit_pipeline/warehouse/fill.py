@@ -27,7 +27,7 @@ from audit_pipeline.catalogue.contracts import (
     RUN_TABLES,
     TOKEN_STATISTICS,
 )
-from audit_pipeline.catalogue.lineage_files import LineageEntry, digests_by_file, missing_files, with_files
+from audit_pipeline.catalogue.lineage_files import LineageEntry, digests_by_file, missing_files, pair_entries_with_files
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.catalogue.table import Table
@@ -39,8 +39,8 @@ from audit_pipeline.warehouse.carry import (
     as_rows,
     as_values,
     copy_of_earlier,
-    now_loaded,
-    portion,
+    plan_reload,
+    record_loaded_files,
 )
 from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
 from audit_pipeline.warehouse.define import (
@@ -49,22 +49,22 @@ from audit_pipeline.warehouse.define import (
     check_keys,
     create_tables,
     create_views,
-    doubled_before,
     fill_derived,
+    read_doubled_counts,
     remake_tables,
 )
 from audit_pipeline.warehouse.files import ListedFiles, UnreadableTableFile, changed_since, compare_files, list_files
 from audit_pipeline.warehouse.load import (
     insert,
-    keep_one_row_a_key,
     load_benchmark_manifests,
     load_model_cards,
     load_parquet,
     load_rows,
     load_self_digested,
+    remove_duplicate_rows,
     take_out,
 )
-from audit_pipeline.warehouse.query import draw_no_bar, one_line
+from audit_pipeline.warehouse.query import hide_progress_bar, one_line
 from audit_pipeline.warehouse.schema import OF_FILES, tables
 
 _ATTEMPTS = 3
@@ -99,7 +99,7 @@ class Filled:
 
 @dataclass(frozen=True)
 class Site:
-    """What a warehouse is built from, and where; ``settled_ns``: see settled_before."""
+    """What a warehouse is built from, and where; ``settled_ns``: see compute_settled_cutoff."""
 
     paths: DataPaths
     new: Path
@@ -140,7 +140,7 @@ def _fill_from(
     listed: Mapping[str, ListedFiles], site: Site, earlier: Earlier | None, defined: Sequence[Table]
 ) -> Filled:
     with duckdb.connect(str(site.new)) as connection:
-        draw_no_bar(connection)
+        hide_progress_bar(connection)
         return _fill_tables(connection, listed, site, earlier, defined)
 
 
@@ -156,17 +156,17 @@ def _fill_tables(
     if earlier is None:
         create_tables(connection, defined)
     else:
-        before = doubled_before(connection)
+        before = read_doubled_counts(connection)
         remake_tables(connection, (table for table in defined if table.kept == "given"))
     loader = _Loader(connection, listed, earlier, site.settled_ns)
     of_files = [table for table in defined if table.name in listed]
     for table in (table for table in of_files if table.is_record):
         loader.load(table, {})
-    entries = with_files(lineage_entries(connection), site.paths)
+    entries = pair_entries_with_files(lineage_entries(connection), site.paths)
     digests = digests_by_file(entries)
     for table in (table for table in of_files if not table.is_record):
         loader.load(table, digests)
-    keep_one_row_a_key(connection, changed_relation(TOKEN_STATISTICS.name))
+    remove_duplicate_rows(connection, changed_relation(TOKEN_STATISTICS.name))
     unreadable = [*loader.unreadable, *_load_given(connection, site, judgement)]
     insert(connection, LOADED_FILES, as_rows(loader.loaded, site.paths))
     left_out = {one.path: one.reason for one in unreadable}
@@ -209,7 +209,7 @@ class _Loader:
     def load(self, table: Table, digests: Mapping[Path, Collection[str]]) -> None:
         """Take out the rows of files that are gone or have changed, and load those that are new or have changed."""
         listed = self._listed[table.name]
-        part = portion(listed, self._earlier.get(table.name, {}), digests)
+        part = plan_reload(listed, self._earlier.get(table.name, {}), digests)
         if part.out:
             self._connection.register("out", as_values(table, part.out))
             take_out(self._connection, table, "out")
@@ -224,7 +224,7 @@ class _Loader:
             whole = [path for path in part.load if path not in damaged]
             sha256, found = compared.sha256, load_parquet(self._connection, table, whole)
         self.unreadable += found.unreadable
-        now = now_loaded(listed, found.files, sha256, self._settled_ns)
+        now = record_loaded_files(listed, found.files, sha256, self._settled_ns)
         self.loaded[table.name] = {**part.carried, **now}
         self.files_loaded += len(now)
         self.files_carried_over += len(part.carried)

@@ -187,7 +187,7 @@ def _without_query(error: Exception) -> str:
     return " ".join(str(error).split("\n\nLINE ")[0].split())
 
 
-def keep_one_row_a_key(connection: duckdb.DuckDBPyConnection, changed: str) -> None:
+def remove_duplicate_rows(connection: duckdb.DuckDBPyConnection, changed: str) -> None:
     """Disjoint workers and a compaction can leave the same text in two part files of the cache of a model; ``changed``
     is the relation of models whose parts were loaded."""
     connection.execute(

@@ -64,7 +64,7 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
         )
         raise DataError(f"the warehouse cannot be read ({one_line(error)}); {what_to_do}") from error
     connection.execute("USE warehouse")
-    draw_no_bar(connection)
+    hide_progress_bar(connection)
     for setting in (
         "TimeZone = 'UTC'",
         "temp_directory = ''",
@@ -76,7 +76,7 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def draw_no_bar(connection: duckdb.DuckDBPyConnection) -> None:
+def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
     """Switch DuckDB's progress bar off, which is drawn on standard output, into a pipe too.
 
     Where it is off already, as in a notebook without widgets, nothing is set: DuckDB refuses any change there.

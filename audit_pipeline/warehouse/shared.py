@@ -55,7 +55,7 @@ def share(new: Path, warehouse: Path, put_in_place: Callable[[], Placed]) -> Pla
     others = sorted((one for one in listed if one.name != name), key=lambda one: one.written_at, reverse=True)
     copy.bucket.delete([other.name for other in others[_KEPT - 1 :]])
     placed = put_in_place()
-    _note(copy, sha256)
+    _write_digest_note(copy, sha256)
     return placed
 
 
@@ -69,10 +69,10 @@ def bring_current(warehouse: Path) -> None:
     if copy is None or now - _looked.get(warehouse, -REFRESH_SECONDS) < REFRESH_SECONDS:
         return
     for _ in range(_ATTEMPTS):
-        named = _named(copy.bucket)
-        if named is None or (warehouse.exists() and _noted(copy) == named[1]):
+        named = _read_pointer(copy.bucket)
+        if named is None or (warehouse.exists() and _read_digest_note(copy) == named[1]):
             break
-        if _brought(copy, *named, warehouse):
+        if _fetch_warehouse(copy, *named, warehouse):
             break
     else:
         raise DataError(
@@ -81,7 +81,7 @@ def bring_current(warehouse: Path) -> None:
     _looked[warehouse] = now
 
 
-def _named(bucket: Bucket) -> tuple[str, str, datetime] | None:
+def _read_pointer(bucket: Bucket) -> tuple[str, str, datetime] | None:
     seen = bucket.read(_POINTER)
     if seen is None:
         return None
@@ -89,7 +89,7 @@ def _named(bucket: Bucket) -> tuple[str, str, datetime] | None:
     return pointer["warehouse"], pointer["sha256"], seen[1].written_at
 
 
-def _brought(copy: WorkingCopy, name: str, sha256: str, pointed_at: datetime, warehouse: Path) -> bool:
+def _fetch_warehouse(copy: WorkingCopy, name: str, sha256: str, pointed_at: datetime, warehouse: Path) -> bool:
     """Whether the object was there, as it was written, and is the warehouse of this machine now."""
     temporary = warehouse.with_name(f".{warehouse.name}.{sha256[:12]}.tmp")
     try:
@@ -101,7 +101,7 @@ def _brought(copy: WorkingCopy, name: str, sha256: str, pointed_at: datetime, wa
         temporary.replace(warehouse)
     finally:
         temporary.unlink(missing_ok=True)
-    _note(copy, sha256)
+    _write_digest_note(copy, sha256)
     return True
 
 
@@ -109,11 +109,11 @@ def _note_of(copy: WorkingCopy) -> Path:
     return copy.root / ".warehouse.json"
 
 
-def _note(copy: WorkingCopy, sha256: str) -> None:
+def _write_digest_note(copy: WorkingCopy, sha256: str) -> None:
     _note_of(copy).write_text(json.dumps({"sha256": sha256}), encoding="utf-8")
 
 
-def _noted(copy: WorkingCopy) -> str | None:
+def _read_digest_note(copy: WorkingCopy) -> str | None:
     try:
         return str(json.loads(_note_of(copy).read_text(encoding="utf-8"))["sha256"])
     except (FileNotFoundError, ValueError, KeyError):

@@ -280,11 +280,11 @@ def _is_notice(page: Sequence[str]) -> bool:
     return bool(
         (words <= _NOTE_WORDS and _TRANSCRIBER.match(text))
         or (words <= _CREDITS_WORDS and _CREDITS.match(text))
-        or (words <= _COPYRIGHT_WORDS and _COPYRIGHT.search(text) and not _runs(page))
+        or (words <= _COPYRIGHT_WORDS and _COPYRIGHT.search(text) and not _is_running_text(page))
     )
 
 
-def _runs(page: Sequence[str]) -> bool:
+def _is_running_text(page: Sequence[str]) -> bool:
     """Whether a page reads as running text: most of its lines are long."""
     lines = [line for line in page if line.strip()]
     return sum(len(line.split()) >= 8 for line in lines) > 0.8 * len(lines) and len(lines) > 3
@@ -327,7 +327,9 @@ def _is_title_page(page: Sequence[str]) -> bool:
         return False
     sentences = sum(bool(_SENTENCE_END.search(line[-8:])) for line in lines)
     clauses = sum(bool(_CLAUSE_END.search(line[-8:])) for line in lines)
-    return (not sentences and clauses <= len(lines) / 2) or (bool(_IMPRINT.search("\n".join(page))) and not _runs(page))
+    return (not sentences and clauses <= len(lines) / 2) or (
+        bool(_IMPRINT.search("\n".join(page))) and not _is_running_text(page)
+    )
 
 
 def _is_blank(page: Sequence[str]) -> bool:

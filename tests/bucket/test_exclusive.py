@@ -12,7 +12,7 @@ from s3_server import S3Server
 
 from audit_pipeline.catalogue import exclusive as leases
 from audit_pipeline.catalogue.bucket import Bucket, BucketError
-from audit_pipeline.catalogue.exclusive import HeldError, exclusive, held_note, standing_notes
+from audit_pipeline.catalogue.exclusive import HeldError, exclusive, hold_note, read_live_notes
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.catalogue.working_copy import WorkingCopy, copy_of
@@ -143,17 +143,17 @@ def test_notes_stand_as_long_as_their_process(
     machine: Machine, later: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = machine("one"), machine("two")
-    with held_note(one.claims, {"doing": "audit"}), held_note(two.claims, {"doing": "forget"}):
-        assert sorted(one["doing"] for one in standing_notes(two.claims)) == ["audit", "forget"]
-    assert standing_notes(one.claims) == []
+    with hold_note(one.claims, {"doing": "audit"}), hold_note(two.claims, {"doing": "forget"}):
+        assert sorted(one["doing"] for one in read_live_notes(two.claims)) == ["audit", "forget"]
+    assert read_live_notes(one.claims) == []
     with monkeypatch.context() as dying:
         die(dying)
         with exclusive(one.claims / "gate.lock", 0):
             lease = leases._Lease(working(one), f"locks/claims/{'0' * 32}", {"doing": "audit"})
             lease.take(0)
-    assert standing_notes(two.claims) == [{"doing": "audit"}]
+    assert read_live_notes(two.claims) == [{"doing": "audit"}]
     later[0] = leases.LEASE_SECONDS + 1
-    assert standing_notes(two.claims) == []
+    assert read_live_notes(two.claims) == []
 
 
 def working(paths: DataPaths) -> WorkingCopy:

@@ -17,9 +17,9 @@ from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.catalogue.working_copy import (
     WorkingCopy,
     bring,
-    brought_again,
     keep_folder,
     named_data,
+    refetch_damaged_file,
     remove,
     remove_folder,
 )
@@ -222,7 +222,7 @@ def test_an_object_that_is_damaged_itself_is_set_aside_everywhere(machine: Machi
     opened = cache(machine("two"))
     assert opened.known([f"{number:064d}" for number in range(3)]) == set()
     assert names(bucket) == {name.replace(".parquet", ".unreadable")}
-    assert not brought_again(one.root / name)
+    assert not refetch_damaged_file(one.root / name)
 
 
 def test_folders_are_passed_on_and_removed_whole(machine: Machine, bucket: Bucket) -> None:

@@ -21,12 +21,12 @@ from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, row_sh
 from audit_pipeline.catalogue.lineage import (
     LineageStep,
     file_of,
+    find_writing_run,
     latest_is_whole,
     latest_run,
     package_versions,
     record,
     table_version,
-    written_there,
 )
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column, Table
@@ -275,21 +275,21 @@ def test_every_entry_says_which_file_it_explains(
 
 def test_the_entry_of_a_rewritten_file_is_the_one_that_names_its_bytes(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
-    assert written_there(paths, BLIND_SCORES, "b_8") is None
+    assert find_writing_run(paths, BLIND_SCORES, "b_8") is None
     row = {"benchmark": "b_8", "example_id": "one", "score": 1.0, "method": "words", "run_id": "r"}
     rows = pa.Table.from_pylist([row], schema=BLIND_SCORES.schema)
     for run, content in (("first", rows), ("second", rows), ("third", rows.slice(0, 0))):
         step = LineageStep.now(run, "split_quality", "1")
         store.write(paths, step, BLIND_SCORES, "b_8", content, data_version=run, upstream={})
-        found = written_there(paths, BLIND_SCORES, "b_8")
+        found = find_writing_run(paths, BLIND_SCORES, "b_8")
         assert found is not None
         assert (found.run_id, found.data_version) == (run, run)
     write_table(file_of(paths, BLIND_SCORES, "b_8", ""), rows)
-    found = written_there(paths, BLIND_SCORES, "b_8")
+    found = find_writing_run(paths, BLIND_SCORES, "b_8")
     assert found is not None
     assert found.run_id == "second", "of equal bytes the last"
     # Entries of versions that kept no digest have no such column.
     for entry in paths.run_file("lineage", "blind_scores:b_8", "any").parent.glob("*.parquet"):
         write_table(entry, pq.read_table(entry, partitioning=None).drop_columns(["file_sha256", "row_sha256"]))
-    assert written_there(paths, BLIND_SCORES, "b_8") is None
+    assert find_writing_run(paths, BLIND_SCORES, "b_8") is None
     assert latest_is_whole(paths, "blind_scores", "b_8")

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from audit_pipeline.cli.front import main
-from audit_pipeline.cli.library_output import held_back, release_standard_error
+from audit_pipeline.cli.library_output import defer_stderr, release_standard_error
 from audit_pipeline.errors import AuditError, MadeAgainWarning
 from audit_pipeline.operate.console import TELL, tell
 
@@ -98,7 +98,7 @@ def test_what_click_prints_goes_there_too(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_before_another_program_takes_over_it_is_given_out(capsys: pytest.CaptureFixture[str]) -> None:
-    with held_back():
+    with defer_stderr():
         print("before", file=sys.stderr)
         release_standard_error()
         assert capsys.readouterr().err == "before\n"
@@ -116,7 +116,7 @@ def test_damage_is_told_at_once_in_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_after_its_release_nothing_is_held_back(capsys: pytest.CaptureFixture[str]) -> None:
-    with held_back() as libraries:
+    with defer_stderr() as libraries:
         print("before", file=sys.stderr)
         assert capsys.readouterr().err == ""
         libraries.release()

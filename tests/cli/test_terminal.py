@@ -28,11 +28,11 @@ from audit_pipeline.operate.console import (
     answering,
     end_step,
     quietly,
+    report_slow_work,
     say,
     tell,
     tell_progress,
     tell_step,
-    telling_what_takes_long,
 )
 from audit_pipeline.operate.progress import terminal_bar
 from audit_pipeline.token_statistics.run import Progress
@@ -136,7 +136,7 @@ def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
         tell_step("counting")
         clock[0] += 20
         tell_progress("half")
-        with telling_what_takes_long("looking at") as look:
+        with report_slow_work("looking at") as look:
             clock[0] += 20
             look("files")
         with terminal_bar("model") as show:

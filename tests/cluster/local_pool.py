@@ -16,7 +16,7 @@ from audit_pipeline.cluster import backend as backend_module
 from audit_pipeline.cluster.backend import RayBackend
 from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Ready
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.faults import WorkerError, as_raised_there
+from audit_pipeline.cluster.faults import WorkerError, restore_worker_error
 from audit_pipeline.cluster.ray_pool import Cluster
 from audit_pipeline.cluster.shards import Shard
 from audit_pipeline.cluster.worker import Assignment, Worker
@@ -69,7 +69,7 @@ class LocalPool:
         try:
             return [event()]
         except WorkerError as error:
-            return [Failed(worker, as_raised_there(pickle.loads(pickle.dumps(error))))]
+            return [Failed(worker, restore_worker_error(pickle.loads(pickle.dumps(error))))]
 
 
 @dataclass

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from test_shards import work_of
 
-from audit_pipeline.cluster.dispatch import Clocks, Crew, Ended, Event, Failed, Finished, Placed, Ready
+from audit_pipeline.cluster.dispatch import DispatchTimeouts, Ended, Event, Failed, Finished, Placed, Ready, WorkerGroup
 from audit_pipeline.cluster.shards import Shard, shards_of
 from audit_pipeline.errors import ClusterError, ModelError
 from audit_pipeline.token_statistics.run import RunSummary
@@ -63,9 +63,9 @@ def done(pool: Scripted, worker: int, shard: Shard) -> Event | None:
     return Finished(worker, SUMMARY)
 
 
-def crew_of(pool: Scripted, workers: int = 2, **clocks: float) -> tuple[Crew, list[str]]:
+def crew_of(pool: Scripted, workers: int = 2, **clocks: float) -> tuple[WorkerGroup, list[str]]:
     told: list[str] = []
-    return Crew(pool, workers, Clocks(**clocks), told.append, pool.now), told
+    return WorkerGroup(pool, workers, DispatchTimeouts(**clocks), told.append, pool.now), told
 
 
 def test_shards_go_to_whoever_is_free() -> None:
@@ -139,9 +139,9 @@ def test_a_shard_that_never_gives_a_result_fails_the_run() -> None:
 
 
 def test_the_clock_grows_with_the_tokens() -> None:
-    clocks = Clocks()
+    clocks = DispatchTimeouts()
     assert clocks.of(replace(SHARDS[0], tokens=60_000)) - clocks.of(replace(SHARDS[0], tokens=0)) == 6000.0
-    assert Clocks(shard=5.0).of(replace(SHARDS[0], tokens=60_000)) == 5.0
+    assert DispatchTimeouts(shard=5.0).of(replace(SHARDS[0], tokens=60_000)) == 5.0
 
 
 def test_without_a_worker_that_is_ready_the_run_ends() -> None:

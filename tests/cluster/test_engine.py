@@ -199,15 +199,15 @@ def test_what_ray_says_of_a_worker_that_is_gone() -> None:
         arrived: Exception = errors.RayTaskError("run", "the worker's traceback", error, "ray", 1, "127.0.0.1")
         return arrived
 
-    created = pool._gone(0, errors.ActorDiedError(raised_there(ImportError("no torch"))))
+    created = pool._event_from_ray_error(0, errors.ActorDiedError(raised_there(ImportError("no torch"))))
     assert isinstance(created, Failed)
     assert isinstance(created.error, ClusterError)
     assert "a worker cannot be created" in str(created.error)
-    assert pool._gone(0, errors.ActorDiedError()).cause == "died"  # type: ignore[union-attr]
-    assert pool._gone(0, errors.OutOfMemoryError("no memory")).cause == "memory_monitor"  # type: ignore[union-attr]
+    assert pool._event_from_ray_error(0, errors.ActorDiedError()).cause == "died"  # type: ignore[union-attr]
+    assert pool._event_from_ray_error(0, errors.OutOfMemoryError("no memory")).cause == "memory_monitor"  # type: ignore[union-attr]
     # What a user can act on is one line; a fault of the program shows where it was.
     for error, shows in ((ModelError("damaged"), False), (KeyError("shape"), True)):
-        failed = pool._gone(0, raised_there(WorkerError(error)))
+        failed = pool._event_from_ray_error(0, raised_there(WorkerError(error)))
         assert isinstance(failed, Failed)
         assert failed.error is error
         assert ("the worker's traceback" in str(failed.error.__cause__)) is shows

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, behind_interfaces
+from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, find_endpoint_models
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import BudgetError, ConfigError
 from audit_pipeline.models.config import Endpoint, ModelEntry
-from audit_pipeline.operate.dagster.spending import COMMAND_TAG, left_of, note_spent
+from audit_pipeline.operate.dagster.spending import COMMAND_TAG, compute_remaining_limits, note_spent
 
 
 def entry(**endpoint: Any) -> ModelEntry:
@@ -36,7 +36,7 @@ def test_limits_go_with_a_reference_model_behind_an_interface(monkeypatch: pytes
     reference = entry()
     monkeypatch.setattr("audit_pipeline.models.config.load_models", lambda: {"served": reference})
     monkeypatch.setattr("audit_pipeline.models.config.resolve_model", lambda name, models: models[name])
-    assert behind_interfaces(here) == [(reference, reference.endpoint)]
+    assert find_endpoint_models(here) == [(reference, reference.endpoint)]
     assert Limits(max_tokens=1).for_model(here) == Limits(max_tokens=1)
     with pytest.raises(ConfigError, match="served has no price"):
         Limits(max_cost=1.0).for_model(here)
@@ -101,8 +101,8 @@ def test_runs_of_a_command_are_summed_up_over_all_endpoints() -> None:
             of_run.budget(own).reserve(10)
             of_run.budget(reference).reserve(3)
             note_spent(instance, run.run_id, of_run)
-        found = left_of(Limits(100, 50.0), instance, tags, asked)
-        assert left_of(Limits(), instance, {}, None) == {}
+        found = compute_remaining_limits(Limits(100, 50.0), instance, tags, asked)
+        assert compute_remaining_limits(Limits(), instance, {}, None) == {}
     sent = {own.described: 20, reference.described: 8}
     assert found == {"max_tokens": 72, "max_cost": 22.0, "sent": sent}
 
@@ -133,12 +133,12 @@ def test_the_sum_never_exceeds_a_limit(requests: list[int], most: int, price: fl
 
 def test_what_is_kept_back_is_left_for_what_follows() -> None:
     budget = Budget(Limits(100))
-    with budget.kept_back(30):
+    with budget.reserve_for_later(30):
         budget.reserve(70)
         with pytest.raises(BudgetError, match="70 of 100 are sent, 30 are kept for checking the model and the next"):
             budget.reserve(1)
     budget.reserve(30)
-    with pytest.raises(BudgetError), budget.kept_back(1):
+    with pytest.raises(BudgetError), budget.reserve_for_later(1):
         pytest.fail("there is nothing left")
 
 
@@ -159,7 +159,7 @@ def test_what_endpoints_share_counts_what_each_has_sent_and_keeps_back() -> None
     one.reserve(60)
     with pytest.raises(BudgetError, match=r"60 of 80 are sent .* raise max_tokens in the endpoint's entry"):
         one.reserve(21)
-    with other.kept_back(30):
+    with other.reserve_for_later(30):
         with pytest.raises(BudgetError, match=r"60 of 100 are sent, 30 are kept .* raise --max-tokens, or audit"):
             one.reserve(11)
         one.reserve(10)

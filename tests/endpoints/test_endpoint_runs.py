@@ -21,7 +21,7 @@ from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
-from audit_pipeline.endpoints.probe import Check, Probed, probe
+from audit_pipeline.endpoints.probe import Check, ProbeResult, probe
 from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
@@ -36,7 +36,7 @@ TEXTS = tuple(f"{number}: {sentence}" for number in range(3) for sentence in SEN
 
 
 @pytest.fixture
-def probed(server: FakeEndpoint, behind: Entry, asking: Asking) -> Probed:
+def probed(server: FakeEndpoint, behind: Entry, asking: Asking) -> ProbeResult:
     model = behind()
     found = probe(model, asking(model))
     server.forget()
@@ -69,7 +69,7 @@ def test_a_run_that_ends_is_taken_up_again(
     behind: Entry,
     asking: Asking,
     tmp_path: Path,
-    probed: Probed,
+    probed: ProbeResult,
 ) -> None:
     model = behind(concurrency=1)
     ready = EndpointBackend(model, asking(model), probed)
@@ -92,7 +92,12 @@ def test_a_run_that_ends_is_taken_up_again(
 
 
 def test_an_interrupt_keeps_what_came(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: Probed, monkeypatch: pytest.MonkeyPatch
+    server: FakeEndpoint,
+    behind: Entry,
+    asking: Asking,
+    tmp_path: Path,
+    probed: ProbeResult,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ctrl-C while answers are waited for: what was checked is kept."""
     monkeypatch.setattr(backend, "_SECONDS", 0.0)
@@ -119,7 +124,7 @@ def test_an_interrupt_keeps_what_came(
 
 
 def test_a_budget_ends_a_run_and_the_next_goes_on(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: Probed
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: ProbeResult
 ) -> None:
     model = behind(concurrency=4)
     cost = sum(len(one.token_id) + 2 for one in encode(model, TEXTS))
@@ -158,7 +163,7 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
     behind: Entry,
     asking: Asking,
     tmp_path: Path,
-    probed: Probed,
+    probed: ProbeResult,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backend, "_SECONDS", 0.0)
@@ -180,7 +185,7 @@ def test_no_row_is_of_a_model_that_came_in_the_middle_of_a_run(
 
 
 def test_a_model_that_changes_with_the_last_text_is_noticed(
-    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: Probed
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: ProbeResult
 ) -> None:
     model = behind(concurrency=1)
     server.bend = another_from(len(TEXTS), server)
@@ -189,7 +194,7 @@ def test_a_model_that_changes_with_the_last_text_is_noticed(
     assert texts_with_rows(model, tmp_path) == 0
 
 
-def test_checks_are_less_than_a_twentieth_of_what_is_sent(behind: Entry, asking: Asking, probed: Probed) -> None:
+def test_checks_are_less_than_a_twentieth_of_what_is_sent(behind: Entry, asking: Asking, probed: ProbeResult) -> None:
     model = behind()
     check = Check(model, asking(model), probed)
     prompt = Prompt("", (0,) * 99, 99)
@@ -262,7 +267,7 @@ def test_an_answer_that_is_none_gives_no_row(
     behind: Entry,
     asking: Asking,
     tmp_path: Path,
-    probed: Probed,
+    probed: ProbeResult,
 ) -> None:
     server.bend = bent(change)
     model = behind()
@@ -272,7 +277,9 @@ def test_an_answer_that_is_none_gives_no_row(
     assert read_statistics(model, TEXTS, DataPaths(tmp_path)).num_rows == 0
 
 
-def test_infinity_is_read(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: Probed) -> None:
+def test_infinity_is_read(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path, probed: ProbeResult
+) -> None:
     """vLLM writes -9999.0."""
 
     def change(choice: dict[str, Any], entries: list[Any], body: Json) -> None:

@@ -21,7 +21,7 @@ from audit_pipeline.evidence.dataset_inference import (
     dataset_inference,
     feature_matrix,
 )
-from audit_pipeline.metrics.combine_p import twice_median
+from audit_pipeline.metrics.combine_p import combine_p_values
 
 Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_], list[str]]
 NAMES = ["loss", "min_k", "zlib", "noise"]
@@ -52,7 +52,7 @@ def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
     assert done.statistic > 4
     assert (done.n, done.n_held_out) == (72, 72)
     assert len(done.split_p_values) == 3
-    assert done.p_value == pytest.approx(twice_median(done.split_p_values))
+    assert done.p_value == pytest.approx(combine_p_values(done.split_p_values))
     assert "4 features" in done.method
     assert "twice the median" in done.method
 

@@ -339,7 +339,7 @@ def test_every_setting_of_the_grid_gets_its_rows(small):
     assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(5), "blind_control {}"}
     # A benchmark may fix a parameter: its value is then the default's, as the scores say.
     table = scores_table(scores).drop_columns("is_default")
-    table = registry.with_defaults(table, {"infilling": {"m": 1}})
+    table = registry.mark_defaults(table, {"infilling": {"m": 1}})
     found = run(table.to_pylist(), examples)
     assert headline(found) == {"loss {}", 'min_k {"k":0.2}', infilling_at(1), "blind_control {}"}
     assert {column.detector for column in found.columns if column.is_default} >= {"loss", "min_k", "infilling"}

@@ -222,7 +222,7 @@ def test_only_default_settings_and_ok_scores_of_the_pair_count():
     assert settings == {("loss", "{}"), ("min_k", K2), ("zlib", "{}")}
     assert {row["detector"] for row in found.group_tests.to_pylist()} == {"loss", "min_k"}
     assert {row["n_nonmembers"] for row in found.decisions.to_pylist() if row["detector"] == "zlib"} == {0}
-    of_benchmark = registry.with_defaults(table.drop_columns("is_default"), {"min_k": {"k": 0.5}})
+    of_benchmark = registry.mark_defaults(table.drop_columns("is_default"), {"min_k": {"k": 0.5}})
     overridden = run(of_benchmark, EXAMPLES_TABLE)
     assert (K5, True) in {(row["parameters"], row["is_default"]) for row in overridden.group_tests.to_pylist()}
 

@@ -148,7 +148,7 @@ def test_the_order_of_rows_is_irrelevant_and_thresholds_follow_monotone_transfor
 
 def test_one_text_is_drawn_of_each_group_and_each_as_often():
     groups = ["a"] * 4 + ["b"] * 2
-    drawn = [texts(np.arange(6.0), groups=groups, seed=seed).one_a_group().scores for seed in range(800)]
+    drawn = [texts(np.arange(6.0), groups=groups, seed=seed).draw_one_per_group().scores for seed in range(800)]
     assert {len(one) for one in drawn} == {2}
     first, second = np.array(drawn).T
     # 200 and 400 expected, standard deviations 12 and 14.

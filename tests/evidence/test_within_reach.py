@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.evidence.conformal import conformal_p_values, held_out_needs, q_values
+from audit_pipeline.evidence.conformal import conformal_p_values, count_held_out_needed, q_values
 from audit_pipeline.evidence.thresholds import certified_rank
-from audit_pipeline.evidence.within_reach import KnownBeforehand, PassageSearch, within_reach
+from audit_pipeline.evidence.within_reach import PassageSearch, PlannedComparison, within_reach
 
 ALL_SEARCHED = PassageSearch(documents=20, too_short=0, tokens=100)
-NOTHING_KNOWN = KnownBeforehand(audited=20, held_out=0, members=0, windows=400, design="unlabelled")
+NOTHING_KNOWN = PlannedComparison(audited=20, held_out=0, members=0, windows=400, design="unlabelled")
 
 
-def said(known: KnownBeforehand, search: PassageSearch = ALL_SEARCHED) -> tuple[str, str]:
+def said(known: PlannedComparison, search: PassageSearch = ALL_SEARCHED) -> tuple[str, str]:
     reach = within_reach(known, search)
     return " ".join(reach.conclusions), " ".join(reach.stronger)
 
@@ -93,6 +93,6 @@ def test_standing_out_needs_just_so_many(documents: int, data: st.DataObject) ->
         p_values = conformal_p_values([*[1.0] * above, *[-1.0] * (documents - above)], np.zeros(held_out))
         return float(q_values(p_values, "bh")[0])
 
-    needed = held_out_needs(documents, above, 0.05)
+    needed = count_held_out_needed(documents, above, 0.05)
     assert q_of_the_first(needed) <= 0.05 + 1e-12
     assert q_of_the_first(needed - 1) > 0.05

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extraction.places import SLACK, Coarse, grid, tiled, worth_a_look
+from audit_pipeline.extraction.places import SLACK, Coarse, choose_fine_starts, grid, tiled
 
 THRESHOLD = math.log(0.001)
 
@@ -41,15 +41,21 @@ def coarse(*halves: tuple[float, float]) -> list[Coarse]:
 
 def test_only_the_halves_that_are_likely_call_for_fine_windows() -> None:
     unlikely = THRESHOLD - 25 * SLACK - 1
-    assert worth_a_look(coarse((unlikely, unlikely), (unlikely, unlikely)), THRESHOLD, 25) == []
+    assert choose_fine_starts(coarse((unlikely, unlikely), (unlikely, unlikely)), THRESHOLD, 25) == []
     # The second half of the first window: windows that begin up to half a suffix behind it.
-    assert worth_a_look(coarse((unlikely, -1.0), (unlikely, unlikely)), THRESHOLD, 25) == [10, 20, 30, 40, 50]
+    assert choose_fine_starts(coarse((unlikely, -1.0), (unlikely, unlikely)), THRESHOLD, 25) == [10, 20, 30, 40, 50]
     # The first half of the second: those from there up to the second.
     likely = coarse((unlikely, unlikely), (-1.0, unlikely), (unlikely, unlikely))
-    assert worth_a_look(likely, THRESHOLD, 25) == [50, 60, 70, 80, 90]
+    assert choose_fine_starts(likely, THRESHOLD, 25) == [50, 60, 70, 80, 90]
     # What is likely at the beginning has no window before it; at the end there may be room for some behind the last.
-    assert worth_a_look(coarse((-1.0, unlikely), (unlikely, unlikely)), THRESHOLD, 25) == []
-    assert worth_a_look(coarse((unlikely, unlikely), (unlikely, -1.0)), THRESHOLD, 25) == [110, 120, 130, 140, 150]
+    assert choose_fine_starts(coarse((-1.0, unlikely), (unlikely, unlikely)), THRESHOLD, 25) == []
+    assert choose_fine_starts(coarse((unlikely, unlikely), (unlikely, -1.0)), THRESHOLD, 25) == [
+        110,
+        120,
+        130,
+        140,
+        150,
+    ]
 
 
 @given(st.data(), st.integers(2, 6), st.integers(2, 5))
@@ -66,6 +72,6 @@ def test_no_likely_fine_window_is_missed_where_tokens_are_as_likely_behind_any_p
     starts, middle = tiled(np.arange(tokens), prefix, suffix), prefix + suffix // 2
     halves = [(log_p(one + prefix, one + middle), log_p(one + middle, one + prefix + suffix)) for one in starts]
     windows = [Coarse(one, one + suffix // 2, *half) for one, half in zip(starts, halves, strict=True)]
-    found = worth_a_look(windows, THRESHOLD, suffix // 2, step=1)
+    found = choose_fine_starts(windows, THRESHOLD, suffix // 2, step=1)
     likely = {one for one in range(starts[-1]) if log_p(one + prefix, one + prefix + suffix) >= THRESHOLD}
     assert likely <= {*found, *starts}

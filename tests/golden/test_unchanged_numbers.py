@@ -27,7 +27,7 @@ from audit_pipeline.controls.build import texts_table
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.detectors.registry import with_defaults
+from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.evidence.findings import find
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.separability.assessed import assess
@@ -71,7 +71,7 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     spec = load_benchmarks(config)[PAIR.benchmark]
     build(spec, paths, step.run_id)
     examples = read_built(paths, PAIR.benchmark).examples
-    scores = with_defaults(pq.read_table(KEPT / "scores.parquet"), {"infilling": {"m": 5}})
+    scores = mark_defaults(pq.read_table(KEPT / "scores.parquet"), {"infilling": {"m": 5}})
     found = find(scores, examples, PAIR, assess(examples, "randomised", "en"), step.run_id)
     return {name: found.tables[name] for name in TABLES}
 

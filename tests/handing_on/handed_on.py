@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, example_id
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
-from audit_pipeline.handing_on.export import Exported, ToHandOn, export
+from audit_pipeline.handing_on.export import ExportCandidate, Exported, export
 
 DAY = date(2021, 2, 3)
 
@@ -90,7 +90,7 @@ def write(
     benchmarks: Iterable[BuiltBenchmark], folder: Path, *, hub: str | None = None, with_text: bool = False
 ) -> Exported:
     """What the command does with benchmarks that are built."""
-    ready = [ToHandOn(built, quality()) for built in benchmarks]
+    ready = [ExportCandidate(built, quality()) for built in benchmarks]
     return export(ready, folder, DataPaths(folder.parent / "nobody's"), hub=hub, with_text=with_text)
 
 

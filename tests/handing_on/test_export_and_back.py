@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.benchmarks.content import content_digest, handed_on_names
+from audit_pipeline.benchmarks.content import content_digest, to_export_names
 from audit_pipeline.errors import DataError
 
 FOUR = [
@@ -119,12 +119,12 @@ def test_the_digest_sees_whatever_a_result_may_depend_on(tmp_path: Path, place: 
 
 def test_names_are_told_apart_and_read_back() -> None:
     long = "x" * 300
-    names = handed_on_names(["f:a", "f:f:a", "f:", f"f:{long}", "f: a"], "f")
+    names = to_export_names(["f:a", "f:f:a", "f:", f"f:{long}", "f: a"], "f")
     assert names[:2] == ["a", "f:a"]
     assert len(set(names)) == 5
     assert all(name.strip() == name and 0 < len(name) <= 200 for name in names)
-    assert handed_on_names([f"g:{name}" for name in names], "g") == names
-    assert handed_on_names(["f:a", "b"], "f") == ["f:a", "b"], "only where all have it"
+    assert to_export_names([f"g:{name}" for name in names], "g") == names
+    assert to_export_names(["f:a", "b"], "f") == ["f:a", "b"], "only where all have it"
 
 
 def test_datasets_loads_every_configuration_and_split(tmp_path: Path) -> None:

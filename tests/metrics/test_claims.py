@@ -12,10 +12,10 @@ from audit_pipeline.metrics.claims import (
     SplitVerdict,
     claim_level,
     extraction_claim,
-    few_texts,
+    find_claim_source,
     level_in_words,
-    rests_on,
     split_verdict,
+    warn_of_few_texts,
 )
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval
 
@@ -87,18 +87,20 @@ def test_nothing_is_said_to_be_proven():
 
 
 def test_a_level_rests_on_somebodys_word_where_nothing_has_read_the_texts():
-    assert rests_on("sound test", "whoever ran this", None) == "whoever ran this"
-    assert rests_on("sound test", "whoever ran this", 0.51) is None, "the blind control could have contradicted"
-    assert rests_on("sound test", None, None) is None, "drawn by chance here"
-    assert rests_on("screening only", "whoever ran this", None) is None, "claims nothing"
-    assert rests_on(None, "whoever ran this", None) is None
+    assert find_claim_source("sound test", "whoever ran this", None) == "whoever ran this"
+    assert find_claim_source("sound test", "whoever ran this", 0.51) is None, (
+        "the blind control could have contradicted"
+    )
+    assert find_claim_source("sound test", None, None) is None, "drawn by chance here"
+    assert find_claim_source("screening only", "whoever ran this", None) is None, "claims nothing"
+    assert find_claim_source(None, "whoever ran this", None) is None
     assert level_in_words("sound test", "whoever ran this") == "sound test, as stated by whoever ran this"
     assert level_in_words("sound test", None) == "sound test"
 
 
 def test_few_texts_are_told():
-    assert few_texts(20, 20) is None
-    assert few_texts(19, 200) == "only 19 + 200 texts: with fewer than 20 on a side an AUROC says little"
+    assert warn_of_few_texts(20, 20) is None
+    assert warn_of_few_texts(19, 200) == "only 19 + 200 texts: with fewer than 20 on a side an AUROC says little"
 
 
 @pytest.mark.parametrize(("reproduced", "claim"), [(1, "reproduced"), (0, "not reproduced")])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.combine_p import twice_median
+from audit_pipeline.metrics.combine_p import combine_p_values
 
 P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
 
@@ -27,26 +27,26 @@ P_VALUES = st.lists(st.floats(0, 1), min_size=1, max_size=12)
     ],
 )
 def test_twice_the_median_by_hand(p_values: list[float], expected: float) -> None:
-    assert twice_median(p_values) == pytest.approx(expected)
+    assert combine_p_values(p_values) == pytest.approx(expected)
 
 
 @given(P_VALUES, st.randoms(use_true_random=False))
 def test_the_result_is_a_probability_whatever_the_order(p_values: list[float], random: object) -> None:
     shuffled = list(p_values)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert 0 <= twice_median(p_values) <= 1
-    assert twice_median(shuffled) == pytest.approx(twice_median(p_values), abs=1e-12)
+    assert 0 <= combine_p_values(p_values) <= 1
+    assert combine_p_values(shuffled) == pytest.approx(combine_p_values(p_values), abs=1e-12)
 
 
 @given(P_VALUES, st.floats(0, 1))
 def test_smaller_p_values_give_no_larger_one(p_values: list[float], share: float) -> None:
-    assert twice_median([share * one for one in p_values]) <= twice_median(p_values) + 1e-12
+    assert combine_p_values([share * one for one in p_values]) <= combine_p_values(p_values) + 1e-12
 
 
 @pytest.mark.parametrize("wrong", [[], [0.2, 1.1], [-0.1], [math.nan], [[0.1], [0.2]]])
 def test_what_is_no_p_value_is_refused(wrong: list[float]) -> None:
     with pytest.raises(DataError, match="between 0 and 1"):
-        twice_median(wrong)
+        combine_p_values(wrong)
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
@@ -56,7 +56,7 @@ def test_size_under_dependence_and_why_not_fisher(correlation: float) -> None:
         1 - correlation
     ) * generator.standard_normal((2000, 10))
     p_values = stats.norm.sf(normals)
-    size = np.mean([twice_median(one) <= 0.05 for one in p_values])
+    size = np.mean([combine_p_values(one) <= 0.05 for one in p_values])
     assert size <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
     if correlation:
         fisher = stats.chi2.sf(-2 * np.log(p_values).sum(axis=1), 20)

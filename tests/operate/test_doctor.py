@@ -425,7 +425,7 @@ def test_lines_come_after_two_seconds_and_then_now_and_then(
 ) -> None:
     now = 100.0
     monkeypatch.setattr(console.time, "monotonic", lambda: now)
-    with console.telling_what_takes_long("looking at") as look:
+    with console.report_slow_work("looking at") as look:
         for number in range(1, 101):
             now = 100.0 + seconds * number / 100
             look(f"number {number}")

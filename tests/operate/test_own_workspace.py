@@ -15,7 +15,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.operate import own_workspace
 from audit_pipeline.operate.configuration import load_configuration
 from audit_pipeline.operate.own_files import Looked, OwnFiles, look
-from audit_pipeline.operate.own_workspace import bring_up, model_for, tried_out
+from audit_pipeline.operate.own_workspace import bring_up, make_dry_run_workspace, model_for
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 
@@ -87,17 +87,17 @@ def test_other_files_need_another_folder(tmp_path: Path) -> None:
 
 def test_a_dry_run_claims_no_folder(tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    with tried_out(folder, looked(tmp_path, "books"), TINY) as tried:
+    with make_dry_run_workspace(folder, looked(tmp_path, "books"), TINY) as tried:
         assert load_configuration(tried.folder / "config").problems == ()
         assert not folder.exists()
     assert not tried.folder.exists()
     assert bring_up(folder, looked(tmp_path, "more"), TINY).is_new
-    with tried_out(folder, looked(tmp_path, "more"), TINY) as tried:
+    with make_dry_run_workspace(folder, looked(tmp_path, "more"), TINY) as tried:
         assert tried.folder == folder, "what is there of these files is used"
     assert folder.exists()
     with (
         pytest.raises(ConfigError, match="workspace of other files"),
-        tried_out(folder, looked(tmp_path, "books"), TINY),
+        make_dry_run_workspace(folder, looked(tmp_path, "books"), TINY),
     ):
         pass
 

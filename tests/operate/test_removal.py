@@ -476,7 +476,7 @@ def test_a_reader_that_has_begun_finds_the_rows_in_the_new_part(tmp_path: Path) 
     part_of(tmp_path, "a", "b", name="part-1.parquet")
     part_of(tmp_path, "c", name="part-2.parquet")
     reader = PartCache(tmp_path, KINDS["logits"].table.schema)
-    tables = (table for _, table in reader._parts_as(reader.schema.names))
+    tables = (table for _, table in reader._read_columns_by_part(reader.schema.names))
     first = next(tables)
     discard(tmp_path, {"a", "c"})
     seen = {text for table in [first, *tables] for text in table.column("text_sha256").to_pylist()}

@@ -41,8 +41,8 @@ from audit_pipeline.report.picture_data import (
     RocCurve,
     ScorePanel,
     StudyPanel,
-    as_fine_as_seen,
     spread_of,
+    thin_roc_curve,
 )
 from audit_pipeline.report.roc_plots import roc_curves, roc_low_corner
 from audit_pipeline.report.spread_plots import score_histograms
@@ -237,7 +237,7 @@ def test_a_thinned_curve_is_the_curve(sides: list[bool]) -> None:
     steps = np.array(sides)
     fpr = np.concatenate([[0.0], np.cumsum(~steps) / (~steps).sum()])
     tpr = np.concatenate([[0.0], np.cumsum(steps) / steps.sum()])
-    thin_fpr, thin_tpr = as_fine_as_seen(fpr, tpr)
+    thin_fpr, thin_tpr = thin_roc_curve(fpr, tpr)
     assert (thin_fpr[0], thin_tpr[0], thin_fpr[-1], thin_tpr[-1]) == (0.0, 0.0, 1.0, 1.0)
     assert set(zip(thin_fpr, thin_tpr, strict=True)) <= set(zip(fpr, tpr, strict=True))
     for false, true in zip(fpr, tpr, strict=True):

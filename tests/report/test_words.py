@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control
 
-from audit_pipeline.evidence.conformal import held_out_needs
+from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.report.answer import answer_words, detectable_auroc
 from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.kinds import KINDS
-from audit_pipeline.report.known import Estimate, OneOfSeveral, PairFindings, ShelfDocuments, Sides
+from audit_pipeline.report.known import DetectorFindings, Estimate, PairFindings, ShelfDocuments, Sides
 from audit_pipeline.report.limits import LIMITS
 from audit_pipeline.report.numbers import (
     count,
@@ -349,9 +349,9 @@ def test_of_whose_scores_nobody_knows_the_direction_the_report_says_so() -> None
         assert ours.outcome == "documents_stand_out"
 
 
-def detector_answer(name: str, low: float | None, high: float | None) -> OneOfSeveral:
+def detector_answer(name: str, low: float | None, high: float | None) -> DetectorFindings:
     middle = None if low is None or high is None else (low + high) / 2
-    return OneOfSeveral(
+    return DetectorFindings(
         detector=name,
         auroc=Estimate(value=0.5 if middle is None else middle, low=low, high=high, method="made up"),
         direction=None,
@@ -420,7 +420,7 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
     smallest = false_discovery_control(np.full(tests, 1 / (groups + 1)), method="by")[0]
     assert smallest_q(groups, 20, penalty(tests)) == pytest.approx(smallest)
     alone = np.ones(tests)
-    fewest = held_out_needs(tests, 1, Q_LEVEL, penalty(tests))
+    fewest = count_held_out_needed(tests, 1, Q_LEVEL, penalty(tests))
     alone[0] = 1 / (fewest + 1)
     assert false_discovery_control(alone, method="by")[0] <= Q_LEVEL * (1 + 1e-12)
     alone[0] = 1 / fewest
@@ -432,7 +432,7 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
         can_stand_out=tests,
         smallest_q=smallest_q(80, 20, penalty(tests)),
     )
-    assert count(held_out_needs(tests, 1, Q_LEVEL, penalty(tests))) in words_of(0.5, 0.6, documents=few).headline
+    assert count(count_held_out_needed(tests, 1, Q_LEVEL, penalty(tests))) in words_of(0.5, 0.6, documents=few).headline
     none = replace(shelf(0), detectors=3, tests=tests)
     assert (
         "once the number of documents and of detectors (3) is allowed for"
@@ -492,7 +492,7 @@ def test_how_many_documents_to_compare_with_by_scipy(tested: int) -> None:
         return float(false_discovery_control(p_values, method="bh")[0])
 
     for standing_out in range(1, tested + 1):
-        fewest = held_out_needs(tested, standing_out, Q_LEVEL)
+        fewest = count_held_out_needed(tested, standing_out, Q_LEVEL)
         assert reached(fewest, standing_out) <= Q_LEVEL * (1 + 1e-12)
         assert reached(fewest - 1, standing_out) > Q_LEVEL
     for groups in (1, 10, 500):

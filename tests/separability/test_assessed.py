@@ -7,7 +7,7 @@ import pytest
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.metrics import metrics
-from audit_pipeline.separability.assessed import assess, assessed_before
+from audit_pipeline.separability.assessed import assess, split_from_tables
 from audit_pipeline.separability.blind_control import blind_control
 from audit_pipeline.separability.labelled import labelled_examples
 from audit_pipeline.separability.quality import split_quality
@@ -61,7 +61,7 @@ def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
     scores = split.table("made", "run")
     assert scores.schema == BLIND_SCORES.schema
     assert len(scores) == (len(split.example_ids) if n == 240 else 0)
-    again = assessed_before("exchangeable", True, quality, scores)
+    again = split_from_tables("exchangeable", True, quality, scores)
     assert (again.verdict, again.claim_level, again.auroc) == (split.verdict, split.claim_level, split.auroc)
     ids = split.example_ids[::-1]
     for one, other in ((again.control_of(ids), split.control_of(ids)),):

@@ -26,7 +26,7 @@ from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.registry import all_sources, source_named
 from audit_pipeline.sources.release_notes import ReleaseNotesSettings
-from audit_pipeline.sources.store import SourceReport, fetched_under, keep, refresh
+from audit_pipeline.sources.store import SourceReport, keep, read_settings_digest, refresh
 
 DAY_1, DAY_2 = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
 
@@ -232,30 +232,30 @@ def test_documents_are_fetched_again_when_settings_or_version_change(
     paths: DataPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = source_settings()
-    assert fetched_under("release_notes", paths) != given.digest_for("release_notes")
+    assert read_settings_digest("release_notes", paths) != given.digest_for("release_notes")
     harvest = Harvest((document("a", "1"),))
     keep("release_notes", harvest, paths, "run", DAY_1, settings_digest=given.digest_for("release_notes"))
-    assert fetched_under("release_notes", paths) == given.digest_for("release_notes")
+    assert read_settings_digest("release_notes", paths) == given.digest_for("release_notes")
     fewer = source_settings(release_notes=ReleaseNotesSettings(projects=("django",)))
-    assert fetched_under("release_notes", paths) != fewer.digest_for("release_notes")
+    assert read_settings_digest("release_notes", paths) != fewer.digest_for("release_notes")
     elsewhere = source_settings(local_files=LocalFilesSettings(path=Path("other")))
-    assert fetched_under("release_notes", paths) == elsewhere.digest_for("release_notes")
+    assert read_settings_digest("release_notes", paths) == elsewhere.digest_for("release_notes")
     written = read_json(paths.source_manifest("release_notes"))
     unversioned = {key: value for key, value in written.items() if key != "source_version"}
     write_json(paths.source_manifest("release_notes"), unversioned)
-    assert fetched_under("release_notes", paths) == given.digest_for("release_notes"), (
+    assert read_settings_digest("release_notes", paths) == given.digest_for("release_notes"), (
         "sources had no versions once: that was the first"
     )
     newer = replace(source_named("release_notes"), version=2)
     with monkeypatch.context() as patched:
         patched.setitem(all_sources(), "release_notes", newer)  # type: ignore[arg-type]
-        assert fetched_under("release_notes", paths) is None
+        assert read_settings_digest("release_notes", paths) is None
     write_json(paths.source_manifest("release_notes"), {**written, "columns": ["document_id", "text"]})
-    assert fetched_under("release_notes", paths) != given.digest_for("release_notes"), (
+    assert read_settings_digest("release_notes", paths) != given.digest_for("release_notes"), (
         "a table of an earlier release, without columns of this one"
     )
     paths.source_manifest("release_notes").write_text("{")
-    assert fetched_under("release_notes", paths) != given.digest_for("release_notes")
+    assert read_settings_digest("release_notes", paths) != given.digest_for("release_notes")
 
 
 def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_path: Path, paths: DataPaths) -> None:
@@ -271,13 +271,13 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
             "patents", Harvest((document("a", "1"),)), paths, "run", DAY_1, settings_digest=given.digest_for("patents")
         )
 
-    assert fetched_under("patents", paths) != given.digest_for("patents")
+    assert read_settings_digest("patents", paths) != given.digest_for("patents")
     fetched()
-    assert fetched_under("patents", paths) == given.digest_for("patents")
+    assert read_settings_digest("patents", paths) == given.digest_for("patents")
     page.read_text()
     (other / "book.txt").write_text("another source's")
     (tmp_path / "beside.html").write_text("not inside")
-    assert fetched_under("patents", paths) == given.digest_for("patents")
+    assert read_settings_digest("patents", paths) == given.digest_for("patents")
     times = page.stat().st_atime_ns, page.stat().st_mtime_ns
     for change, back in (
         (lambda: os.utime(page, ns=(times[0], times[1] + 1)), lambda: os.utime(page, ns=times)),
@@ -285,15 +285,15 @@ def test_a_source_read_from_files_is_stale_when_they_change_and_only_then(tmp_pa
         (lambda: (folder / "new.html").write_text("new"), (folder / "new.html").unlink),
     ):
         change()
-        assert fetched_under("patents", paths) != given.digest_for("patents")
+        assert read_settings_digest("patents", paths) != given.digest_for("patents")
         back()
-        assert fetched_under("patents", paths) == given.digest_for("patents")
+        assert read_settings_digest("patents", paths) == given.digest_for("patents")
     page.write_text("a page, longer")
-    assert fetched_under("patents", paths) != given.digest_for("patents")
+    assert read_settings_digest("patents", paths) != given.digest_for("patents")
     fetched()
-    assert fetched_under("patents", paths) == given.digest_for("patents")
+    assert read_settings_digest("patents", paths) == given.digest_for("patents")
     page.unlink()
-    assert fetched_under("patents", paths) != given.digest_for("patents")
+    assert read_settings_digest("patents", paths) != given.digest_for("patents")
 
 
 def test_a_single_file_and_a_file_that_is_not_there_yet(tmp_path: Path, paths: DataPaths) -> None:

@@ -16,7 +16,7 @@ from profiles import max_examples
 from audit_pipeline.catalogue.contracts import BETAS, KINDS, P_FLOOR
 from audit_pipeline.token_statistics import blocks
 from audit_pipeline.token_statistics.blocks import Scratch
-from audit_pipeline.token_statistics.head import Head, HeadLogits, Logits, LogitsAtHand
+from audit_pipeline.token_statistics.head import ComputedLogits, Head, HeadLogits, Logits
 from audit_pipeline.token_statistics.reduce import sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,7 +59,7 @@ def assert_like(ours: Arrays, expected: Arrays, tolerance: float = 2e-5) -> None
 
 
 def test_three_tokens_by_hand() -> None:
-    ours = reduced(LogitsAtHand(torch.tensor([[0.5, 0.25, 0.25]]).log()))
+    ours = reduced(ComputedLogits(torch.tensor([[0.5, 0.25, 0.25]]).log()))
     assert ours["log_sum_p2"] == pytest.approx([math.log(3 / 8)], abs=1e-6)
     assert ours["log_sum_sqrt_p"] == pytest.approx([math.log(math.sqrt(0.5) + 1.0)], abs=1e-6)
     two = BETAS.index(2.0)
@@ -74,7 +74,7 @@ def test_three_tokens_by_hand() -> None:
 def test_a_certain_token_leaves_the_floor_of_the_others() -> None:
     logits = torch.full((2, 5001), -torch.inf)
     logits[0, 0] = logits[1, 5000] = 3.0
-    ours = reduced(LogitsAtHand(logits), columns=64)
+    ours = reduced(ComputedLogits(logits), columns=64)
     assert ours["log_sum_sqrt_p"] == pytest.approx([math.log(1.0 + 5000 * 1e-5)] * 2, abs=1e-6)
     for name in ("log_sum_p2", "log_sum_p_beta", "mean_at_beta", "std_at_beta"):
         np.testing.assert_array_equal(ours[name], 0.0)
@@ -83,7 +83,7 @@ def test_a_certain_token_leaves_the_floor_of_the_others() -> None:
 def test_a_token_on_either_side_of_the_floor() -> None:
     """The floor is 1e-10 of the whole, of which the first blocks know nothing: the mode stands in the last."""
     below, above = math.log(0.5e-10), math.log(2e-10)
-    ours = reduced(LogitsAtHand(torch.tensor([[below] * 40 + [above] * 40 + [0.0]])))
+    ours = reduced(ComputedLogits(torch.tensor([[below] * 40 + [above] * 40 + [0.0]])))
     exactly = 1.0 + 40 * 1e-5 + 40 * math.sqrt(2e-10)
     assert ours["log_sum_sqrt_p"] == pytest.approx([math.log(exactly)], abs=3e-7)
 
@@ -104,7 +104,7 @@ def test_random_logits_in_blocks_of_every_size(
     logits = torch.randn(n, vocabulary, generator=generator) * scale + 5.0
     if impossible:
         logits[:, 1:][torch.rand(n, vocabulary - 1, generator=generator) < 0.5] = -torch.inf
-    assert_like(reduced(LogitsAtHand(logits), columns=columns), twin(logits.numpy()))
+    assert_like(reduced(ComputedLogits(logits), columns=columns), twin(logits.numpy()))
 
 
 @pytest.mark.parametrize("largest", [None, 24.0, 33.0], ids=["flat", "peaked", "sharp"])
@@ -114,7 +114,7 @@ def test_a_whole_vocabulary(largest: float | None, at: int) -> None:
     logits = torch.randn(4, 49_152, generator=torch.Generator().manual_seed(1)) * (2.5 if largest else 0.01)
     if largest:
         logits[:, at] = largest
-    ours, expected = reduced(LogitsAtHand(logits), 1024, 1024), twin(logits.numpy())
+    ours, expected = reduced(ComputedLogits(logits), 1024, 1024), twin(logits.numpy())
     np.testing.assert_allclose(ours["log_sum_sqrt_p"], expected["log_sum_sqrt_p"], atol=4e-6)
     np.testing.assert_allclose(ours["log_sum_p2"], expected["log_sum_p2"], atol=1e-5)
     assert_like(ours, expected)
@@ -123,9 +123,9 @@ def test_a_whole_vocabulary(largest: float | None, at: int) -> None:
 @pytest.mark.slow
 def test_blocks_and_rows_of_every_size_give_the_same() -> None:
     logits = torch.randn(11, 97, generator=torch.Generator().manual_seed(2)) * 8
-    whole = reduced(LogitsAtHand(logits), 11, 97)
+    whole = reduced(ComputedLogits(logits), 11, 97)
     for rows, columns in ((1, 1), (7, 16), (10, 96), (64, 1024)):
-        assert_like(reduced(LogitsAtHand(logits), rows, columns), whole, 2e-6)
+        assert_like(reduced(ComputedLogits(logits), rows, columns), whole, 2e-6)
 
 
 def test_a_head_gives_what_its_logits_give() -> None:
@@ -139,7 +139,7 @@ def test_a_head_gives_what_its_logits_give() -> None:
 @given(st.integers(0, 2**31), st.sampled_from([0.5, 4.0, 12.0]))
 def test_entropies_fall_with_their_order(seed: int, scale: float) -> None:
     logits = torch.randn(5, 120, generator=torch.Generator().manual_seed(seed)) * scale
-    sums = reduced(LogitsAtHand(logits))["log_sum_p_beta"]
+    sums = reduced(ComputedLogits(logits))["log_sum_p_beta"]
     entropies = sums / (1.0 - np.array(BETAS))
     assert (np.diff(entropies, axis=1) <= 1e-4).all()
     assert (entropies >= -1e-4).all()
@@ -154,4 +154,4 @@ def test_what_is_kept_of_every_token_is_bounded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(blocks._KEPT_BYTES, "cpu", 2 * 2 * 300)
     logits = torch.randn(9, 300, generator=torch.Generator().manual_seed(4)) * 9
     assert scratch.rows_kept(300) == 2
-    assert_like(reduced(LogitsAtHand(logits), 1024, 64), twin(logits.numpy()))
+    assert_like(reduced(ComputedLogits(logits), 1024, 64), twin(logits.numpy()))

@@ -12,7 +12,7 @@ from tiny_models import twin_of_logits
 
 from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.token_statistics.blocks import Reduced, Scratch
-from audit_pipeline.token_statistics.head import Head, HeadLogits, LogitsAtHand
+from audit_pipeline.token_statistics.head import ComputedLogits, Head, HeadLogits
 from audit_pipeline.token_statistics.reduce import fetched, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -24,7 +24,7 @@ ALL = tuple(one.name for one in MEASURED)
 
 
 def reduce(logits: torch.Tensor, target: list[int], *also: str) -> Reduced:
-    return sweep(LogitsAtHand(logits), torch.tensor(target), Scratch(CPU, 7, 11), {*ALL, *also})
+    return sweep(ComputedLogits(logits), torch.tensor(target), Scratch(CPU, 7, 11), {*ALL, *also})
 
 
 def assert_like_twin(logits: torch.Tensor, target: list[int], tolerance: float = 2e-5) -> None:
@@ -164,7 +164,7 @@ def test_a_vocabulary_of_fewer_tokens_than_are_asked_for() -> None:
 
 
 def test_only_what_is_wanted_is_there() -> None:
-    logits = LogitsAtHand(torch.zeros(2, 5))
+    logits = ComputedLogits(torch.zeros(2, 5))
     assert set(sweep(logits, torch.tensor([0, 1]), Scratch(CPU), {"logprob"})) == {"logprob"}
     assert set(sweep(logits, torch.tensor([0, 1]), Scratch(CPU), {"mean"})) == {"logprob", "mean", "std"}
 

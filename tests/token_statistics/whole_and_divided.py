@@ -15,7 +15,7 @@ import torch
 from tiny_models import SENTENCES
 
 from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.extraction.generate import by_first_choices, generate
+from audit_pipeline.extraction.generate import generate, generate_greedily
 from audit_pipeline.extraction.near_verbatim import Nearness, near_verbatim
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics
@@ -107,10 +107,10 @@ def assert_extracts_alike(model: TokenizedModel, whole: ForwardPass, divided: Fo
     [text] = encode(model, [SENTENCES[0]])
     window = replace(text, first_scored=len(text.token_id) // 2)
     prefix = text.token_id[:6].tolist()
-    assert by_first_choices(whole, prefix, 12) == by_first_choices(divided, prefix, 12)
+    assert generate_greedily(whole, prefix, 12) == generate_greedily(divided, prefix, 12)
     assert generate(model, whole, window, 4, 0) == generate(model, divided, window, 4, 0)
     # One token, and the model's own first choice: draws hit it.
-    likely = np.array([*prefix, *by_first_choices(whole, prefix, 1)], dtype=np.int32)
+    likely = np.array([*prefix, *generate_greedily(whole, prefix, 1)], dtype=np.int32)
     short = replace(text, token_id=likely, start_token_id=None, first_scored=len(prefix))
     drawn = generate(model, whole, short, 64, 0)
     assert drawn.hits > 0

@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.unlearning.compared import DocumentValues
 from audit_pipeline.unlearning.documents import read_documents, read_reproduced
-from audit_pipeline.unlearning.texts import Calibrated, read_sides
+from audit_pipeline.unlearning.texts import AuditThreshold, read_sides
 
 Text = tuple[str, int | None, str]
 """A text's words, label and split."""
@@ -62,9 +62,9 @@ def test_of_one_benchmark_members_stand_against_non_members_that_chose_nothing(t
 def test_of_a_shelf_audited_texts_stand_against_held_out_ones(tmp_path: Path) -> None:
     shelf = built(tmp_path, "shelf", (("a", None, "evaluation"), ("c", 0, "calibration"), ("d", 0, "calibration")))
     assert sides_of(shelf, shelf) == (["a"], ["c", "d"])
-    threshold = Calibrated(0.2, -1.0, "shelf", "words", None).on(read_sides(shelf, shelf))
+    threshold = AuditThreshold(0.2, -1.0, "shelf", "words", None).on(read_sides(shelf, shelf))
     assert threshold.chosen_on.tolist() == [False, True, True], "the held-out texts chose the threshold"
-    elsewhere = Calibrated(0.2, -1.0, "another", "words", None).on(read_sides(shelf, shelf))
+    elsewhere = AuditThreshold(0.2, -1.0, "another", "words", None).on(read_sides(shelf, shelf))
     assert not elsewhere.chosen_on.any()
 
 

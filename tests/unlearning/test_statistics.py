@@ -16,7 +16,7 @@ from audit_pipeline.unlearning.statistics import (
     exact_memorization,
     extraction_strength,
     group_means,
-    hardly_moved,
+    is_nearly_unchanged,
     mean_of,
     privleak,
     privleak_of_both,
@@ -41,7 +41,7 @@ def test_a_text_of_which_nothing_comes_has_no_strength() -> None:
 def test_a_score_has_hardly_moved_within_the_factor_in_either_direction() -> None:
     before = np.array([-2.0, -2.0, -2.0, -2.0, 0.0, 0.0, -1.0])
     after = np.array([-2.0 * 1.149, -2.0 / 1.149, -2.0 * 1.151, -2.0 / 1.151, 0.0, -1.0, 0.0])
-    assert hardly_moved(before, after).tolist() == [True, True, False, False, True, False, False]
+    assert is_nearly_unchanged(before, after).tolist() == [True, True, False, False, True, False, False]
 
 
 def test_the_interval_of_a_mean_respects_groups() -> None:

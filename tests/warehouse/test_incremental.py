@@ -25,7 +25,7 @@ from audit_pipeline.operate.removal import RemovalTarget, find_removal, remove
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import carry, fill
 from audit_pipeline.warehouse.build import WarehouseReport
-from audit_pipeline.warehouse.carry import LoadedFile, portion
+from audit_pipeline.warehouse.carry import LoadedFile, plan_reload
 from audit_pipeline.warehouse.files import ListedFiles
 from audit_pipeline.warehouse.load import FileRows
 from audit_pipeline.warehouse.query import query
@@ -406,7 +406,7 @@ def test_no_row_that_stays_can_be_taken_for_one_that_goes(
         Path(f"{place}"): LoadedFile(Path(f"{place}"), (1, 2 if changed else 1, place), None, FileRows(1, holds))
         for place, (holds, _, changed) in enumerate(files)
     }
-    found = portion(ListedFiles(SCORES, listed), loaded, {})
+    found = plan_reload(ListedFiles(SCORES, listed), loaded, {})
     assert found.carried.keys() | set(found.load) == listed.keys()
     assert not found.carried.keys() & set(found.load)
     assert all(loaded[path].identity == listed[path] for path in found.carried)

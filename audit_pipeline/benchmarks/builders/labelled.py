@@ -15,7 +15,13 @@ from pydantic import Field, model_validator
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import MATCHED, Drawn
 from audit_pipeline.benchmarks.family import DesignOfSides, FamilySettings
-from audit_pipeline.benchmarks.row_settings import DataSetPart, Files, GroupedRowsSettings, LabelValues, one_part
+from audit_pipeline.benchmarks.row_settings import (
+    DataSetPart,
+    Files,
+    GroupedRowsSettings,
+    LabelValues,
+    parts_from_split_or_files,
+)
 from audit_pipeline.benchmarks.rows import LabelledRows, Place, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
@@ -67,7 +73,7 @@ class LabelledSettings(GroupedRowsSettings):
 
     @property
     def parts(self) -> tuple[DataSetPart, ...]:
-        return one_part(self.split, self.files)
+        return parts_from_split_or_files(self.split, self.files)
 
     @property
     def place_columns(self) -> tuple[str | None, ...]:
@@ -75,7 +81,7 @@ class LabelledSettings(GroupedRowsSettings):
         return self.context_column, self.split_column, self.collection_column, self.language_column
 
     @model_validator(mode="after")
-    def _lengths_apart(self) -> Self:
+    def _require_rows_per_length(self) -> Self:
         self.require_words_place()
         return self
 
@@ -98,14 +104,14 @@ def usable_rows(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows
     reading = Reading(
         text=lambda row: text_of(row.values, settings.text_column),
         label=lambda row: label_in(row, settings.label_column, meanings),
-        place=(lambda row: place_in(row, settings)) if any(settings.place_columns) else None,
+        place=(lambda row: read_place_columns(row, settings)) if any(settings.place_columns) else None,
         columns=(settings.text_column, settings.label_column, *settings.place_columns),
         lengths=(spec.length,) if spec.is_exact else None,
     )
     return usable(file, origin, spec, reading)
 
 
-def place_in(row: Row, settings: LabelledSettings) -> tuple[Place, str | None]:
+def read_place_columns(row: Row, settings: LabelledSettings) -> tuple[Place, str | None]:
     """What a row's columns say of where it belongs, and None; or no place and what is wrong with a column.
 
     A null says nothing: what the entry says of all rows then holds.

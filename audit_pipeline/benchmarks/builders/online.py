@@ -16,7 +16,14 @@ from pydantic import Field, model_validator
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, Provenance, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
 from audit_pipeline.benchmarks.family import Count, DesignOfSides, Length
-from audit_pipeline.benchmarks.row_settings import WORDS_PLACE, DataSetPart, Files, LabelValues, RowsSettings, one_part
+from audit_pipeline.benchmarks.row_settings import (
+    WORDS_PLACE,
+    DataSetPart,
+    Files,
+    LabelValues,
+    RowsSettings,
+    parts_from_split_or_files,
+)
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, label_in, refuse_one_class, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
@@ -57,10 +64,10 @@ class OnlineSettings(RowsSettings):
 
     @property
     def parts(self) -> tuple[DataSetPart, ...]:
-        return one_part(self.split, self.files)
+        return parts_from_split_or_files(self.split, self.files)
 
     @model_validator(mode="after")
-    def _whole_chunks(self) -> Self:
+    def _require_divisible_lengths(self) -> Self:
         if len(set(self.lengths)) != len(self.lengths):
             raise ValueError("lengths: a length is named twice")
         for words in self.words or ():
@@ -101,7 +108,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
         )
         every.append(usable(found.file, found.origin, spec, reading))
         provenance.append(found.provenance)
-    return rows_inputs(spec, _together(every), provenance)
+    return rows_inputs(spec, _merge_labelled_rows(every), provenance)
 
 
 def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
@@ -118,7 +125,7 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     refuse_one_class(rows, spec)
     unit = word_unit(settings.unit)
     reasons: Counter[str] = Counter(row.reason for row in rows.skipped) + Counter(rows.left_out)
-    sides = _one_length_each(rows.texts, spec, reasons)
+    sides = _choose_text_per_document(rows.texts, spec, reasons)
     for label, side in zip(_LABELS, ("non-member", "member"), strict=True):
         if not sides[label]:
             raise DataError(f"{spec.name}: {rows.origin} holds no {side} text, so no input can be made; add rows")
@@ -165,7 +172,7 @@ def _parts(settings: OnlineSettings) -> list[tuple[DataSetPart | None, Sequence[
     return [(part, lengths)]
 
 
-def _together(every: Sequence[LabelledRows]) -> LabelledRows:
+def _merge_labelled_rows(every: Sequence[LabelledRows]) -> LabelledRows:
     skipped: list[Skipped] = [row for rows in every for row in rows.skipped]
     left_out: Counter[str] = sum((Counter(rows.left_out) for rows in every), Counter())
     return LabelledRows(
@@ -177,7 +184,7 @@ def _together(every: Sequence[LabelledRows]) -> LabelledRows:
     )
 
 
-def _one_length_each(
+def _choose_text_per_document(
     texts: Iterable[LabelledText], spec: BenchmarkSpec, left_out: Counter[str]
 ) -> Mapping[int, list[LabelledText]]:
     """The texts of each side, one per document, in the order in which they are paired."""

@@ -42,7 +42,7 @@ class KnownTexts(StrictSettings):
     published_before: date | None = Field(default=None, description="only documents dated before that day")
 
     @model_validator(mode="after")
-    def _says_something(self) -> Self:
+    def _require_criterion(self) -> Self:
         if self == type(self).model_construct():
             raise ValueError("says of no document that it is known: name sources, groups, collections or a date")
         return self
@@ -96,13 +96,13 @@ class ShelfSettings(DocumentsSettings):
         return self.short == "drop"
 
     @model_validator(mode="after")
-    def _both_sides_known(self) -> Self:
+    def _require_known_sides(self) -> Self:
         if self.evaluates == "known" and (self.held_out is None or self.members is None):
             raise ValueError("evaluates: known compares members with held_out documents: name both")
         return self
 
     @model_validator(mode="after")
-    def _design_of_held_out(self) -> Self:
+    def _check_held_out_design(self) -> Self:
         if self.held_out is None and self.design != "unlabelled":
             raise ValueError(
                 f"design: {self.design} says how held_out documents differ from the audited ones, and there are none: "
@@ -144,7 +144,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
         raise DataError(f"{spec.name}: {both[0]} is named as held out and as a member; name it once")
     for document in rows:
         label = NON_MEMBER if document["group"] in held_out else MEMBER if document["group"] in members else None
-        if (why := _left_out_because(document, label, settings)) is not None:
+        if (why := _find_exclusion_reason(document, label, settings)) is not None:
             documents_left_out[why] += 1
             continue
         windows = _windows(document, spec, settings, unit, texts_left_out)
@@ -179,7 +179,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     )
 
 
-def _left_out_because(document: Mapping[str, Any], label: int | None, settings: ShelfSettings) -> str | None:
+def _find_exclusion_reason(document: Mapping[str, Any], label: int | None, settings: ShelfSettings) -> str | None:
     if label is None and document["source"] not in settings.sources:
         return "of a source of known texts, but not known itself"
     if label is None and settings.evaluates == "known":
@@ -193,11 +193,11 @@ def _known_groups(documents: Sequence[Mapping[str, Any]], known: KnownTexts | No
     """The groups of which every document is as ``known`` has it."""
     if known is None:
         return set()
-    unknown = {document["group"] for document in documents if not _fits(document, known)}
+    unknown = {document["group"] for document in documents if not _is_known_document(document, known)}
     return {document["group"] for document in documents} - unknown
 
 
-def _fits(document: Mapping[str, Any], known: KnownTexts) -> bool:
+def _is_known_document(document: Mapping[str, Any], known: KnownTexts) -> bool:
     day = document["published"]
     first = document["earliest"] or day
     return (

@@ -15,7 +15,7 @@ from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocume
 from audit_pipeline.benchmarks.family import DesignOfSides
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, rows_inputs, usable
-from audit_pipeline.benchmarks.rows_origin import OriginRows, one_after_another, read_origin
+from audit_pipeline.benchmarks.rows_origin import OriginRows, concatenate_row_files, read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.paths import DataPaths
@@ -39,7 +39,7 @@ class SidesSettings(GroupedRowsSettings):
         return self.members, self.nonmembers
 
     @model_validator(mode="after")
-    def _lengths_apart(self) -> Self:
+    def _require_distinct_rows(self) -> Self:
         self.require_words_place()
         if self.members == self.nonmembers:
             raise ValueError("members and nonmembers are the same rows")
@@ -66,7 +66,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
         lengths=(spec.length,) if spec.is_exact else None,
     )
     origin = "; ".join(f"{name}: {found.origin}" for name, found in sides.items())
-    rows = usable(one_after_another([members, nonmembers]), origin, spec, reading)
+    rows = usable(concatenate_row_files([members, nonmembers]), origin, spec, reading)
     return rows_inputs(spec, rows, [{"side": name, **found.provenance} for name, found in sides.items()])
 
 

@@ -17,7 +17,13 @@ from pydantic import Field, StringConstraints, model_validator
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.drawn import Drawn
 from audit_pipeline.benchmarks.family import ANY, MEANINGS, Count, Design
-from audit_pipeline.benchmarks.row_settings import DataSetPart, Files, GroupedRowsSettings, LabelValues, one_part
+from audit_pipeline.benchmarks.row_settings import (
+    DataSetPart,
+    Files,
+    GroupedRowsSettings,
+    LabelValues,
+    parts_from_split_or_files,
+)
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.spec import BenchmarkSpec
@@ -100,14 +106,14 @@ class TemplatedSettings(GroupedRowsSettings):
 
     @property
     def parts(self) -> tuple[DataSetPart, ...]:
-        return one_part(self.split, self.files)
+        return parts_from_split_or_files(self.split, self.files)
 
     @property
     def every_length_exact(self) -> bool:
         return False
 
     @model_validator(mode="after")
-    def _as_long_as_it_is(self) -> Self:
+    def _check_template_settings(self) -> Self:
         if self.words is not None:
             raise ValueError(f"words: must be {ANY}, for an item is as long as it is")
         self.require_words_place()

@@ -109,7 +109,7 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
 
     windows: list[LabelledText] = []
     for document in _by_id(documents):
-        label, reason = _side(document, settings)
+        label, reason = _label_document(document, settings)
         if reason is None:
             words = unit.split(document["text"])
             if len(words) < spec.length:
@@ -121,7 +121,7 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
 
     kept = _without_duplicates(windows, texts_left_out)
     _refuse_empty_side(kept, spec, documents_left_out, texts_left_out)
-    chosen = _chosen(_ranked(kept), spec, settings, texts_left_out)
+    chosen = _select_windows(_ranked(kept), spec, settings, texts_left_out)
     if not chosen:
         raise DataError(
             f"{spec.name}: no collection has texts on both sides, so nothing is left once they are balanced; "
@@ -130,14 +130,14 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
     notes: dict[str, Any] = {}
     if settings.match is not None:
         pool = len(chosen)
-        chosen, notes[MATCHED] = _matched(chosen, settings.match.per_side, spec, settings)
+        chosen, notes[MATCHED] = _match_pool(chosen, settings.match.per_side, spec, settings)
         texts_left_out["not matched"] += pool - len(chosen)
     return Drawn(
         examples_table(chosen, spec, run_id), _sorted(documents_left_out), _sorted(texts_left_out), notes=notes
     )
 
 
-def _matched(
+def _match_pool(
     pool: Sequence[LabelledText], per_side: int, spec: BenchmarkSpec, settings: TemporalSettings
 ) -> tuple[list[LabelledText], dict[str, Any]]:
     """The texts of ``pool`` that are hard to tell apart, and what choosing them achieved, as JSON values."""
@@ -187,7 +187,7 @@ def _by_id(documents: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def _side(document: Mapping[str, Any], settings: TemporalSettings) -> tuple[int, str | None]:
+def _label_document(document: Mapping[str, Any], settings: TemporalSettings) -> tuple[int, str | None]:
     """The document's label and None; or any label and the reason why it is on neither side."""
     published: date | None = document["published"]
     if settings.language is not None and document["language"] != settings.language:
@@ -250,7 +250,7 @@ def _ranked(windows: Sequence[LabelledText]) -> list[_Window]:
     return ranked
 
 
-def _chosen(
+def _select_windows(
     windows: Sequence[_Window], spec: BenchmarkSpec, settings: TemporalSettings, left_out: Counter[str]
 ) -> list[LabelledText]:
     """The windows that stay: members first, by collection, documents taking turns in seeded order."""

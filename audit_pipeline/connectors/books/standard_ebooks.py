@@ -158,7 +158,7 @@ def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) ->
         else:
             epub = next((place for place in places if "advanced" not in place), places[0])
             author = next((_words(child, "name") for child in entry if _local(child) == "author"), None)
-            books.append(FeedBook(identity, _words(entry, "title"), author, _as_download(epub)))
+            books.append(FeedBook(identity, _words(entry, "title"), author, _to_download_address(epub)))
     following = next(
         (
             urljoin(address, link.get("href", ""))
@@ -175,7 +175,7 @@ def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) ->
 def epub_address(identity: str, settings: StandardEbooksSettings) -> str:
     """Where the compatible EPUB of a book lies."""
     base = settings.site.rstrip("/")
-    return _as_download(f"{base}{_BOOK_PATH}{identity}/downloads/{identity.replace('/', '_')}.epub")
+    return _to_download_address(f"{base}{_BOOK_PATH}{identity}/downloads/{identity.replace('/', '_')}.epub")
 
 
 def publication(book: Epub) -> Dating | None:
@@ -221,7 +221,7 @@ def _identity(address: str) -> str | None:
     return identity if re.fullmatch(r"[a-z0-9-]+(?:[_/][a-z0-9-]+)+", identity) else None
 
 
-def _as_download(address: str) -> str:
+def _to_download_address(address: str) -> str:
     # Without it the site answers with a page of thanks that loads the book.
     return address if urlsplit(address).query else f"{address}?source=feed"
 

@@ -171,7 +171,7 @@ def _record_pages(name: str, stream: BinaryIO, largest: int, others: Counter[str
     """The pages among the records of a WARC stream; other records are counted in ``others`` by what they are."""
     try:
         for record in _records(stream):
-            kind = _not_a_page(record)
+            kind = _find_non_page_kind(record)
             if kind is not None:
                 others[kind] += 1
                 continue
@@ -201,7 +201,7 @@ def _records(stream: BinaryIO) -> Iterator[ArcWarcRecord]:
         yield record
 
 
-def _not_a_page(record: ArcWarcRecord) -> str | None:
+def _find_non_page_kind(record: ArcWarcRecord) -> str | None:
     """What a record is, where it is no page: another type, another status, another kind of content."""
     if record.rec_type not in ("response", "resource"):
         return "records that are no responses"

@@ -174,7 +174,7 @@ def clean(text: str, rules: CleaningRules) -> str:
     raise NestedMarkupError(f"{NESTED}: more than {_MOST_ROUNDS} layers")
 
 
-def why_left_out(text: str, rules: CleaningRules, body: str | None = None) -> str | None:
+def find_broken_rule(text: str, rules: CleaningRules, body: str | None = None) -> str | None:
     """Which rule the cleaned ``text`` breaks, as 'rule: detail'; None where it breaks none.
 
     Repetition is looked for in ``body`` where one is given: a patent's claims restate its description by law, which is

@@ -16,7 +16,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from audit_pipeline.connectors.patents.archives import saved_pages
-from audit_pipeline.connectors.patents.cleaning import NestedMarkupError, clean, why_left_out
+from audit_pipeline.connectors.patents.cleaning import NestedMarkupError, clean, find_broken_rule
 from audit_pipeline.connectors.patents.crawl import SITE, crawled_pages, read_numbers
 from audit_pipeline.connectors.patents.exports import exported_patents
 from audit_pipeline.connectors.patents.page import RawPage, parse_page
@@ -51,7 +51,7 @@ def harvest_inputs(settings: PatentsSettings, downloads: Path, today: date, site
     left_out: list[LeftOut] = []
     for found in _read_inputs(settings, downloads, today, site):
         if isinstance(found, MissingPart):
-            missing += _of_every_country(found, settings)
+            missing += _expand_to_countries(found, settings)
         elif isinstance(found, LeftOut):
             left_out.append(found)
         else:
@@ -79,7 +79,7 @@ def cleaned_text(patent: Patent, settings: PatentsSettings) -> str:
         raise UnusablePatentError(str(error)) from error
     if not text:
         raise UnusablePatentError("no Chinese text")
-    problem = why_left_out(text, rules, body or None)
+    problem = find_broken_rule(text, rules, body or None)
     if problem is not None:
         raise UnusablePatentError(problem)
     return text
@@ -119,7 +119,7 @@ def _parsed(pages: Iterable[RawPage | LeftOut | MissingPart], today: date) -> It
             yield LeftOut(page.name, str(problem))
 
 
-def _of_every_country(item: MissingPart, settings: PatentsSettings) -> list[MissingPart]:
+def _expand_to_countries(item: MissingPart, settings: PatentsSettings) -> list[MissingPart]:
     """A part that may have held any document, as missing from every collection, so that earlier ones are kept."""
     if item.collection is not None:
         return [item]

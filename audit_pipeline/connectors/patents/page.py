@@ -258,12 +258,12 @@ def _original(element: etree._Element | None) -> str:
             if hidden is None and (tag in _NO_TEXT or translated):
                 pieces += translated
                 hidden = node
-            pieces.append(_around(tag))
+            pieces.append(_separator_for_tag(tag))
             pieces.append((node.text or "") if hidden is None else "")
         else:
             if hidden is node:
                 hidden = None
-            pieces.append(_around(tag))
+            pieces.append(_separator_for_tag(tag))
             pieces.append((node.tail or "") if hidden is None and node is not element else "")
     return "".join(pieces).strip()
 
@@ -277,7 +277,7 @@ def _originals(node: etree._Element) -> list[str]:
     ]
 
 
-def _around(tag: str) -> str:
+def _separator_for_tag(tag: str) -> str:
     if tag in _BLOCKS:
         return "\n"
     return " " if tag in _CELLS else ""

@@ -81,9 +81,9 @@ def settled_dates(stated: StatedDates, today: date) -> tuple[date, date]:
     Raises UnusablePatentError where one of them is missing, where two fields differ, where they are out of order
     (priority, filing, publication), or where one lies after ``today``. A filing date may be missing.
     """
-    published = _agreed(stated.publication, "publication")
-    priority = _agreed(stated.priority, "priority")
-    filed = _agreed(stated.filing, "filing") if stated.filing else None
+    published = _require_single_date(stated.publication, "publication")
+    priority = _require_single_date(stated.priority, "priority")
+    filed = _require_single_date(stated.filing, "filing") if stated.filing else None
     if filed is not None and priority > filed:
         raise UnusablePatentError(f"priority date after filing date: {priority} and {filed}")
     if filed is not None and filed > published:
@@ -95,7 +95,7 @@ def settled_dates(stated: StatedDates, today: date) -> tuple[date, date]:
     return published, priority
 
 
-def _agreed(days: tuple[date, ...], what: str) -> date:
+def _require_single_date(days: tuple[date, ...], what: str) -> date:
     if not days:
         raise UnusablePatentError(f"no {what} date")
     different = sorted(set(days))

@@ -87,7 +87,7 @@ class _ErrorAnswer(_Answer):
 
 
 @dataclass
-class _Found:
+class _CategoryPages:
     """What a walk through categories found: pages by id, in the order they were met."""
 
     pages: dict[int, str] = field(default_factory=dict)
@@ -186,9 +186,9 @@ def _refusal(page: FetchedPage) -> str | None:
     raise FetchError(page.url, problem)
 
 
-def _walk(api: _Api, settings: WikipediaSettings) -> _Found:
+def _walk(api: _Api, settings: WikipediaSettings) -> _CategoryPages:
     """The articles of the categories, breadth first, each category once."""
-    found = _Found()
+    found = _CategoryPages()
     level = list(dict.fromkeys(_category_title(name) for name in settings.categories))
     visited = set(level)
     failures = 0
@@ -224,7 +224,7 @@ def _category_title(name: str) -> str:
     return name if ":" in name else f"Category:{name}"
 
 
-def _harvest_pages(api: _Api, found: _Found, settings: WikipediaSettings) -> Harvest:
+def _harvest_pages(api: _Api, found: _CategoryPages, settings: WikipediaSettings) -> Harvest:
     documents: list[Document] = []
     missing = list(found.missing)
     not_taken = LeftOutPages("API")

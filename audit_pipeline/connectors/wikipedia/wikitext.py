@@ -103,7 +103,7 @@ def plain_text(wikitext: str, part: Part = "article") -> str:
     """
     _refuse_hostile(wikitext)
     try:
-        code = mwparserfromhell.parse(_in_one_variant(wikitext))
+        code = mwparserfromhell.parse(_choose_script_variant(wikitext))
     except ParserError as error:
         raise DataError(f"its wikitext cannot be parsed ({error})") from error
     return _tidied(_shown(_nodes_of(code, part)))
@@ -199,7 +199,7 @@ def _template_text(template: Template) -> str:
     return " ".join(words)
 
 
-def _in_one_variant(wikitext: str) -> str:
+def _choose_script_variant(wikitext: str) -> str:
     """Chinese pages give some words in several scripts, ``-{zh-hans:甲; zh-hant:乙}-``: one of them is taken."""
 
     def chosen(match: re.Match[str]) -> str:

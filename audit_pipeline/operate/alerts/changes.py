@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.claims import level_in_words, rests_on
+from audit_pipeline.metrics.claims import find_claim_source, level_in_words
 from audit_pipeline.warehouse.query import open_read_only
 
 SMALLEST_MOVE = 0.02
@@ -171,7 +171,7 @@ def _from_row(row: tuple[Any, ...]) -> WatchedFinding:
         auroc=_rounded(auroc),
         low=_rounded(low),
         high=_rounded(high),
-        claim_level=level_in_words(claim_level, rests_on(claim_level, stated_by, blind_auroc)),
+        claim_level=level_in_words(claim_level, find_claim_source(claim_level, stated_by, blind_auroc)),
         split_verdict=split_verdict,
         is_current=is_current,
     )

@@ -83,7 +83,7 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     if not paths.findings_told.exists():
         _remember(paths, findings)
         return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
-    changed = changes(_told_before(paths), findings)
+    changed = changes(_read_reported_findings(paths), findings)
     if not changed:
         return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
     alert = Alert(
@@ -110,7 +110,7 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
     return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {told}", cursor=cursor)
 
 
-def _told_before(paths: DataPaths) -> State:
+def _read_reported_findings(paths: DataPaths) -> State:
     try:
         content = read_json(paths.findings_told)
     except ValueError as error:

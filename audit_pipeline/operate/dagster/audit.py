@@ -23,13 +23,13 @@ from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import Asked
-from audit_pipeline.extraction.windows import no_room
+from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, reference_of
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
 from audit_pipeline.operate.dagster.carry_out import Runner, carry_out, ensure, ensure_frequencies, product
 from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.dagster.spending import left_of, tags_of_command
+from audit_pipeline.operate.dagster.spending import compute_remaining_limits, tags_of_command
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
@@ -122,7 +122,7 @@ def audit(
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
     entry = resolve_model(request.model, load_models())
-    _refuse_strangers(entry, request.benchmarks)
+    _require_same_control(entry, request.benchmarks)
     names, limits = [spec.name for spec in request.benchmarks], request.limits.for_model(entry)
     tags = tags_of_command(entry)
     with (
@@ -173,17 +173,19 @@ def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: Au
         outcome.runs["publish"] = _publish(runner, include_text=texts_are_quoted())
 
 
-def _look(request: AuditRequest, entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> Situation:
+def _inspect_situation(
+    request: AuditRequest, entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths
+) -> Situation:
     models = {} if model is None else {request.model: model}
     return look(request.asked, paths, specs=request.benchmarks, entries=[entry], models=models)
 
 
 def _steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
     """What is to be done now."""
-    return plan(_look(request, model.entry, model, paths), request.asked)
+    return plan(_inspect_situation(request, model.entry, model, paths), request.asked)
 
 
-def _refuse_strangers(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
+def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
     """Raise DataError, before anything is trained, where one of model and benchmark is of a control, the other not."""
     of_model = entry.control.name if entry.control is not None else None
     for spec in benchmarks:
@@ -229,11 +231,11 @@ def extract(
     """
     [spec] = request.benchmarks
     entry = resolve_model(request.model, load_models())
-    _refuse_strangers(entry, request.benchmarks)
+    _require_same_control(entry, request.benchmarks)
     limits = request.limits.for_model(entry)
     endpoints = Endpoints(limits)
     model = endpoints.load(entry, paths, on_step)
-    if (problem := no_room(model, asked.lengths)) is not None:
+    if (problem := explain_window_too_long(model, asked.lengths)) is not None:
         raise DataError(problem)
     reference_of(model, paths)
     with (
@@ -245,7 +247,7 @@ def extract(
         partitions.register(instance, models=[request.model])
         _prepare(_with_settled_day(request, paths, on_step), runner, outcome)
         on_step(f"searching the documents of {spec.name} with {request.model}")
-        left = left_of(limits, instance, runner.tags, endpoints)
+        left = compute_remaining_limits(limits, instance, runner.tags, endpoints)
         settings = {"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride}
         runner.run(
             "extract",
@@ -304,27 +306,31 @@ def _prepare(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> Au
         asked = PlanRequest(benchmarks=tuple(spec.name for spec in left), refresh=request.refresh and kind == "fetch")
         there = look(asked, runner.paths, specs=left, ask_hub=request.refresh and kind == "build")
         cannot = problems(there, asked.benchmarks)
-        left = [spec for spec in left if _may_go_on(spec, cannot.get(spec.name), request, runner, outcome)]
+        left = [spec for spec in left if _can_prepare_benchmark(spec, cannot.get(spec.name), request, runner, outcome)]
         failed: dict[str, AuditError] = {}
         for step in plan(there, replace(asked, benchmarks=tuple(spec.name for spec in left))):
             if step.kind == kind:
                 try:
-                    _make(step, left, runner, outcome)
+                    _carry_out_preparation(step, left, runner, outcome)
                 except AuditError as error:
                     failed[product(step)] = error
                     if not request.leave_out:
                         raise
-        left = [spec for spec in left if _may_go_on(spec, _failed_for(spec, failed), request, runner, outcome)]
+        left = [
+            spec
+            for spec in left
+            if _can_prepare_benchmark(spec, _find_failed_dependency(spec, failed), request, runner, outcome)
+        ]
     return replace(request, benchmarks=left)
 
 
-def _failed_for(spec: BenchmarkSpec, failed: Mapping[str, AuditError]) -> str | None:
+def _find_failed_dependency(spec: BenchmarkSpec, failed: Mapping[str, AuditError]) -> str | None:
     made_of = [f"documents/{source}" for source in spec.sources]
     made_of += [f"controls/{spec.control}", f"examples/{spec.name}", f"split_quality/{spec.name}"]
     return next((str(failed[one]) for one in made_of if one in failed), None)
 
 
-def _may_go_on(
+def _can_prepare_benchmark(
     spec: BenchmarkSpec, problem: str | None, request: AuditRequest, runner: Runner, outcome: AuditOutcome
 ) -> bool:
     """Whether nothing keeps the benchmark from being built; what does is told, or raised as a DataError."""
@@ -337,7 +343,9 @@ def _may_go_on(
     return False
 
 
-def _make(step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner, outcome: AuditOutcome) -> None:
+def _carry_out_preparation(
+    step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner, outcome: AuditOutcome
+) -> None:
     try:
         outcome.runs[product(step)] = carry_out(step, runner)
     except dg.DagsterError:
@@ -399,10 +407,10 @@ def dry_run(request: AuditRequest, entry: ModelEntry, model: TokenizedModel | No
     Raises DataError where model and benchmark do not belong together, and where a benchmark cannot be built, but for a
     request that leaves such out.
     """
-    _refuse_strangers(entry, request.benchmarks)
+    _require_same_control(entry, request.benchmarks)
     if model is not None:
         require_kinds(model, request.kinds)
-    there = _look(request, entry, model, paths)
+    there = _inspect_situation(request, entry, model, paths)
     cannot = problems(there, there.benchmarks)
     if cannot and not request.leave_out:
         raise DataError(next(iter(cannot.values())))

@@ -74,11 +74,11 @@ def plan_to_forget(given: RemovalTarget, definitions: dg.Definitions, paths: Dat
     """
     home = dagster_home(paths)
     if not (home / "dagster.yaml").exists():
-        target = _known(given, [], paths)
+        target = _resolve_target(given, [], paths)
         return _planned(target, [], [], paths)
     with in_process.instance_of(home) as instance:
         order = list(instance.get_dynamic_partitions(given.dimension))
-        target = _known(given, order, paths)
+        target = _resolve_target(given, order, paths)
         audits = [str(claim) for claim in work_claims.standing(paths) if claim.uses(target)]
         return _planned(target, order, [*users_of(target, order, instance, definitions), *audits], paths)
 
@@ -93,7 +93,7 @@ def forget(
     with in_process.open_instance(paths) as instance, ExitStack() as claimed:
         dead_runs = in_process.mark_dead_runs_failed(instance)
         order = list(instance.get_dynamic_partitions(given.dimension))
-        target = _known(given, order, paths)
+        target = _resolve_target(given, order, paths)
         claimed.enter_context(work_claims.removal_of(target, paths))
         refresh(paths.root)
         refuse_while_used(target, order, instance, definitions)
@@ -142,7 +142,7 @@ def users_of(
     users = []
     for run in instance.get_runs(dg.RunsFilter(statuses=in_process.UNFINISHED)):
         if _uses(run, target, order, definitions):
-            users.append(f"run {run.run_id} ({run.job_name}, {run.status.value.lower()}{_whose(run)})")
+            users.append(f"run {run.run_id} ({run.job_name}, {run.status.value.lower()}{_describe_process(run)})")
     for backfill in instance.get_backfills():
         if backfill.status.value not in _UNFINISHED_BACKFILLS:
             continue
@@ -201,7 +201,7 @@ def _fetches_only(run: dg.DagsterRun, definitions: dg.Definitions) -> bool:
     return bool(keys) and all(key.path[0] == "documents" for key in keys)
 
 
-def _whose(run: dg.DagsterRun) -> str:
+def _describe_process(run: dg.DagsterRun) -> str:
     host = in_process.process_tag(run, in_process.HOST_TAG)
     process = in_process.process_tag(run, in_process.PROCESS_TAG).partition("@")[0]
     return f", process {process} on {host}" if host else ""
@@ -233,7 +233,7 @@ def _planned(target: RemovalTarget, order: Sequence[str], users: Sequence[str], 
     )
 
 
-def _known(given: RemovalTarget, order: Sequence[str], paths: DataPaths) -> RemovalTarget:
+def _resolve_target(given: RemovalTarget, order: Sequence[str], paths: DataPaths) -> RemovalTarget:
     """``given`` by the name of its partition: a model may be given by a path that leads to it, the only benchmark of a
     family by the family's name."""
     configured = _entries(given.dimension)

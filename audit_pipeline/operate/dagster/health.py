@@ -50,8 +50,13 @@ def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[Docto
         return [*findings, DoctorCheck("Dagster storage", ok=True, words=words)]
     try:
         with instance_of(config.parent) as instance:
-            findings += [*_runs(instance), _slots(instance), _daemon(instance), *_switches(instance, definitions)]
-    except _cannot_open() as error:
+            findings += [
+                *_runs(instance),
+                _slots(instance),
+                _daemon(instance),
+                *_check_automations(instance, definitions),
+            ]
+    except _list_opening_errors() as error:
         words = f"the storage that {config} names cannot be opened: {' '.join(str(error).split())[:300]}"
         findings.append(DoctorCheck("Dagster storage", ok=False, words=words))
     return findings
@@ -70,7 +75,7 @@ def how_runs_ended(paths: DataPaths) -> HowEnded:
             with instance_of(config.parent) as instance:
                 run = instance.get_run_by_id(run_id)
                 dead = [one.run_id for one in dead_runs(instance)]
-        except _cannot_open():
+        except _list_opening_errors():
             return None
         if run is None:
             return None
@@ -94,7 +99,7 @@ def stuck_slots(instance: dg.DagsterInstance) -> dict[str, list[str]]:
     return found
 
 
-def _cannot_open() -> tuple[type[Exception], ...]:
+def _list_opening_errors() -> tuple[type[Exception], ...]:
     """What opening a Dagster instance raises; dagster-postgres has an error of its own, which is no DagsterError."""
     if importlib.util.find_spec("dagster_postgres") is None:
         return _CANNOT_OPEN
@@ -143,7 +148,7 @@ def _runs(instance: dg.DagsterInstance) -> Iterator[DoctorCheck]:
     if dead:
         words = f"{_named([run.run_id for run in dead])}: process gone; the next audit marks them failed"
     yield DoctorCheck("stale runs", not dead, words)
-    if not _beats(instance):
+    if not _list_alive_daemons(instance):
         unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
         left = [run.run_id for run in unfinished if not process_tag(run, HOST_TAG)]
         if left:
@@ -160,16 +165,16 @@ def _slots(instance: dg.DagsterInstance) -> DoctorCheck:
 
 
 def _daemon(instance: dg.DagsterInstance) -> DoctorCheck:
-    beating = _beats(instance)
+    beating = _list_alive_daemons(instance)
     words = f"alive: {', '.join(beating)}" if beating else "none alive; schedules and sensors rest (corpus-audit dev)"
     return DoctorCheck("daemon", ok=True, words=words)
 
 
-def _beats(instance: dg.DagsterInstance) -> list[str]:
+def _list_alive_daemons(instance: dg.DagsterInstance) -> list[str]:
     return sorted(kind.lower() for kind, status in instance.get_daemon_statuses().items() if status.healthy)
 
 
-def _switches(instance: dg.DagsterInstance, definitions: dg.Definitions) -> Iterator[DoctorCheck]:
+def _check_automations(instance: dg.DagsterInstance, definitions: dg.Definitions) -> Iterator[DoctorCheck]:
     """Which schedules and sensors are on; one that nobody has switched is as its definition says."""
     switched = {state.instigator_name: state.is_running for state in instance.all_instigator_state()}
     for what, defined in (("schedules", definitions.schedules), ("sensors", definitions.sensors)):

@@ -249,7 +249,7 @@ def run_job(
     if ops:
         run_config["ops"] = {name: {"config": dict(config)} for name, config in ops.items()}
     try:
-        with _under_its_job(job, instance):
+        with _attribute_runs_to_job(job, instance):
             result = job.execute_in_process(
                 instance=instance,
                 run_config=run_config,
@@ -271,7 +271,7 @@ def run_job(
 
 
 @contextmanager
-def _under_its_job(job: dg.JobDefinition, instance: dg.DagsterInstance) -> Iterator[None]:
+def _attribute_runs_to_job(job: dg.JobDefinition, instance: dg.DagsterInstance) -> Iterator[None]:
     """Within the block, a run that is created belongs to the job of the code location that workspace.yaml names.
 
     The Timeline shows no other runs, and execute_in_process has no parameter for it.

@@ -16,7 +16,7 @@ from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.operate.dagster import partitions
 from audit_pipeline.operate.dagster.carry_out import Runner
 from audit_pipeline.operate.dagster.planning import neighbours
-from audit_pipeline.operate.dagster.spending import left_of
+from audit_pipeline.operate.dagster.spending import compute_remaining_limits
 from audit_pipeline.operate.facts import OF_PAIRS, Kind, PlannedStep
 
 _ASSETS: Mapping[Kind, str] = {
@@ -71,7 +71,7 @@ def _with_limits(
     resources: Mapping[str, Mapping[str, Any]] | None, runner: Runner
 ) -> Mapping[str, Mapping[str, Any]] | None:
     """The same with what is left of the limits after the runs so far."""
-    left = left_of(runner.limits, runner.instance, runner.tags, runner.asked)
+    left = compute_remaining_limits(runner.limits, runner.instance, runner.tags, runner.asked)
     if not left:
         return resources
     given = resources or {}

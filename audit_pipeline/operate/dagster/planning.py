@@ -28,7 +28,7 @@ class PairRange:
     why: str
 
 
-def _no(name: str) -> bool:
+def _is_never_broken(name: str) -> bool:
     return False
 
 
@@ -36,9 +36,9 @@ def _no(name: str) -> bool:
 class BrokenEntries:
     """Of a name of each kind: whether its entry is in the configuration, but cannot be used as it stands."""
 
-    model: Callable[[str], bool] = _no
-    benchmark: Callable[[str], bool] = _no
-    source: Callable[[str], bool] = _no
+    model: Callable[[str], bool] = _is_never_broken
+    benchmark: Callable[[str], bool] = _is_never_broken
+    source: Callable[[str], bool] = _is_never_broken
 
 
 NOTHING_BROKEN = BrokenEntries()

@@ -15,7 +15,7 @@ import dagster as dg
 from audit_pipeline.benchmarks.config import standing
 from audit_pipeline.benchmarks.staleness import built_digest
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.models.config import standing_models
+from audit_pipeline.models.config import exclude_control_models
 from audit_pipeline.operate.configuration import Configuration, load_configuration
 from audit_pipeline.operate.dagster import planning, situation
 from audit_pipeline.operate.dagster.carry_out import SPLIT_QUALITY
@@ -85,7 +85,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     config = load_configuration()
     specs = standing(config.benchmarks)
     seen = planning.models_state(context.cursor)
-    versions = situation.model_versions(standing_models(config.models))
+    versions = situation.model_versions(exclude_control_models(config.models))
     built = {name: built_digest(spec, paths) for name, spec in specs.items()}
     unseen = [name for name in versions if name not in seen]
     pairs = [Pair(benchmark, model) for model in unseen for benchmark, digest in built.items() if digest is not None]
@@ -96,7 +96,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
         situation.pairs_to_audit(pairs, specs, config.models, paths),
-        situation.preparing(instance),
+        situation.find_unfinished_preparation(instance),
         _broken(config),
     )
     for problem in config.models.problems:
@@ -128,7 +128,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     asked = PlanRequest(benchmarks=tuple(specs))
     there = look(asked, paths, specs=specs.values())
     seen = planning.benchmarks_state(context.cursor)
-    models = list(standing_models(config.models))
+    models = list(exclude_control_models(config.models))
     unhandled = [name for name, one in there.benchmarks.items() if one.as_audited not in (None, seen.handled(name))]
     pairs = [Pair(benchmark, model) for benchmark in unhandled for model in models]
     found = planning.changed_benchmarks(
@@ -138,7 +138,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
         models,
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
-        situation.preparing(instance),
+        situation.find_unfinished_preparation(instance),
         situation.auditing(instance),
         _broken(config),
     )

@@ -53,7 +53,7 @@ def pairs_to_audit(
     return [step for step in plan(as_built(replace(there, audits=audits)), asked) if step.kind in OF_PAIRS]
 
 
-def preparing(instance: dg.DagsterInstance) -> str | None:
+def find_unfinished_preparation(instance: dg.DagsterInstance) -> str | None:
     """The unfinished run that changes sources or benchmarks just now, in words; None where there is none."""
     return _unfinished(instance, PREPARING_JOBS)
 

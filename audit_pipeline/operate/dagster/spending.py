@@ -15,7 +15,7 @@ from typing import Any
 
 import dagster as dg
 
-from audit_pipeline.endpoints.budget import Limits, behind_interfaces
+from audit_pipeline.endpoints.budget import Limits, find_endpoint_models
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.models.config import ModelEntry
 
@@ -34,7 +34,7 @@ COST_TAG = "corpus_audit/cost"
 
 def tags_of_command(entry: ModelEntry) -> Mapping[str, str]:
     """The tags of all runs of a command that runs a model; they share one budget where anything is sent."""
-    return {COMMAND_TAG: str(uuid.uuid4())} if behind_interfaces(entry) else {}
+    return {COMMAND_TAG: str(uuid.uuid4())} if find_endpoint_models(entry) else {}
 
 
 def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
@@ -45,7 +45,7 @@ def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) 
         instance.add_run_tags(run_id, tags)
 
 
-def left_of(
+def compute_remaining_limits(
     limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str], before: Endpoints | None
 ) -> dict[str, Any]:
     """What is left of a command's limits after the runs with its tag, and what they sent to which endpoint, as the

@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.documents import version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
-from audit_pipeline.models.config import ModelEntry, standing_models
+from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.configuration import OF_AUDITS, load_configuration
 from audit_pipeline.operate.dagster import in_process, partitions
@@ -75,12 +75,12 @@ def weekly_audit(
     """
     week, runner = WeeklySummary(), Runner(jobs, instance, paths, tell, tags=tags)
     in_process.mark_dead_runs_failed(instance)
-    _roll(paths, today, week, tell)
+    _roll_cutoffs(paths, today, week, tell)
     config = load_configuration()
     for problem in (one for name in OF_AUDITS for one in config.problems_of(name)):
         _note(week, tell, str(problem))
     specs = list(standing(config.benchmarks).values())
-    models = standing_models(config.models)
+    models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
     _fetch(specs, runner, week)
     _build(specs, runner, week)
@@ -93,7 +93,7 @@ def weekly_audit(
     return week
 
 
-def _roll(paths: DataPaths, today: date, week: WeeklySummary, tell: Log) -> None:
+def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary, tell: Log) -> None:
     before = load_benchmarks()
     if not any(spec.is_relative for spec in before.values()):
         return
@@ -119,11 +119,11 @@ def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
         if step.kind != "fetch":
             continue
         before = _version(step.what, runner.paths)
-        if _carried_out(step, f"{step.what} could not be fetched, its earlier documents stay", runner, week):
+        if _try_step(step, f"{step.what} could not be fetched, its earlier documents stay", runner, week):
             week.fetched[step.what] = _version(step.what, runner.paths) != before
 
 
-def _carried_out(step: PlannedStep, otherwise: str, runner: Runner, week: WeeklySummary) -> bool:
+def _try_step(step: PlannedStep, otherwise: str, runner: Runner, week: WeeklySummary) -> bool:
     """Carry a step out; returns whether that went well. ``otherwise`` says what is the case where it did not."""
     try:
         carry_out(step, runner)
@@ -152,7 +152,7 @@ def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
         # What is made of a source that could not be fetched is left as it is.
         if step.kind != "build" or not_fetched & set(there.benchmarks[step.what].sources):
             continue
-        done = _carried_out(step, f"{step.what} could not be built", runner, week)
+        done = _try_step(step, f"{step.what} could not be built", runner, week)
         (week.built if done else week.not_built).append(step.what)
 
 
@@ -160,7 +160,7 @@ def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary)
     """Assess the splits of what is built where the build did not: the code that does it changed since, for one."""
     asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
     for step in plan(as_built(look(asked, runner.paths, specs=specs)), asked):
-        if _carried_out(step, f"the split of {step.what} could not be assessed", runner, week):
+        if _try_step(step, f"the split of {step.what} could not be assessed", runner, week):
             week.assessed.append(step.what)
 
 
@@ -178,22 +178,22 @@ def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: 
     name = model.entry.name
     asked = PlanRequest(pairs=tuple(Pair(spec.name, name) for spec in specs))
 
-    def look_again() -> Situation:
+    def inspect_model_situation() -> Situation:
         return as_built(look(asked, runner.paths, specs=specs, entries=[model.entry], models={name: model}))
 
-    steps = plan(look_again(), asked)
+    steps = plan(inspect_model_situation(), asked)
     if not any(step.kind in OF_PAIRS for step in steps):
         return
     if any(step.kind == "count" for step in steps):
         _count(model, runner, week)
-        steps = plan(look_again(), asked)
+        steps = plan(inspect_model_situation(), asked)
     to_audit = [step for step in steps if step.kind in OF_PAIRS]
     pending = list(dict.fromkeys(step.pair for step in to_audit))
     runner.tell(f"auditing {name} on {', '.join(pair.benchmark for pair in pending)}")
     try:
         run_pairs(to_audit, runner)
     finally:
-        there = look_again()
+        there = inspect_model_situation()
         week.audited[name] = [pair.benchmark for pair in pending if state_of(pair, there).status == "done"]
 
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from audit_pipeline.catalogue.exclusive import HeldError, exclusive, held_note, standing_notes
+from audit_pipeline.catalogue.exclusive import HeldError, exclusive, hold_note, read_live_notes
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.errors import AuditError, DataError
@@ -58,8 +58,8 @@ def standing(paths: DataPaths) -> list[WorkClaim]:
     """The claims of living processes; what dead ones left is taken away."""
     if copy_of(paths.root) is None and not paths.claims.exists():
         return []
-    with _gate(paths):
-        return _standing(paths)
+    with _lock_claims(paths):
+        return _read_live_claims(paths)
 
 
 @contextmanager
@@ -86,10 +86,10 @@ def removal_of(target: RemovalTarget, paths: DataPaths) -> Iterator[None]:
 @contextmanager
 def _claimed(claim: WorkClaim, paths: DataPaths) -> Iterator[None]:
     with ExitStack() as claimed:
-        with _gate(paths):
-            for other in _standing(paths):
+        with _lock_claims(paths):
+            for other in _read_live_claims(paths):
                 _refuse(claim, other)
-            claimed.enter_context(held_note(paths.claims, asdict(claim)))
+            claimed.enter_context(hold_note(paths.claims, asdict(claim)))
         yield
 
 
@@ -103,15 +103,15 @@ def _refuse(claim: WorkClaim, other: WorkClaim) -> None:
         raise AuditError(f"{on}: in use by {other}: wait for it or end it, then try again; nothing was changed")
 
 
-def _standing(paths: DataPaths) -> list[WorkClaim]:
+def _read_live_claims(paths: DataPaths) -> list[WorkClaim]:
     return [
         WorkClaim(said["doing"], tuple(said["models"]), tuple(said["benchmarks"]), said["process"])
-        for said in standing_notes(paths.claims)
+        for said in read_live_notes(paths.claims)
     ]
 
 
 @contextmanager
-def _gate(paths: DataPaths) -> Iterator[None]:
+def _lock_claims(paths: DataPaths) -> Iterator[None]:
     """Looking at claims and adding one are one step: no two processes are at it at once."""
     try:
         with exclusive(paths.claims / "gate.lock", _GATE_SECONDS):

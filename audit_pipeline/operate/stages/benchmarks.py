@@ -18,12 +18,12 @@ from audit_pipeline.benchmarks.rolling import keep_day
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, DOCUMENTS, EXAMPLES, SPLIT_QUALITY
-from audit_pipeline.catalogue.lineage import LineageStep, written_there
+from audit_pipeline.catalogue.lineage import LineageStep, find_writing_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.operate.facts import SplitFacts, Versions
 from audit_pipeline.operate.plan import what_a_split_lacks
-from audit_pipeline.separability.assessed import AssessedSplit, assess, assessed_before
+from audit_pipeline.separability.assessed import AssessedSplit, assess, split_from_tables
 from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, split_quality
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
@@ -142,7 +142,7 @@ def assess_split(
 def split_as_written(name: str, paths: DataPaths) -> SplitFacts:
     """What was assessed last of a benchmark's split; nothing where a table is not there, or of another assessment, or
     not as it was written. Raises DataError where a lineage entry is damaged."""
-    written = {table.name: written_there(paths, table, name) for table in _OF_SPLIT}
+    written = {table.name: find_writing_run(paths, table, name) for table in _OF_SPLIT}
     there = {table: one for table, one in written.items() if one is not None}
     origins = {(one.benchmark_digest, one.code_version, one.run_id) for one in there.values()}
     if len(there) < len(_OF_SPLIT) or len(origins) > 1:
@@ -171,7 +171,7 @@ def known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | Non
     if written.versions is None or what_a_split_lacks(written, benchmark.digest, SPLIT_VERSION) is not None:
         return None
     scores, quality = (store.read(paths, table, name, what=f"the {table.name} of {name}") for table in _OF_SPLIT)
-    assessed = assessed_before(benchmark.design, benchmark.matched is not None, quality, scores)
+    assessed = split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
     return KnownSplit(assessed, dict(written.versions))
 
 

@@ -13,7 +13,7 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, SCORES, TABLES, Pair
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.registry import with_defaults
+from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.evaluate import Evaluation
 from audit_pipeline.evidence.findings import Findings, find
@@ -73,7 +73,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         raise DataError(f"the scores of {pair.partition} are {changed}: score it again")
     scores = store.read(paths, SCORES, pair, run_id=written.run_id, what=f"the scores of {pair.partition}")
     # Files of earlier versions do not say which setting is the default.
-    scores = with_defaults(scores, benchmark.overrides)
+    scores = mark_defaults(scores, benchmark.overrides)
     split = split_of(benchmark, paths, step.run_id)
     found = find(scores, benchmark.examples, pair, split.assessed, step.run_id)
     upstream = {

@@ -37,7 +37,7 @@ from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.judged import Judged
 from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
 from audit_pipeline.extraction.tables import extraction_tables
-from audit_pipeline.extraction.windows import no_room
+from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
@@ -90,7 +90,7 @@ def extract_pair(
     benchmark.require_fit()
     documents = documents_of(pair.benchmark, model.entry, paths)
     reference, no_reference = _reference(model, paths)
-    no_window = no_room(model, asked.lengths)
+    no_window = explain_window_too_long(model, asked.lengths)
     if no_window is None:
         search = Search(model, documents, asked, Caches(paths), reference)
         found = search.run(backend_of, on_progress)

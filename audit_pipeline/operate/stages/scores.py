@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.contracts import HIGHLIGHTS, SCORES, Pair
 from audit_pipeline.catalogue.lineage import LineageStep, table_version
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.tables import checked
-from audit_pipeline.detectors.registry import BROUGHT_BY, with_defaults
+from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults
 from audit_pipeline.evidence.columns import ScoreColumn, score_columns
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.token_statistics import statistics_version
@@ -54,7 +54,7 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
     ids, texts = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
     scored = session.score(ids, texts, benchmark.contexts)
     table = (
-        with_defaults(scored, session.defaults(benchmark.overrides))
+        mark_defaults(scored, session.defaults(benchmark.overrides))
         .append_column("model", pa.repeat(pair.model, len(scored)))
         .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
         .append_column("run_id", pa.repeat(step.run_id, len(scored)))

@@ -67,7 +67,7 @@ def copies_of(text: str, way: Copying, stream: random.Random | None = None) -> l
 
 
 @dataclass
-class _Made:
+class _TextCopies:
     """The copies of each of ``texts`` by way, and whether the model has been run for them."""
 
     texts: Sequence[str]
@@ -93,7 +93,7 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
         ways = dict.fromkeys(Copying.of(one) for one in settings)
         # Random numbers that anybody can repeat are wanted: no secret hangs on them.
         self._streams = {way: random.Random(_STREAM_SEED) if way.seeds == STREAM else None for way in ways}  # noqa: S311
-        self._made: _Made | None = None
+        self._made: _TextCopies | None = None
 
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
@@ -140,11 +140,11 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
 
         return find
 
-    def _make(self, texts: Sequence[str]) -> _Made:
+    def _make(self, texts: Sequence[str]) -> _TextCopies:
         """The copies of the texts, made once for those at hand: they are wanted to be run, and to be scored."""
         if self._made is None or self._made.texts != texts:
             made = [{way: copies_of(text, way, stream) for way, stream in self._streams.items()} for text in texts]
-            self._made = _Made(texts, made)
+            self._made = _TextCopies(texts, made)
         return self._made
 
 

@@ -195,7 +195,7 @@ class MaskedModelProposer:
         candidate = str(self._tokenizer.decode([token], clean_up_tokenization_spaces=False)).strip()
         if not _WORD.fullmatch(candidate) or candidate.casefold() == masked.word.text.casefold():
             return None
-        return _in_case_of(masked.word.text, candidate)
+        return _match_capitals(masked.word.text, candidate)
 
     def _starts_word(self, token: int) -> bool:
         return str(self._tokenizer.convert_ids_to_tokens(token)).startswith(_WORD_MARKS)
@@ -330,7 +330,7 @@ def _word(text: str, tokens: Sequence[int], offsets: Sequence[tuple[int, int]]) 
     return _Word(found[0].group(), begin, end, within[0], within[-1] + 1)
 
 
-def _in_case_of(original: str, candidate: str) -> str:
+def _match_capitals(original: str, candidate: str) -> str:
     """``candidate`` with the capitals of ``original``: models that know no capitals propose none."""
     if not candidate.islower():
         return candidate

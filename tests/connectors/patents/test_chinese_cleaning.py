@@ -12,8 +12,8 @@ from audit_pipeline.connectors.patents.cleaning import (
     NestedMarkupError,
     chinese_share,
     clean,
+    find_broken_rule,
     repeated_share,
-    why_left_out,
     with_line_ends,
     with_plain_spaces,
     without_controls,
@@ -115,17 +115,17 @@ def test_shares_by_hand() -> None:
 
 def test_rules_name_what_is_wrong() -> None:
     prose = "".join(chr(0x4E00 + place) for place in range(201))
-    assert why_left_out(prose, RULES) is None
-    assert why_left_out(prose[:200], RULES) == "200 characters or fewer: 200"
-    assert why_left_out("\n".join(prose[place : place + 8] for place in range(0, 201, 8)), RULES) == (
+    assert find_broken_rule(prose, RULES) is None
+    assert find_broken_rule(prose[:200], RULES) == "200 characters or fewer: 200"
+    assert find_broken_rule("\n".join(prose[place : place + 8] for place in range(0, 201, 8)), RULES) == (
         "lines of fewer than 10 characters on average: 8.7"
     )
     hangul = "".join(chr(0xAC00 + place) for place in range(470))
-    assert why_left_out(prose + hangul[:469], RULES) is None
-    assert why_left_out(prose + hangul, RULES) == "fewer than 30% Chinese characters: 30%"
-    assert why_left_out(prose[:100] * 3, RULES) == "more than 50% of its 13-character sequences repeat: 100%"
-    assert why_left_out(prose[:100] * 3, RULES, body=prose) is None
-    assert why_left_out(prose[:50], CleaningRules(more_than_characters=49)) is None
+    assert find_broken_rule(prose + hangul[:469], RULES) is None
+    assert find_broken_rule(prose + hangul, RULES) == "fewer than 30% Chinese characters: 30%"
+    assert find_broken_rule(prose[:100] * 3, RULES) == "more than 50% of its 13-character sequences repeat: 100%"
+    assert find_broken_rule(prose[:100] * 3, RULES, body=prose) is None
+    assert find_broken_rule(prose[:50], CleaningRules(more_than_characters=49)) is None
 
 
 def test_rules_are_checked() -> None:
