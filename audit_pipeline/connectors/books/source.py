@@ -1,4 +1,7 @@
-"""The source `books`: a folder of the user's own, Project Gutenberg and Standard Ebooks."""
+"""The source `books`: a folder of the user's own, Project Gutenberg and Standard Ebooks.
+
+What belongs here: the source as the registry knows it. What does not: settings (settings.py), reading (harvest.py).
+"""
 
 from __future__ import annotations
 

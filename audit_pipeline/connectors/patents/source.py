@@ -1,4 +1,7 @@
-"""The source `patents`: Chinese patents, for PatentMIA (Zhang et al. 2024)."""
+"""The source `patents`: Chinese patents, for PatentMIA (Zhang et al. 2024).
+
+What belongs here: the source as the registry knows it. What does not: settings (settings.py), reading (harvest.py).
+"""
 
 from __future__ import annotations
 

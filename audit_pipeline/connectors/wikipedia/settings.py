@@ -1,4 +1,7 @@
-"""What may be set of the source `wikipedia`, and what has to be before pages can be read."""
+"""What may be set of the source `wikipedia`, and what has to be before pages can be read.
+
+What belongs here: the keys of config/sources.yaml and their checks. What does not: reading (harvest.py).
+"""
 
 from __future__ import annotations
 

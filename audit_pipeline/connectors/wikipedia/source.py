@@ -1,4 +1,7 @@
-"""The source `wikipedia`: event pages of a Wikipedia with the day on which each was created."""
+"""The source `wikipedia`: event pages of a Wikipedia with the day on which each was created.
+
+What belongs here: the source as the registry knows it. What does not: settings (settings.py), reading (harvest.py).
+"""
 
 from __future__ import annotations
 
