@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 
 from audit_pipeline.errors import LeftOutWarning, one_line
 
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
-T = TypeVar("T")
 
 NOT_GIVEN = "the interface that the model is behind does not give"
 """How a reason begins where a back end lacks what a detector reads."""

@@ -12,7 +12,7 @@ from audit_pipeline.operate.dagster.carry_out import Jobs
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.dagster.weekly import WeeklySummary
-from audit_pipeline.operate.dagster.weekly import weekly_audit as run_week
+from audit_pipeline.operate.dagster.weekly import run_week
 
 WEEKLY_IS_ON = "CORPUS_AUDIT_WEEKLY"
 """The environment variable with which the schedule is on where nobody has switched it in the UI."""

@@ -64,7 +64,7 @@ class WeeklySummary:
         return f"{what}; problems: {len(self.problems)}" if self.problems else what
 
 
-def weekly_audit(
+def run_week(
     jobs: Jobs, instance: dg.DagsterInstance, paths: DataPaths, today: date, tell: Log, tags: Mapping[str, str]
 ) -> WeeklySummary:
     """Move relative cutoffs on to ``today``, fetch, build what changed, audit what is not done, and publish.
