@@ -13,7 +13,7 @@ from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
-from audit_pipeline.operate.dagster.groups import BENCHMARKS
+from audit_pipeline.operate.dagster.jobs import BENCHMARKS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.partitions import benchmark_partitions
 from audit_pipeline.operate.dagster.resources import AuditData
@@ -23,11 +23,12 @@ from audit_pipeline.operate.stages.benchmarks import (
     SplitReport,
     assess_split,
     build_benchmark,
+    shown_of_build,
+    shown_of_split,
     spec_to_build,
 )
-from audit_pipeline.operate.stages.shown_benchmarks import shown_of_build, shown_of_split
 from audit_pipeline.separability.quality import MOST_PER_SIDE
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources
 
 CODE_VERSION = "1"
 

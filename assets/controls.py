@@ -14,7 +14,7 @@ from audit_pipeline.controls.config import load_controls, load_studies, sources_
 from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.console import tell_progress
-from audit_pipeline.operate.dagster.groups import CONTROLS_ON_REQUEST
+from audit_pipeline.operate.dagster.jobs import CONTROLS_ON_REQUEST
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.progress import logged

@@ -9,11 +9,11 @@ from functools import partial
 import dagster as dg
 from pydantic import Field
 
-from audit_pipeline.benchmarks.family import ExtractionSettings
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.operate.dagster.groups import FINDINGS
+from audit_pipeline.operate.dagster.jobs import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, PairResults, every_pair_ran_spec, for_each_pair, pair_results
 from audit_pipeline.operate.dagster.partitions import pair_partitions

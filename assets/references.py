@@ -12,15 +12,15 @@ import dagster as dg
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.errors import AuditError, ConfigError
-from audit_pipeline.operate.dagster.groups import MODEL_RUNS
+from audit_pipeline.operate.dagster.jobs import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
 from audit_pipeline.operate.dagster.partitions import MODEL, PairPartitions, model_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.dagster.retries import with_retries
 from audit_pipeline.operate.progress import logged
-from audit_pipeline.references.build import FrequencyReport, build_frequencies
 from audit_pipeline.references.config import DEFAULT, load_references
 from audit_pipeline.references.count import CorpusCount
+from audit_pipeline.references.frequencies import FrequencyReport, build_frequencies
 
 CODE_VERSION = "1"
 CORPUS = "corpus"

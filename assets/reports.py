@@ -10,11 +10,10 @@ import dagster as dg
 from pydantic import Field
 
 from audit_pipeline.catalogue.paths import texts_are_quoted
-from audit_pipeline.operate.dagster.automation import FOLLOWS, REBUILT, WEEKLY
-from audit_pipeline.operate.dagster.groups import REPORTS
+from audit_pipeline.operate.dagster.jobs import FOLLOWS, REBUILT, REPORTS, WEEKLY
 from audit_pipeline.operate.dagster.metadata import metadata_of
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.published import note_published
+from audit_pipeline.operate.situation import note_published
 from audit_pipeline.operate.stages.warehouse import (
     RebuiltWarehouse,
     rebuild,
@@ -114,7 +113,7 @@ def _checks(made: RebuiltWarehouse) -> Iterator[dg.AssetCheckResult]:
 )
 def contamination_report(config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Write the report."""
-    from audit_pipeline.report.write import build_reports  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.report.files import build_reports  # noqa: PLC0415 - it imports matplotlib
 
     paths = data.paths
     summary = build_reports(paths.warehouse, paths.reports, include_text=config.include_text)

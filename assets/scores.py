@@ -9,8 +9,7 @@ import dagster as dg
 
 from audit_pipeline.catalogue.contracts import EVALUATIONS, SCORES, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.operate.dagster.automation import QUARTERLY
-from audit_pipeline.operate.dagster.groups import FINDINGS
+from audit_pipeline.operate.dagster.jobs import FINDINGS, QUARTERLY
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import (
     Metadata,
@@ -54,7 +53,7 @@ from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
 )
 def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Score every pair of the run."""
-    from audit_pipeline.operate.stages.shown import shown_of_scores  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.operate.stages.shown_pairs import shown_of_scores  # noqa: PLC0415 - it imports matplotlib
 
     failed: dict[str, int] = {}
 
@@ -99,7 +98,7 @@ def _none_of(counts: Mapping[str, int], what: str) -> PairCheck:
 )
 def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Evaluate the latest scores of every pair of the run."""
-    from audit_pipeline.operate.stages.shown import shown_of_findings  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.operate.stages.shown_pairs import shown_of_findings  # noqa: PLC0415 - it imports matplotlib
 
     wrong: dict[str, int] = {}
 

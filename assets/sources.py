@@ -10,16 +10,13 @@ import dagster as dg
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.operate.dagster.automation import WEEKLY
-from audit_pipeline.operate.dagster.groups import SOURCES, SOURCES_ON_REQUEST
+from audit_pipeline.operate.dagster.jobs import SOURCES, SOURCES_ON_REQUEST, WEEKLY
 from audit_pipeline.operate.dagster.metadata import metadata_of, rows, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
-from audit_pipeline.operate.stages.benchmarks import refresh_source
-from audit_pipeline.operate.stages.shown_benchmarks import shown_of_documents, shown_of_missing
+from audit_pipeline.operate.stages.benchmarks import refresh_source, shown_of_documents, shown_of_missing
 from audit_pipeline.sources.base import Source
-from audit_pipeline.sources.config import load_source_settings
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources, load_source_settings
 
 
 def source_asset(source: Source[Any]) -> dg.AssetsDefinition:

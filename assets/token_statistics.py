@@ -11,12 +11,12 @@ from pydantic import Field
 
 from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Kind, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.operate.dagster.groups import MODEL_RUNS
+from audit_pipeline.operate.dagster.jobs import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import rows, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, PairResults, every_pair_ran_spec, for_each_pair, pair_results
 from audit_pipeline.operate.dagster.partitions import by_model, pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
-from audit_pipeline.operate.stages.token_statistics import OtherModels, run_tokens
+from audit_pipeline.operate.stages.scores import OtherModels, run_tokens
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
 
 CODE_VERSION = "1"

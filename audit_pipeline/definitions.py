@@ -7,13 +7,10 @@ import dagster as dg
 import assets
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.watch import load_watched
-from audit_pipeline.operate.dagster.alerting import ALERT_SENSORS
-from audit_pipeline.operate.dagster.automation import publish_sensor
-from audit_pipeline.operate.dagster.hub_watch import hub_watcher
-from audit_pipeline.operate.dagster.jobs import JOBS
+from audit_pipeline.operate.dagster.jobs import JOBS, publish_sensor
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
-from audit_pipeline.operate.dagster.schedules import weekly_audit
-from audit_pipeline.operate.dagster.sensors import SENSORS
+from audit_pipeline.operate.dagster.sensors import ALERT_SENSORS, SENSORS, hub_watcher
+from audit_pipeline.operate.dagster.weekly import weekly_audit
 
 
 @dg.definitions

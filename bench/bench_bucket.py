@@ -22,8 +22,8 @@ from pathlib import Path
 import httpx2
 import pyarrow as pa
 
+from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.catalogue.working_copy import data_root, refresh
 
 

@@ -32,8 +32,8 @@ from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.study import measure
-from audit_pipeline.evidence.columns import ScoreColumn
 from audit_pipeline.evidence.contamination_rate import instrument, unit_rates
+from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.evidence.thresholds import ScoredTexts, certified, draw_keys, marginal
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings

@@ -29,10 +29,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from audit_pipeline.evidence.comparison import compared
+from audit_pipeline.evidence.evaluation import compared
 from audit_pipeline.metrics.intervals import GroupBootstrap, percentile_interval
-from audit_pipeline.metrics.metrics import rank, weighted_metrics
 from audit_pipeline.metrics.rates import bounds, grouped_rate
+from audit_pipeline.metrics.roc import rank, weighted_metrics
 
 Floats = npt.NDArray[np.float64]
 

@@ -27,10 +27,9 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.token_statistics.backend import WindowStatistics
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET, LocalPass, Task
-from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.ready import forward_pass
-from audit_pipeline.token_statistics.windows import Window, batches, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, batches, encode, window_and_stride, windows_of
 
 WANTED = ("logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
 STEPS = 5

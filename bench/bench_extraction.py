@@ -25,8 +25,8 @@ import torch
 from bench_token_statistics import seconds_of
 
 from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.extraction.defaults import PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Search, asked_for
@@ -35,11 +35,10 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.operate.stages.extraction import documents_of
-from audit_pipeline.token_statistics.encode import encode
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.ready import forward_pass
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.tokens import Window, encode
 
 BOOK_TOKENS = 100_000
 A_BATCH = 5

@@ -33,9 +33,8 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
-from audit_pipeline.token_statistics.encode import EncodedText, encode
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.windows import Window, batches, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, batches, encode, windows_of
 
 BATCH = 16
 TIMED_BATCHES = 2

@@ -39,7 +39,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import parts_of, read_part
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
 WORDS = 32

@@ -29,10 +29,9 @@ def measure(vocabulary: int, positions: int, kinds: list[Kind]) -> None:
     import torch
 
     from audit_pipeline.catalogue.contracts import KINDS
-    from audit_pipeline.token_statistics.blocks import Scratch
-    from audit_pipeline.token_statistics.head import Head, HeadLogits
-    from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by
-    from audit_pipeline.token_statistics.reduce import sweep
+    from audit_pipeline.token_statistics.blocks import Head, HeadLogits, Scratch
+    from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by
+    from audit_pipeline.token_statistics.reductions import sweep
 
     weight = torch.randn(vocabulary, WIDTH)
     head = Head(weight, None, 1.0, None, linear_by(onednn=faster_with_onednn(weight)))

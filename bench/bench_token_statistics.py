@@ -40,11 +40,11 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
-from audit_pipeline.token_statistics.encode import EncodedText, encode
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import read_statistics
-from audit_pipeline.token_statistics.products import linear_layers, multiplied
+from audit_pipeline.token_statistics.layers import linear_layers, multiplied
 from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.tokens import EncodedText, encode
 
 SEED = 0
 

@@ -52,18 +52,17 @@ from audit_pipeline.catalogue.contracts import (
     example_id,
     text_sha256,
 )
+from audit_pipeline.catalogue.files import write_json, write_parquet
 from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_json, write_parquet
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import fill
 from audit_pipeline.warehouse.build import WarehouseReport
-from audit_pipeline.warehouse.files import ComparedFiles
-from audit_pipeline.warehouse.load import load_parquet
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.schema import VIEWS, tables
+from audit_pipeline.warehouse.table_files import ComparedFiles, load_parquet
 
 MOST_SECONDS = 2.0
 MOST_SHARE = 0.1

@@ -41,10 +41,10 @@ from live_workspace import LiveWorkspace, family, graphql, make
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, OUTCOMES, SCORES, Pair, canonical_json, digest
+from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.catalogue.lineage import LineageStep, package_versions
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.definitions import defs
 from audit_pipeline.detectors.registry import is_default, select
 from audit_pipeline.models.config import load_models
@@ -54,7 +54,7 @@ from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.sensors import changed_benchmarks, new_models
 from audit_pipeline.operate.stages.benchmarks import build_benchmark, refresh_source
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.write import build_reports
+from audit_pipeline.report.files import build_reports
 from audit_pipeline.warehouse.query import query
 
 TICK_SECONDS, REPORT_SECONDS, REPORT_BYTES = 10.0, 60.0, 20e6

@@ -91,7 +91,7 @@ def audit(asked: Audit) -> AuditFindings:
     from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
     from audit_pipeline.operate.requests import find_pairs, run_audit  # noqa: PLC0415
     from audit_pipeline.report.page import conclusions_of  # noqa: PLC0415
-    from audit_pipeline.warehouse.leaderboard import findings_of  # noqa: PLC0415
+    from audit_pipeline.warehouse.query import findings_of  # noqa: PLC0415
 
     named = find_pairs(asked.model, asked.benchmark)
     with progress_on_stderr(asked.verbose):
@@ -162,8 +162,11 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     AuditError
         Where the data folder cannot be written.
     """
-    from audit_pipeline.catalogue.data_folder import require_writable  # noqa: PLC0415
-    from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted  # noqa: PLC0415
+    from audit_pipeline.catalogue.paths import (  # noqa: PLC0415
+        DataPaths,
+        require_writable,
+        texts_are_quoted,
+    )
 
     paths = DataPaths.from_environment()
     require_writable(paths.root)

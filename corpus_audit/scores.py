@@ -72,8 +72,7 @@ def score(asked: Score) -> pa.Table:
     # Here and below: `import corpus_audit` answers at once.
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from audit_pipeline.catalogue.data_folder import require_writable  # noqa: PLC0415
-    from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
+    from audit_pipeline.catalogue.paths import DataPaths, require_writable  # noqa: PLC0415
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
     from audit_pipeline.operate.console import tell_progress, tell_step  # noqa: PLC0415
     from audit_pipeline.operate.progress import file_bar  # noqa: PLC0415
@@ -96,8 +95,8 @@ def score(asked: Score) -> pa.Table:
 
 
 def _opened(asked: Score) -> TextStream:
-    from audit_pipeline.fetch.read import given_texts, open_texts  # noqa: PLC0415
-    from audit_pipeline.scoring.labelled import GROUP  # noqa: PLC0415
+    from audit_pipeline.fetch.formats import given_texts, open_texts  # noqa: PLC0415
+    from audit_pipeline.scoring.file import GROUP  # noqa: PLC0415
 
     if isinstance(asked.texts, PathLike):
         return open_texts(Path(asked.texts), asked.text_column, [asked.label_column, GROUP])

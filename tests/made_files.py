@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import feather
 
-from audit_pipeline.fetch.read import suffix_of
+from audit_pipeline.fetch.formats import suffix_of
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 

@@ -36,11 +36,10 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, build_benchmark, refresh_source
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
-from audit_pipeline.operate.stages.scores import score_pair
-from audit_pipeline.operate.stages.token_statistics import run_tokens
+from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources
 from audit_pipeline.token_statistics import ready
 
 SOURCE = release_notes.NAME

@@ -18,7 +18,7 @@ COUNTING = ("matplotlib", "pandas", "scipy.special", "scipy.stats", "sklearn", "
 EVERYTHING = """\
 import {module}
 from audit_pipeline.operate.configuration import load_configuration
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources
 assert load_configuration().problems == (), load_configuration().problems
 assert {{"books", "patents", "wikipedia"}} <= set(all_sources())
 """
@@ -87,7 +87,7 @@ def test_a_source_that_is_fetched_loads_its_own(name: str, parser: str) -> None:
     """The counterpart: what is looked for above is what would be loaded."""
     code = (
         "from pathlib import Path\nfrom audit_pipeline.errors import SourceError\n"
-        "from audit_pipeline.sources.registry import source_named\n"
+        "from audit_pipeline.sources.config import source_named\n"
         f"one = source_named({name!r})\n"
         "try:\n    one.fetch(one.settings(), Path('nowhere'))\nexcept SourceError as error:\n    print(error)"
     )

@@ -21,9 +21,8 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
-from audit_pipeline.token_statistics.windows import batches, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, batches, encode, window_and_stride, windows_of
 
 CONTEXT = 64
 SENTENCES = (

@@ -1,7 +1,8 @@
 """Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder.
 
-What belongs here: the rim, which calls a builder to read and to draw, and writes the result. What does not: how
-examples are chosen (builders/) and what must be true of them (checks.py).
+What belongs here: the rim, which calls a builder to read and to draw, and writes the result; which digest a benchmark
+should have, which one the built one has, and whether looking takes the network. What does not: how examples are chosen
+(builders/), what must be true of them (checks.py), and comparing the digests (operate/plan.py).
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.builder import BuilderInputs, ReadDocuments
+from audit_pipeline.benchmarks.builder import BuilderInputs, Drawn, ReadDocuments
+from audit_pipeline.benchmarks.built import CONTENT_DIGEST, content_digest, read_built
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
-from audit_pipeline.benchmarks.content import CONTENT_DIGEST, content_digest
-from audit_pipeline.benchmarks.drawn import Drawn
-from audit_pipeline.benchmarks.registry import BUILDERS
+from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import RowsSettings
-from audit_pipeline.benchmarks.rows_origin import local_file
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.documents import read_documents, version_of_documents
+from audit_pipeline.benchmarks.rows_origin import local_file, local_place
+from audit_pipeline.benchmarks.settings import BenchmarkSpec
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
+from audit_pipeline.catalogue.files import open_parquet, write_json, write_table
 from audit_pipeline.catalogue.integrity import FileIdentity, file_identity
+from audit_pipeline.catalogue.lineage import latest_is_whole
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_json, write_table
+from audit_pipeline.catalogue.store import read_documents, version_of_documents
+from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
 
 MAX_NAMED = 20
@@ -209,3 +211,52 @@ def _manifest(
         "checks": [asdict(check) for check in checks],
         **drawn.notes,
     }
+
+
+def wanted_digest(
+    spec: BenchmarkSpec, built: str | None, paths: DataPaths, version_of: VersionOf, *, ask_hub: bool = False
+) -> str:
+    """The digest that the benchmark would have if it were built now.
+
+    ``built`` is the digest of what is built; ``version_of`` gives the version of a source's documents. Rows of the hub
+    count as they were when last read, unless the hub is to be asked. Raises the AuditError of what is not there or
+    cannot be read.
+    """
+    if is_on_hub(spec) and not ask_hub:
+        # Its digest holds the hub's answer, which only its build asks for: the entry stands for it once.
+        versions = {} if built is None else read_built(paths, spec.name).manifest.get("source_versions", {})
+        return benchmark_digest(spec, versions)
+    return current_digest(spec, paths, version_of)
+
+
+def built_digest(spec: BenchmarkSpec, paths: DataPaths) -> str | None:
+    """The digest of the benchmark as it is built; None where it is not, or its manifest cannot be read."""
+    if not _is_built(spec, paths):
+        return None
+    try:
+        return read_built(paths, spec.name).digest
+    except (DataError, KeyError):
+        return None
+
+
+def is_on_hub(spec: BenchmarkSpec) -> bool:
+    """Whether the benchmark's rows come from the hub or the package index: looking at them takes the network."""
+    return isinstance(spec.settings, RowsSettings) and local_place(spec.settings)[0] is None
+
+
+def _is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
+    """Whether the benchmark's examples, with the columns of this release, and their manifest are there.
+
+    Examples that are not as they were written are not: they are built again.
+    """
+    examples = paths.examples(spec.name)
+    if not (examples.exists() and paths.benchmark_manifest(spec.name).exists()):
+        return False
+    if not latest_is_whole(paths, "examples", spec.name):
+        return False
+    try:
+        with open_parquet(examples) as file:
+            return bool(file.schema_arrow.names == EXAMPLES.names)
+    except (pa.ArrowException, OSError):
+        # A damaged file is for whoever reads it to tell.
+        return True

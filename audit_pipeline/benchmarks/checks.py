@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.separability.near_duplicates import SHINGLE_WORDS, near_pairs
+from audit_pipeline.separability.shared_text import SHINGLE_WORDS, near_pairs
 
 MAX_OFFENDERS = 20
 

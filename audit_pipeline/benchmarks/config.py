@@ -1,7 +1,8 @@
-"""config/benchmarks.yaml: the families of benchmarks, and the benchmarks that they expand to.
+"""config/benchmarks.yaml: the families of benchmarks, what each is built by, and the benchmarks that they expand to.
 
-What belongs here: reading the file, what it expands to, and finding what a user named. What does not: the entries'
-fields (family.py, and each builder's module) and building (build.py and the builders).
+What belongs here: every builder by the name that entries give it, found by its module; reading the file, what it
+expands to, and finding what a user named. What does not: what a builder is (builder.py) and does (builders/), the
+entries' fields (settings.py, and each builder's module) and building (build.py).
 
 A benchmark has one length in words; a family lists several: `release_notes` with words [32, 64] is the benchmarks
 `release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark of its own name, whose texts are
@@ -10,6 +11,8 @@ as long as they are.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,18 +21,30 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.benchmarks.family import FamilySettings
-from audit_pipeline.benchmarks.registry import BUILDERS
-from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, parse_cutoff
-from audit_pipeline.benchmarks.spec import FILE_NAME, BenchmarkSpec, name_of
+from audit_pipeline.benchmarks import builders
+from audit_pipeline.benchmarks.builder import Builder
+from audit_pipeline.benchmarks.relative_days import RelativeDay, current_day, parse_cutoff
+from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, name_of
 from audit_pipeline.catalogue.paths import DataPaths, partition_problem
+from audit_pipeline.config.discovery import by_name
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean, nearest
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validating import resolve_paths_against, validated
 from audit_pipeline.errors import ConfigError
 
-__all__ = ["FILE_NAME", "BenchmarkSpec", "load_benchmarks", "moved_cutoffs", "resolve", "standing"]
+
+def _find_builders() -> dict[str, Builder[Any]]:
+    """The builder of every module in builders/: a new one needs no entry here."""
+    names = [f"{builders.__name__}.{one.name}" for one in pkgutil.iter_modules(builders.__path__)]
+    modules = (importlib.import_module(name) for name in names)
+    return by_name(modules, what="builders", is_one=lambda one: isinstance(one, Builder), name_of=lambda one: one.name)
+
+
+BUILDERS: Mapping[str, Builder[Any]] = _find_builders()
+
+
+__all__ = ["BUILDERS", "FILE_NAME", "BenchmarkSpec", "load_benchmarks", "moved_cutoffs", "resolve", "standing"]
 
 # No bar, which divides partition names; no slash, blank or dot, which would need quoting in paths and ranges.
 _FAMILY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from packaging.version import InvalidVersion, Version
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
-from audit_pipeline.benchmarks.family import ANY, FamilySettings
+from audit_pipeline.benchmarks.settings import ANY, FamilySettings
 from audit_pipeline.config.validating import Language, StrictSettings, Text
 
 WORDS_PLACE, SUBSET_PLACE = "{words}", "{subset}"

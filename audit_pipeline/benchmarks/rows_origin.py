@@ -22,8 +22,8 @@ from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, Da
 from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.fetch.archives import read_wheel_member
 from audit_pipeline.fetch.arrow import detect_saved_kind
+from audit_pipeline.fetch.formats import ROW_SUFFIXES, digest_of, read_rows
 from audit_pipeline.fetch.index import configured_index
-from audit_pipeline.fetch.read import ROW_SUFFIXES, digest_of, read_rows
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped
 
 STRING_COLUMN = "text"
@@ -139,7 +139,7 @@ def hub_rows(
     from datasets import load_dataset  # noqa: PLC0415
     from datasets.exceptions import DatasetsError  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub import HubDataUnreachableError, fault_of  # noqa: PLC0415
+    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of  # noqa: PLC0415
 
     instead = _suggest_local_folder(path_variable, f"{split}.jsonl")
     commit = _commit_of(hub, revision, instead)
@@ -176,7 +176,7 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import RemoteEntryNotFoundError  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub import HubDataUnreachableError, hub_errors  # noqa: PLC0415
+    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_errors  # noqa: PLC0415
 
     commit = _commit_of(hub, revision, _suggest_local_folder(path_variable, files[0]))
     paths: list[Path] = []
@@ -263,7 +263,7 @@ def _commit_of(hub: str, revision: str | None, instead: str) -> str:
     """The commit that ``revision`` stands for now, or, where the hub is not to be asked, stood for last time."""
     from huggingface_hub import resolve_revision  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub import HubDataUnreachableError, hub_errors  # noqa: PLC0415
+    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_errors  # noqa: PLC0415
 
     with hub_errors(f"the data set {hub}", revision, f"or {instead}", DataError, HubDataUnreachableError):
         return resolve_revision(hub, repo_type="dataset", revision=revision).resolved
@@ -275,7 +275,7 @@ def _require_hub_access(hub: str, commit: str, instead: str) -> None:
     from huggingface_hub.constants import REPOCARD_NAME  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub import HubDataUnreachableError, hub_errors  # noqa: PLC0415
+    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_errors  # noqa: PLC0415
 
     with hub_errors(f"the data set {hub}", commit, f"or {instead}", DataError, HubDataUnreachableError):
         try:

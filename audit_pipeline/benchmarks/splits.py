@@ -1,7 +1,7 @@
-"""Which groups are for calibration and which for evaluation.
+"""How texts are shared out: a number of them over collections, and groups over calibration and evaluation.
 
-What belongs here: dividing groups. What does not: what a group is (the source says), and what the splits are used for
-(detectors that need calibration, evidence/).
+What belongs here: the arithmetic of shares, and dividing groups. What does not: which texts fill a share (temporal.py),
+what a group is (the source says), and what the splits are used for (detectors that need calibration, evidence/).
 """
 
 from __future__ import annotations
@@ -10,8 +10,35 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from audit_pipeline.benchmarks.quotas import proportional_quotas
 from audit_pipeline.catalogue.contracts import Split, digest
+
+
+def even_quotas(sizes: Mapping[str, int], total: int) -> dict[str, int]:
+    """Up to ``total`` texts, one per collection in turn, by name; one that is used up is passed over.
+
+    So collections have equally many (to one), but for small ones, which have all they hold.
+    """
+    quotas = dict.fromkeys(sorted(sizes), 0)
+    left = min(total, sum(sizes.values()))
+    while left:
+        for name in quotas:
+            if left and quotas[name] < sizes[name]:
+                quotas[name] += 1
+                left -= 1
+    return quotas
+
+
+def proportional_quotas(sizes: Mapping[str, int], fraction: float) -> dict[str, int]:
+    """``fraction`` of each collection in whole texts, by the method of the largest remainder.
+
+    Together they are ``fraction`` of all, rounded half up; remainders that are equal go by name.
+    """
+    quotas = {name: int(fraction * size) for name, size in sizes.items()}
+    left = int(fraction * sum(sizes.values()) + 0.5) - sum(quotas.values())
+    by_remainder = sorted(sizes, key=lambda name: (quotas[name] - fraction * sizes[name], name))
+    for name in by_remainder[:left]:
+        quotas[name] += 1
+    return quotas
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a word is: the unit in which a benchmark's lengths are counted.
 
 What belongs here: taking a text apart into words and putting words together to a text. What does not: which words are
-taken (windows.py).
+taken (temporal.py).
 """
 
 from __future__ import annotations

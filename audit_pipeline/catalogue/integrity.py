@@ -2,7 +2,7 @@
 
 What belongs here: how a digest is computed, and the error of what is not as it was written. What does not: where a
 file's digest is kept (in its lineage row: catalogue/lineage.py; in a cache part's name: token_statistics/cache.py), and
-reading files (catalogue/tables.py).
+reading files (catalogue/files.py).
 
 Three forms, each for what it can protect: a file by the sha256 of its bytes, kept where something else names the file;
 a row that stands alone in its file by the sha256 of its other columns; a JSON document by the sha256 of the rest of it.

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audit_pipeline.catalogue.contracts import OUTCOMES, Pair
+from audit_pipeline.catalogue.files import read_rows, table_from_rows, write_table
 from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_rows, table_from_rows, write_table
 from audit_pipeline.errors import DataError
 
 Status = Literal["not_applicable", "failed"]

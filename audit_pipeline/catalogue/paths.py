@@ -1,12 +1,16 @@
-"""Where everything produced lives under the data folder, and where the configuration is read from.
+"""Where everything produced lives, whether that folder can be used, and where the configuration is read from.
 
-What belongs here: which folders these are, every path below data/, and the rules for naming folders after partitions.
-What does not: reading or writing (see catalogue/tables.py), and what the files hold (see catalogue/contracts/).
+What belongs here: which folders these are, every path below data/, the rules for naming folders after partitions; and
+the data folder as a place: making it, who may look into it, whether a lock in it is held, and saying before anything
+runs that it cannot be written. What does not: reading or writing files (files.py), what they hold
+(catalogue/contracts/), and a disk that fills up later (cli/front.py).
 """
 
 from __future__ import annotations
 
 import os
+import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +18,59 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+import filelock
 from platformdirs import user_data_path
 
 from audit_pipeline.catalogue.working_copy import data_root
+from audit_pipeline.errors import DataError
+
+OWNER_ONLY = 0o700
+_WHAT_TO_DO = "set CORPUS_AUDIT_DATA to a folder that can; sql, export, report --open and doctor read this one as it is"
+_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def make_private(folder: Path) -> None:
+    """Make ``folder``, and those above it that are missing, for their owner only: it holds full texts.
+
+    One that is there is left as it is.
+    """
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in [*reversed(missing), folder]:
+        one.mkdir(mode=OWNER_ONLY, exist_ok=True)
+
+
+def require_writable(folder: Path) -> None:
+    """Make ``folder`` where it is not there; raises DataError, in one line, where it cannot be made or written."""
+    try:
+        make_private(folder)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise DataError(
+            f"the folder {folder} cannot be written ({reason}), so nothing was run: {_WHAT_TO_DO}"
+        ) from error
+
+
+def is_writable(folder: Path) -> bool:
+    """Whether something can be written there, or in the folder that it would be made in."""
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def is_open_to_others(folder: Path) -> bool:
+    """Whether anybody but its owner may look into it; never where the system has no such rights."""
+    return os.name == "posix" and bool(folder.stat().st_mode & _OF_OTHERS)
+
+
+def is_held(lock: Path) -> bool:
+    """Whether a living process holds the lock of this file."""
+    try:
+        with filelock.FileLock(lock, timeout=0):
+            return False
+    except filelock.Timeout:
+        return True
+
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 """The folder that this package lies in: the checkout, or where packages are installed."""
@@ -248,7 +302,7 @@ class DataPaths:
 
     @property
     def warehouse_record(self) -> Path:
-        """What the warehouse was built with, by which the next build knows it again (warehouse/carry.py)."""
+        """What the warehouse was built with: the next build compares it (warehouse/earlier_warehouse.py)."""
         return self.root / "audit.duckdb.json"
 
     @property
@@ -281,7 +335,7 @@ class DataPaths:
 
     @property
     def published(self) -> Path:
-        """What warehouse and report were made with (operate/published.py)."""
+        """What warehouse and report were made with (operate/situation.py)."""
         return self.root / "published.json"
 
     @property

@@ -1,9 +1,18 @@
-"""SQL (DuckDB's) that declarations of columns and the warehouse share: names, strings, words and excerpts of a text.
+"""The SQL (DuckDB's) that declarations are made of and that follows from them, as text.
 
-What belongs here: expressions, as text. What does not: statements (ddl.py, warehouse/), running any of them.
+What belongs here: expressions that declarations of columns and the warehouse share (names, strings, words and excerpts
+of a text), and statements made of nothing but declarations: tables with their comments, views of the latest, macros of
+the past. What does not: running any of them (warehouse/schema.py), views and macros that say something new
+(warehouse/sql/).
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.table import Column, Table
 
 EXCERPT_WORDS = 50
 EXCERPT_CHARACTERS = 500
@@ -40,3 +49,135 @@ EXCERPT = (
     f" THEN rtrim({_CUT}) || '…' ELSE {_CUT} END"
 )
 """SQL: the first words of a column ``text``."""
+
+
+_SQL_TYPES: Mapping[str, str] = {
+    "string": "VARCHAR",
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date32[day]": "DATE",
+    "timestamp[us, tz=UTC]": "TIMESTAMPTZ",
+}
+
+
+def is_enforced(table: Table) -> bool:
+    """Whether the key is a primary key. One of millions of rows is counted by every build instead: an index on it makes
+    a build several times as long and the file ten times as large."""
+    return table.kept == "given"
+
+
+def create_table(table: Table) -> str:
+    """The empty table with its comments; a key that is enforced is its primary key."""
+    lines = [f"{quoted(_name(column))} {sql_type(column)}{_not_null(column)}" for column in table.stored]
+    if is_enforced(table):
+        lines.append(f"PRIMARY KEY ({_names(table.key)})")
+    comment = f"{table.comment}; current_{table.name} holds the latest" if table.current else table.comment
+    return "\n".join(
+        (
+            f"CREATE TABLE {table.name} (\n    " + ",\n    ".join(lines) + "\n);",
+            f"COMMENT ON TABLE {table.name} IS {literal(comment)};",
+            *(
+                f"COMMENT ON COLUMN {table.name}.{quoted(_name(column))} IS {literal(column.description)};"
+                for column in table.stored
+            ),
+        )
+    )
+
+
+def sql_type(column: Column) -> str:
+    """A column's type in the warehouse; raises KeyError for a type that the warehouse has no column of."""
+    return column.sql_type or _sql_type(column.type)
+
+
+def expressions(table: Table) -> Mapping[str, str]:
+    """By the warehouse's columns: SQL that fills each from the columns of the table's Parquet files."""
+    return {_name(column): column.sql or quoted(column.name) for column in table.stored}
+
+
+def key_of(table: Table) -> str:
+    """SQL for the columns that no two rows have in common."""
+    return _names(table.key)
+
+
+def later_columns(table: Table) -> str:
+    """SQL for a null in every column that files of earlier versions lack; empty where there is none."""
+    lacking = (column for column in table.columns if column.later)
+    return ", ".join(f"NULL::{sql_type(column)} AS {quoted(column.name)}" for column in lacking)
+
+
+def current_view(table: Table) -> str:
+    """The view current_NAME: the rows that the latest run of every pair wrote."""
+    name = f"current_{table.name}"
+    comment = f"{table.current} of the latest run of every model on every benchmark"
+    return f"CREATE VIEW {name} AS\n{_of_runs(table, 'current_runs')};\nCOMMENT ON VIEW {name} IS {literal(comment)};"
+
+
+def as_of_macro(table: Table) -> str:
+    """The macro NAME_as_of(moment): what the view held then."""
+    name = f"{table.name}_as_of"
+    comment = f"what current_{table.name} held at a moment (a date is its first moment, UTC)"
+    return (
+        f"CREATE MACRO {name}(moment) AS TABLE\n{_of_runs(table, 'runs_as_of(moment)')};\n"
+        f"COMMENT ON MACRO TABLE {name} IS {literal(comment)};"
+    )
+
+
+def current_runs_view(run_tables: Sequence[Table]) -> str:
+    """The view current_runs: the latest run of every pair, of the tables of which that run's rows are all that counts.
+
+    Of the others (several commands add to them) the latest run does not hold the latest rows.
+    """
+    others = [table.name for table in run_tables if not table.current]
+    left_out = "".join(f' AND "table" <> {literal(name)}' for name in others)
+    see = f"; {', '.join(others)}: see its own view" if others else ""
+    comment = f"the latest run of every model on every benchmark, for every table that runs add to{see}"
+    return (
+        'CREATE VIEW current_runs AS\nSELECT "table", benchmark, model, run_id, finished_at FROM runs\n'
+        f"WHERE is_current AND model IS NOT NULL{left_out};\nCOMMENT ON VIEW current_runs IS {literal(comment)};"
+    )
+
+
+def rows_by_run(tables: Iterable[Table]) -> str:
+    """A query for how many rows every run wrote to each of ``tables``: "table", "partition", benchmark, model, run_id,
+    rows. Benchmark and model are null where a partition is of none."""
+    return "\nUNION ALL ".join(_rows_by_run(table) for table in tables)
+
+
+def _rows_by_run(table: Table) -> str:
+    source, counted = table.rows_by_run or (table.name, "count(*)")
+    partition, benchmark, model = {
+        "pair": ("benchmark || '|' || model", "benchmark", "model"),
+        "benchmark": ("benchmark", "benchmark", "NULL"),
+    }.get(table.per, (quoted(table.per), "NULL", "NULL"))
+    return (
+        f'SELECT {literal(table.name)} AS "table", {partition} AS "partition", {benchmark} AS benchmark,'  # noqa: S608 - declared names
+        f" {model} AS model, run_id, {counted} AS rows FROM {source} GROUP BY ALL"
+    )
+
+
+def _of_runs(table: Table, runs: str) -> str:
+    return (
+        f"SELECT every.* FROM {table.name} AS every\n"  # noqa: S608 - declared names
+        f'SEMI JOIN (SELECT * FROM {runs} WHERE "table" = {literal(table.name)}) AS latest\n'
+        "    ON latest.benchmark = every.benchmark AND latest.model = every.model AND latest.run_id = every.run_id"
+    )
+
+
+def _name(column: Column) -> str:
+    return column.stored_as or column.name
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(map(quoted, columns))
+
+
+def _not_null(column: Column) -> str:
+    return "" if column.may_be_null else " NOT NULL"
+
+
+def _sql_type(type_: pa.DataType) -> str:
+    return f"{_sql_type(type_.value_type)}[]" if pa.types.is_list(type_) else _SQL_TYPES[str(type_)]

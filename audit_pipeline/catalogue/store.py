@@ -1,7 +1,9 @@
-"""Rows of a declared table, written with their lineage and read as they were written.
+"""Rows of a declared table, written with their lineage and read as they were written; and a source's documents so read.
 
-What belongs here: the one way in and the one way out, for every table that lies in files of its own. What does not:
-files without a declaration (tables.py), composing lineage rows (lineage.py), the cache (token_statistics/cache.py).
+What belongs here: the one way in and the one way out, for every table that lies in files of its own, and the version
+that a source's documents have. What does not: files without a declaration (files.py), composing lineage rows
+(lineage.py), the cache (token_statistics/cache.py), fetching documents (sources/) and what is made of them
+(benchmarks/, controls/).
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Pair
+from audit_pipeline.catalogue.contracts import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
+from audit_pipeline.catalogue.files import checked, read_table, write_atomically, write_parquet
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
 from audit_pipeline.catalogue.lineage import (
     LineageStep,
@@ -20,13 +23,13 @@ from audit_pipeline.catalogue.lineage import (
     entries_of,
     entry_file,
     file_of,
+    find_writing_run,
     partition_of,
     record,
     table_version,
 )
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.tables import checked, read_table, write_atomically, write_parquet
 from audit_pipeline.catalogue.working_copy import bring, refetch_damaged_file, remove
 
 
@@ -114,3 +117,28 @@ def cache_folders(paths: DataPaths) -> list[Path]:
     folder = paths.table(TOKEN_STATISTICS.name)
     bring(folder)
     return sorted(path for path in folder.glob("kind=*/model=*") if path.is_dir())
+
+
+def read_documents(paths: DataPaths, source: str) -> pa.Table:
+    """The source's documents; raises DataError where they have not been fetched yet or cannot be read."""
+    return read(paths, DOCUMENTS, source, what=f"the source {source}")
+
+
+def documents_version(table: pa.Table) -> str:
+    """Digest of what a documents table says: the same whatever the order of rows, time of retrieval and run.
+
+    It covers text and dates of each document, and what later stages sort by: its collection (within document_id),
+    group and language.
+    """
+    columns = ("document_id", "sha256", "published", "earliest", "group", "language")
+    rows = sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True), key=lambda row: str(row[0]))
+    return digest([[str(value) if value is not None else None for value in row] for row in rows])
+
+
+def version_of_documents(paths: DataPaths, source: str) -> str:
+    """The version of the source's documents as they lie there now, from their lineage where that has it.
+
+    Raises DataError where they have not been fetched or cannot be read.
+    """
+    known = find_writing_run(paths, DOCUMENTS, source)
+    return known.data_version if known is not None else documents_version(read_documents(paths, source))

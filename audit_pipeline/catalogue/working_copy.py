@@ -2,7 +2,7 @@
 
 What belongs here: which files of the copy are objects of the bucket, bringing what others have written, and passing on
 what is written here. What does not: the bucket's operations (bucket.py), who may write when (exclusive.py), writing
-files (tables.py, which asks here where a file has to go).
+files (files.py, which asks here where a file has to go).
 
 A file is put into the bucket before it takes its place in the copy, and deleted there before it goes here: after a kill
 in between the bucket is ahead, and the next look brings the copy up to it. Nothing is renamed in the bucket; readers
@@ -335,7 +335,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def keep_folder(folder: Path) -> None:
-    """Put what was written into a folder by others than tables.py into the bucket, where it lies in a working copy."""
+    """Put what was written into a folder by others than files.py into the bucket, where it lies in a working copy."""
     _apply_in_copy_or_folder(folder, lambda copy: copy.keep_folder(folder), lambda: None)
 
 

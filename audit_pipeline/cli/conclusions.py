@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.answers import say_conclusions, tell_left_out
-from audit_pipeline.cli.audited import show_comparisons
+from audit_pipeline.cli.audit_shown import say_conclusions, show_comparisons, tell_left_out
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, json_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.options import EvaluateOptions
@@ -172,7 +171,7 @@ class _PairScores(NamedTuple):
 def _read_scores(model: str, benchmark: str, detector: str | None) -> _PairScores:
     """Mean scores by group of members and of non-members, from the warehouse, at the detector's default setting."""
     from audit_pipeline.config.hints import did_you_mean, only_partition
-    from audit_pipeline.evidence.headline import headline_detector
+    from audit_pipeline.evidence.options import headline_detector
     from audit_pipeline.report.page import named_headline
     from audit_pipeline.warehouse.query import open_read_only
 

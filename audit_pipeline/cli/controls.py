@@ -1,7 +1,7 @@
 """Commands on models whose training data is known: control, study; and the check of the instrument on them.
 
 What belongs here: options, their order of calls, and what is printed of controls and studies. What does not: bringing
-pairs up to date and showing the findings (audited.py), any work. Heavy packages are imported by the command that needs
+pairs up to date and showing the findings (audit_shown.py), any work. Heavy packages are imported by the command that needs
 them, so that `--help` answers at once.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audited import audit_pairs, publish_audited, setting_of, show_audited
+from audit_pipeline.cli.audit_shown import audit_pairs, publish_audited, setting_of, show_audited
 from audit_pipeline.cli.options import DEVICE, json_option
 from audit_pipeline.cli.shared import (
     dagster_definitions,

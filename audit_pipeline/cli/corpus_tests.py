@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.answers import say_conclusions
+from audit_pipeline.cli.audit_shown import say_conclusions
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, DEVICE, LIMITS, MODEL, TEXT_COLUMN
 from audit_pipeline.cli.shared import dagster_definitions, data_to_write, model_named, ready_to_run
 from audit_pipeline.evidence.shards import PERMUTATIONS, items_needed
@@ -139,7 +139,7 @@ def test_ordered(
 
     It is compared with random orders of the same items.
     """
-    from audit_pipeline.fetch.read import open_texts
+    from audit_pipeline.fetch.formats import open_texts
     from audit_pipeline.operate.progress import terminal_bar
     from audit_pipeline.scoring.corpus_tests import ordered_test
 
@@ -170,7 +170,7 @@ def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
     """Write the result with its lineage, rebuild warehouse and report, and say it."""
     definitions = dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
-    from audit_pipeline.scoring.corpus_test_record import keep_corpus_test
+    from audit_pipeline.scoring.corpus_tests import keep_corpus_test
 
     keep_corpus_test(result, model, paths, run_id=f"test-{uuid.uuid4()}")
     publish(

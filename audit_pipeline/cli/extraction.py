@@ -15,15 +15,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.extraction_generated import GenerationOptions, show_long_runs
-from audit_pipeline.cli.extraction_shown import show_claims, show_documents, show_passages, strongest_of
+from audit_pipeline.cli.extraction_shown import (
+    GenerationOptions,
+    show_claims,
+    show_documents,
+    show_long_runs,
+    show_passages,
+    strongest_of,
+)
 from audit_pipeline.cli.options import DEVICE, ENGINE, LIMITS, MODEL, TEXT_COLUMN, build, json_option, options_of
-from audit_pipeline.cli.sending import about, say_room, say_sending, seconds_of
 from audit_pipeline.cli.shared import (
+    about,
     dagster_definitions,
     data_to_write,
     model_named,
     ready_to_run,
+    say_room,
+    say_sending,
+    seconds_of,
     whole_configuration,
 )
 from audit_pipeline.errors import ConfigError, DataError
@@ -32,7 +41,7 @@ from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 from audit_pipeline.operate.options import FILE, PATH, RunOptions
 
 if TYPE_CHECKING:
-    from audit_pipeline.benchmarks.spec import BenchmarkSpec
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Asked, Search
     from audit_pipeline.models.config import ModelEntry
@@ -108,8 +117,8 @@ def extract(
     """
     options, generation = build(RunOptions, given), build(GenerationOptions, given)
     _require_one_kind(file, benchmark, document, held_out, reference_model)
-    from audit_pipeline.benchmarks.family import ExtractionSettings
-    from audit_pipeline.catalogue.tables import require_output
+    from audit_pipeline.benchmarks.settings import ExtractionSettings
+    from audit_pipeline.catalogue.files import require_output
 
     spec = None if benchmark is None else _one_benchmark(benchmark)
     settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
@@ -124,7 +133,7 @@ def extract(
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.models.load import reference_of, with_overrides
     from audit_pipeline.operate.stages.extraction import asked_by
-    from audit_pipeline.token_statistics.kept import Caches
+    from audit_pipeline.token_statistics.cached_texts import Caches
 
     asked = asked_by(settings, prefix, suffix, stride)
     generation.require_sense(asked.lengths.suffix)

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from audit_pipeline.catalogue.data_folder import make_private
+from audit_pipeline.catalogue.paths import make_private
 
 
 class DeferredStderr:

@@ -23,7 +23,7 @@ from audit_pipeline.operate.options import PATH
 from audit_pipeline.report.numbers import yes_or_no
 
 if TYPE_CHECKING:
-    from audit_pipeline.benchmarks.spec import BenchmarkSpec
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.detectors.detector import Detector
 
 _WIDTH, _LEAST = 100, 30
@@ -82,8 +82,8 @@ def otherwise(words: str) -> Callable[[object], str]:
 
 
 def _row_of(detector: Detector) -> Row:
-    from audit_pipeline.detectors.needs import in_words
     from audit_pipeline.detectors.registry import ORIGINS
+    from audit_pipeline.detectors.statistics import in_words
 
     return {
         "detector": detector.name,
@@ -222,8 +222,7 @@ def benchmarks(
 
 
 def _row_of_benchmark(spec: BenchmarkSpec, paths: DataPaths) -> Row:
-    from audit_pipeline.benchmarks.built import read_built
-    from audit_pipeline.benchmarks.content import CONTENT_DIGEST
+    from audit_pipeline.benchmarks.built import CONTENT_DIGEST, read_built
 
     built = paths.benchmark_manifest(spec.name).exists()
     manifest: Mapping[str, Any] = {}

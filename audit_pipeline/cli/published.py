@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from audit_pipeline.catalogue.data_folder import is_writable, require_writable
-from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.answers import tell_left_out
+from audit_pipeline.catalogue.paths import DataPaths, is_writable, require_writable, texts_are_quoted
+from audit_pipeline.cli.audit_shown import tell_left_out
 from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import dagster_definitions
 from audit_pipeline.errors import AuditError
@@ -63,7 +62,7 @@ def report(open_it: bool, no_text: bool, rebuild: bool) -> None:
 
 
 def _say_built(paths: DataPaths) -> None:
-    from audit_pipeline.warehouse.carry import last_build
+    from audit_pipeline.warehouse.earlier_warehouse import last_build
 
     built = last_build(paths)
     if built is not None:

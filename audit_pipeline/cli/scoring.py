@@ -63,7 +63,7 @@ def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> 
     evaluate` draws conclusions from it. Finished texts are kept: after an interruption, the same command continues.
     docs/input-files.md lists the formats that are read.
     """
-    from audit_pipeline.catalogue.tables import require_output
+    from audit_pipeline.catalogue.files import require_output
     from audit_pipeline.detectors.registry import parse_set
     from audit_pipeline.operate.requests import score_texts, scoring_request
 
@@ -113,9 +113,9 @@ def _is_given(option: str) -> bool:
 
 def _opened(file: Path, text_column: str | None, label_column: str) -> TextStream:
     """The texts of the file, of which something is said at once: how it was read, and about how much there is."""
-    from audit_pipeline.fetch.opened import STANDARD_INPUT
-    from audit_pipeline.fetch.read import open_texts
-    from audit_pipeline.scoring.labelled import GROUP
+    from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
+    from audit_pipeline.fetch.formats import open_texts
+    from audit_pipeline.scoring.file import GROUP
 
     if file == STANDARD_INPUT:
         tell_step("reading lines of JSON from standard input")
@@ -185,8 +185,8 @@ def count(
     """
     configured = model_named(tokenizer)
 
-    from audit_pipeline.catalogue.tables import require_output
-    from audit_pipeline.fetch.read import holds_rows, open_rows
+    from audit_pipeline.catalogue.files import require_output
+    from audit_pipeline.fetch.formats import holds_rows, open_rows
     from audit_pipeline.models.load import load_tokenizer
     from audit_pipeline.references.count import CountLimits, count_to_file
 

@@ -26,7 +26,7 @@ from audit_pipeline.report.numbers import DASH, estimate
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.built import BuiltBenchmark
-    from audit_pipeline.unlearning.compared import Finding
+    from audit_pipeline.unlearning.measures import Finding
 
 
 @click.command()
@@ -59,7 +59,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
 
     definitions = dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
-    from audit_pipeline.unlearning import compare as unlearning
+    from audit_pipeline.unlearning import comparison as unlearning
     from audit_pipeline.unlearning.conclusion import conclude
 
     first, second = (load_tokenizer(entry, paths) for entry in named)

@@ -61,7 +61,7 @@ def dev(host: str, port: int, weekly: bool) -> None:
     paths = data_to_write()
     from audit_pipeline.catalogue.paths import config_dir, workspace_file
     from audit_pipeline.operate.dagster.in_process import dagster_home, mark_dead_runs_failed, open_instance
-    from audit_pipeline.operate.dagster.schedules import WEEKLY_IS_ON
+    from audit_pipeline.operate.dagster.weekly import WEEKLY_IS_ON
 
     with open_instance(paths) as instance:
         for run_id in mark_dead_runs_failed(instance):

@@ -13,10 +13,9 @@ from functools import cached_property
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import bring, named_data
-from audit_pipeline.cluster.dispatch import DispatchTimeouts, WorkerGroup
+from audit_pipeline.cluster.dispatch import MOST_TOKENS, DispatchTimeouts, WorkerGroup, shards_of
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, cluster, room_for
-from audit_pipeline.cluster.shards import MOST_TOKENS, shards_of
 from audit_pipeline.cluster.worker import Assignment
 from audit_pipeline.models.load import TokenizedModel, weights_on_disk
 from audit_pipeline.token_statistics.backend import Backend, Done, Work

@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import joblib
 
-from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Placed, Ready, WorkerGroup
+from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Placed, Ready, Shard, WorkerGroup
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.faults import restore_worker_error
-from audit_pipeline.cluster.shards import Shard
-from audit_pipeline.cluster.worker import Assignment, Worker
+from audit_pipeline.cluster.worker import Assignment, Worker, restore_worker_error
 from audit_pipeline.errors import ClusterError, one_line
 from audit_pipeline.models.config import ModelEntry
 

@@ -1,30 +1,71 @@
-"""What a worker does, on whatever machine it is: hold a model, and run shards of texts into the shared cache.
+"""What a worker does, on whatever machine it is: hold a model, run shards into the shared cache, and pass on errors.
 
-What belongs here: making the model ready and sure that it is the one meant, running a shard. What does not: who gets
-which shard (dispatch.py), and Ray (ray_pool.py).
+What belongs here: making the model ready and sure that it is the one meant, running a shard; and keeping what caused an
+error on its way to the process that asks, which pickling loses, and which says whether trying again may help. What does
+not: who gets which shard and what is done about an error (dispatch.py), and Ray (ray_pool.py).
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import socket
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import data_root
-from audit_pipeline.cluster.faults import raise_picklable_errors
-from audit_pipeline.errors import ClusterError
+from audit_pipeline.errors import AuditError, ClusterError, TransientError, one_line
+from audit_pipeline.fetch.retry import causes, may_pass
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend, Work
-    from audit_pipeline.token_statistics.kept import Caches
+    from audit_pipeline.token_statistics.cached_texts import Caches
     from audit_pipeline.token_statistics.run import RunSummary
+
+
+class WorkerError(Exception):
+    """An error in a worker, with what caused it, and what caused that: one after the other in ``args``."""
+
+
+@contextmanager
+def raise_picklable_errors() -> Generator[None]:
+    """Raise a WorkerError in the place of any error, in a form that pickling keeps."""
+    try:
+        yield
+    except Exception as error:
+        raise WorkerError(*map(_sendable, causes(error))) from error
+
+
+def restore_worker_error(error: Exception, raised: Exception | None = None) -> Exception:
+    """The error that a worker met, with its causes.
+
+    ``raised`` is what arrived, which shows the worker's traceback: the cause of the last, but where the error says all
+    that a user needs.
+    """
+    chain = list(error.args) if isinstance(error, WorkerError) else [error]
+    for one, cause in pairwise(chain):
+        one.__cause__ = cause
+    if raised is not None and not isinstance(chain[0], AuditError):
+        chain[-1].__cause__ = raised
+    return chain[0]
+
+
+def _sendable(error: BaseException) -> BaseException:
+    """The error itself where pickling keeps it, else one that says the same, and whether it may pass."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301  (made a moment ago)
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError):
+        words = f"{type(error).__name__}: {one_line(str(error))}"
+        return TransientError(words) if may_pass(error) else RuntimeError(words)
+    return error
 
 
 @dataclass(frozen=True)
@@ -70,7 +111,7 @@ class Worker:
         paths = DataPaths(data_root(asked.data))
         model = load_tokenizer(asked.entry, paths)
         _require_same(f"files of {asked.entry.name}", vars(asked.identity), vars(model.identity))
-        from audit_pipeline.token_statistics.kept import Caches  # noqa: PLC0415
+        from audit_pipeline.token_statistics.cached_texts import Caches  # noqa: PLC0415
         from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
 
         backend = forward_pass(model, paths, asked.device)
@@ -86,7 +127,7 @@ class Worker:
             return self._run(work)
 
     def _run(self, work: Work) -> RunSummary:
-        from audit_pipeline.token_statistics.kept import caches_of  # noqa: PLC0415
+        from audit_pipeline.token_statistics.cached_texts import caches_of  # noqa: PLC0415
         from audit_pipeline.token_statistics.run import run_prepared  # noqa: PLC0415
 
         assert self._held is not None, "prepare comes first"

@@ -1,6 +1,6 @@
 """What is wrong with a file of the configuration: where it stands, and in which words it is told.
 
-What belongs here: problems and the errors that carry them. What does not: finding them (reading.py, validating.py,
+What belongs here: problems and the errors that carry them. What does not: finding them (entries.py, validating.py,
 operate/configuration.py).
 """
 

@@ -1,6 +1,6 @@
 """Answers of the web: what a page says in which charset, and the store that keeps every answer.
 
-What belongs here: one answer as text, and the SQLite file that answers are kept in. What does not: asking (polite.py).
+What belongs here: one answer as text, and the SQLite file that answers are kept in. What does not: asking (polite_client.py).
 
 The store is ours, and not requests-cache, because it keeps more than answers (when each host was last asked, for pauses
 that hold across processes and restarts), never keeps a failure, and is asked before robots.txt and any pause.
@@ -21,7 +21,7 @@ from bs4.dammit import EncodingDetector
 from charset_normalizer import from_bytes
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.opened import MEBIBYTE
+from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.fetch.retry import public, without_password
 
 _WIDER_CHARSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252"}

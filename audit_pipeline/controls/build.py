@@ -23,21 +23,20 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, CONTROLS, digest, text_sha256
+from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.working_copy import keep_folder, remove, remove_folder
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.current import control_version, documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.kept import MANIFEST, TEXTS, require_whole
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
-from audit_pipeline.controls.tokenizer import START, train_tokenizer
-from audit_pipeline.controls.training import ONE_THREAD_BELOW, Trained, new_model, train
+from audit_pipeline.controls.training import ONE_THREAD_BELOW, START, Trained, new_model, train, train_tokenizer
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.convert import read_with_transformers
+from audit_pipeline.models.conversion import read_with_transformers
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.documents import documents_version, read_documents, version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import documents_version, read_documents, version_of_documents
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.kept import read_control, require_whole
 from audit_pipeline.errors import DataError

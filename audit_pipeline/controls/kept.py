@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, text_sha256
+from audit_pipeline.catalogue.files import read_json, read_table
 from audit_pipeline.catalogue.integrity import require_folder
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, read_table
 from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import DataError
 

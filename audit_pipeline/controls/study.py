@@ -15,26 +15,26 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, draw_controlled
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.controls.build import texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
-from audit_pipeline.evidence.evaluate import Evaluation, evaluate
+from audit_pipeline.evidence.evaluation import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.separability.assessed import assess
+from audit_pipeline.separability.assessment import assess
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 RESAMPLES = 1000

@@ -1,23 +1,59 @@
-"""Training a causal language model on known texts.
+"""Training a causal language model on known texts, and the tokenizer of one that is trained from nothing.
 
-What belongs here: the two ways to begin (an architecture from nothing, a model that there is), and the loop. What does
-not: which texts (draw.py), what is kept (build.py).
+What belongs here: the two ways to begin (an architecture from nothing, a model that there is), a byte-level BPE
+tokenizer learnt on the texts, and the loop. What does not: which texts (draw.py), the tokenizers of models that are
+trained on from a base (models/load.py), what is kept (build.py).
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import (
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.controls.config import Architecture, ControlEntry
+
+START = "<|endoftext|>"
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of at most ``vocabulary`` tokens, learnt on ``texts``; ``START`` begins and ends a text.
+
+    Members and held-out texts must both be in ``texts``: a tokenizer that knew one side's words better would tell the
+    sides apart by itself.
+    """
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[START],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    # In one order whatever the order of the texts: merges that are equally frequent are taken as they come.
+    tokenizer.train_from_iterator(sorted(texts), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=START, eos_token=START, pad_token=START, model_max_length=context
+    )
+
 
 _IGNORED = -100
 _NORM_LIMIT = 1.0

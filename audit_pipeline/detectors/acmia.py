@@ -18,8 +18,7 @@ import numpy as np
 from audit_pipeline.catalogue.contracts import BETAS, SIGMA_FLOOR
 from audit_pipeline.detectors.dc_pdd import first_occurrences
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, canonical, outcomes
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import Float64s, Temperatures, TextStatistics
+from audit_pipeline.detectors.statistics import Float64s, Need, Temperatures, TextStatistics
 
 TEMPERATURES: Need[Temperatures] = Need(
     "temperatures", "other temperatures (in the same pass)", ("log_sum_p_beta", "mean_at_beta", "std_at_beta")

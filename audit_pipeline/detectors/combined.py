@@ -12,8 +12,7 @@ import numpy as np
 
 from audit_pipeline.catalogue.contracts import RANKED_AMONG_ALL
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
-from audit_pipeline.detectors.needs import Lacking, Need
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, Need, TextStatistics
 
 NAME = RANKED_AMONG_ALL
 

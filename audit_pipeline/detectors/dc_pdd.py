@@ -22,8 +22,7 @@ from audit_pipeline.detectors.detector import (
     outcomes,
     switch,
 )
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import TextStatistics, TokenFrequencies
+from audit_pipeline.detectors.statistics import Need, TextStatistics, TokenFrequencies
 
 NAME = "dc_pdd"
 

@@ -23,8 +23,7 @@ from audit_pipeline.detectors.detector import (
     switch,
 )
 from audit_pipeline.detectors.min_k import K, lowest_outcomes, z_scores
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import BranchStatistics, TextStatistics
+from audit_pipeline.detectors.statistics import BranchStatistics, Need, TextStatistics
 
 Floats = npt.NDArray[np.float64]
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Settings
 from audit_pipeline.detectors.loss import mean_logprob
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 LOWERCASED: Need[TextStatistics] = Need("lowercase", "extra pass (the text in lower case)")
 """The statistics of the text in lower case."""

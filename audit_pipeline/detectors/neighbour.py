@@ -12,8 +12,7 @@ import numpy as np
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
 from audit_pipeline.detectors.loss import mean_logprob
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 NEIGHBOURS: Need[Sequence[TextStatistics]] = Need("neighbours", "extra passes (neighbours)")
 """The statistics of each neighbour that the model was run on, in order; at least one."""

@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings
 from audit_pipeline.detectors.min_k import K, is_count, lowest_means
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 TEXT = "text"
 STREAM = "stream"

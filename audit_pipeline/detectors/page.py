@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.detectors.detector import Detector, ParameterValue
-from audit_pipeline.detectors.needs import OWN_PASS, in_words
+from audit_pipeline.detectors.statistics import OWN_PASS, in_words
 
 BEGIN = "<!-- From here to the end mark: `make docs` writes it from the detectors. Change their declarations. -->"
 END = "<!-- The end mark. -->"

@@ -13,8 +13,7 @@ import numpy as np
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
-from audit_pipeline.detectors.needs import Lacking, Need
-from audit_pipeline.detectors.statistics import Float32s, TextStatistics
+from audit_pipeline.detectors.statistics import Float32s, Lacking, Need, TextStatistics
 
 BehindPrefix = Mapping[tuple[int, str], Float32s | Lacking]
 """By the number of shots and what joins them: l(x_t | P, x_<t) of every token of the text, the first one included, [T];

@@ -16,8 +16,7 @@ from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Sett
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.lowercase import quotient
 from audit_pipeline.detectors.min_k import moving_means
-from audit_pipeline.detectors.needs import Need
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.statistics import Need, TextStatistics
 
 REFERENCE_MODEL: Need[TextStatistics] = Need("reference", "reference model")
 """The statistics of the text under the reference model."""

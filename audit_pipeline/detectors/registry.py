@@ -1,7 +1,7 @@
 """Every detector by name, and the settings that a user asks for.
 
 What belongs here: the list, look-up, parameter grids and the reading of DETECTOR.PARAMETER=VALUE. What does not: what
-a detector computes (its family's module) and scoring texts (score.py).
+a detector computes (its family's module) and scoring texts (detector.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline import detectors
 from audit_pipeline.catalogue.contracts import SCORES, canonical_json
-from audit_pipeline.config.brought import merge_entry_points
-from audit_pipeline.config.by_module import by_name
+from audit_pipeline.config.discovery import by_name, merge_entry_points
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
 from audit_pipeline.errors import ConfigError

@@ -1,24 +1,56 @@
-"""One text's cached statistics as arrays, and the way from the token-statistics table to them.
+"""What a detector reads of a text: its cached statistics as arrays, and what it can need besides them.
 
-What belongs here: reading rows of the table without copying their values. What does not: the cache's files
-(token_statistics/cache.py) and what detectors make of the numbers (their own modules).
+What belongs here: reading rows of the token-statistics table without copying their values; how a need is named, and how
+it is said that one is not met. What does not: the cache's files (token_statistics/cache.py), the needs themselves (each
+stands in the module of the detector that has it), how one is met (scoring/needs/, a provider each), and what detectors
+make of the numbers (their own modules).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import MEASURED, TOKEN_STATISTICS, text_sha256
-from audit_pipeline.catalogue.tables import checked
-from audit_pipeline.detectors.needs import Lacking, Need
+from audit_pipeline.catalogue.files import checked
 from audit_pipeline.errors import DataError
+
+T = TypeVar("T")
+
+OWN_PASS = "one pass"
+
+
+@dataclass(frozen=True)
+class Need(Generic[T]):
+    """Something that a detector reads besides a text's own statistics: a ``T`` per text.
+
+    ``name`` is that of the module in scoring/needs/ that provides it; ``summary`` says in the list of detectors what it
+    is, so that an audit's cost is known before it starts. ``statistics`` are those of every token that the model's back
+    end has to give for it, by the names of token_statistics/cached_texts.py.
+    """
+
+    name: str
+    summary: str
+    statistics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """That a need is not met for a text, and why."""
+
+    reason: str
+
+
+def in_words(needs: Iterable[Need[Any]]) -> list[str]:
+    """The text's own pass and ``needs``, as they stand in the list of detectors."""
+    return sorted([OWN_PASS, *(need.summary for need in needs)])
+
 
 Float32s = npt.NDArray[np.float32]
 Int32s = npt.NDArray[np.int32]

@@ -12,8 +12,7 @@ from typing import TypeVar
 
 from audit_pipeline.endpoints.client import Client, ServerRequest
 from audit_pipeline.endpoints.dialects import DIALECTS
-from audit_pipeline.endpoints.dialects.dialect import Answer, BadAnswerError, OtherTokensError, Wanted
-from audit_pipeline.endpoints.prompt import Prompt
+from audit_pipeline.endpoints.exchange import Answer, BadAnswerError, OtherTokensError, Prompt, Wanted
 from audit_pipeline.fetch.retry import RetryPolicy
 
 K = TypeVar("K")

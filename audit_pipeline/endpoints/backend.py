@@ -18,13 +18,12 @@ import numpy.typing as npt
 from audit_pipeline.endpoints.asking import answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.dialects.dialect import Wanted
+from audit_pipeline.endpoints.exchange import NoStringError, Prompt, Wanted, prompt_of
 from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of
-from audit_pipeline.endpoints.prompt import NoStringError, Prompt, prompt_of
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.tokens import Window
 
 # Between two checks lie at least so many times their tokens, so that they are less than a twentieth of all, and so many
 # seconds: a fast server would wait for checks most of the time. No more than that either: it is lost where a run is

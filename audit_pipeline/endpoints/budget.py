@@ -1,8 +1,8 @@
 """What one command, or run, may send to endpoints, in tokens and in money.
 
 What belongs here: which limits hold for which endpoints, counting, and refusing what would be too much. What does not:
-how users say limits (cli/, operate/dagster/resources.py), estimates before a run (token_statistics/prepare.py), sending
-(client.py).
+how users say limits (cli/, operate/dagster/resources.py), estimates before a run (token_statistics/cached_texts.py),
+sending (client.py).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from audit_pipeline.errors import AuditError, BudgetError, ModelError, Transient
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import record_probe
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
-from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.token_statistics.tokens import encode, window_and_stride
 
 if TYPE_CHECKING:
     from audit_pipeline.endpoints.backend import EndpointBackend

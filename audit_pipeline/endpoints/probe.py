@@ -18,14 +18,21 @@ from pydantic import Field
 from audit_pipeline.endpoints.asking import answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
-from audit_pipeline.endpoints.dialects.dialect import WHOLE, Answer, AnswerPart, BadAnswerError, Wanted, parsed
-from audit_pipeline.endpoints.prompt import Prompt, prompt_of
+from audit_pipeline.endpoints.exchange import (
+    WHOLE,
+    Answer,
+    AnswerPart,
+    BadAnswerError,
+    Prompt,
+    Wanted,
+    parsed,
+    prompt_of,
+)
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.endpoint_history import LARGEST_NOISE, NOISE_TO_TELL, Probe, deviation, differs
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.encode import encode, window_and_stride
-from audit_pipeline.token_statistics.windows import windows_of
+from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
 TEXTS = (
     "The kettle had gone cold twice before anybody thought of the letter on the stairs.",

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Literal
 
 from audit_pipeline.catalogue.contracts import text_sha256
-from audit_pipeline.catalogue.tables import read_json, write_atomically, write_json
+from audit_pipeline.catalogue.files import read_json, write_atomically, write_json
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.fetch.read import read_rows
+from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.rows import text_problem
 
 Style = Literal["words", "hex", "digits"]

@@ -23,7 +23,7 @@ import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.thresholds import ScoredTexts
-from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.metrics.roc import Floats
 
 SHARE_COMPARED = 0.8
 MIN_COMPARED = 19

@@ -43,8 +43,8 @@ import scipy
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.evidence.conformal import Counts
 from audit_pipeline.evidence.thresholds import Places, ScoredTexts, Threshold, largest_accuracy
-from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.rates import Rate, bounds, grouped_rate
+from audit_pipeline.metrics.roc import Floats
 
 MIN_DIFFERENCE = 0.1
 FOLDS = 10

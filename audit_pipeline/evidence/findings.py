@@ -15,13 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
-from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.evidence.audited_side import IN_WORDS, against_held_out
-from audit_pipeline.evidence.comparison import comparisons
+from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.evidence.dataset_inference import Features, dataset_inference, feature_matrix
-from audit_pipeline.evidence.evaluate import Evaluation, evaluate
+from audit_pipeline.evidence.evaluation import Evaluation, comparisons, evaluate
 from audit_pipeline.evidence.group_rows import decide
-from audit_pipeline.separability.assessed import AssessedSplit
+from audit_pipeline.evidence.sides import IN_WORDS, against_held_out
+from audit_pipeline.separability.assessment import AssessedSplit
 
 
 @dataclass(frozen=True, eq=False)

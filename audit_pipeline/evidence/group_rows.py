@@ -2,7 +2,7 @@
 
 What belongs here: joining scores with examples, and putting thresholds, p-values, rates and the calibration check into
 rows. What does not: how any of them is computed (thresholds.py, conformal.py, contamination_rate.py,
-calibration_check.py), metrics and comparisons (evaluate.py), and where the rows are written.
+thresholds.py), metrics and comparisons (evaluation.py), and where the rows are written.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from audit_pipeline.catalogue.contracts import (
     NON_MEMBER,
     SCORES,
 )
-from audit_pipeline.catalogue.tables import checked, table_from_rows
+from audit_pipeline.catalogue.files import checked, table_from_rows
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.calibration_check import calibration_check
-from audit_pipeline.evidence.columns import settings_of
 from audit_pipeline.evidence.conformal import METHOD, GroupTests, group_tests, ledger_q_values, q_values
 from audit_pipeline.evidence.contamination_rate import (
     UnitRates,
@@ -38,7 +36,15 @@ from audit_pipeline.evidence.contamination_rate import (
     unit_rates,
 )
 from audit_pipeline.evidence.direction import Direction, known_direction
-from audit_pipeline.evidence.thresholds import ScoredTexts, Threshold, achieved, draw_keys, thresholds
+from audit_pipeline.evidence.sides import settings_of
+from audit_pipeline.evidence.thresholds import (
+    ScoredTexts,
+    Threshold,
+    achieved,
+    calibration_check,
+    draw_keys,
+    thresholds,
+)
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.metrics.rates import Rate
 

@@ -1,19 +1,41 @@
-"""What a user asks of `corpus-audit evaluate`: its options and their defaults, as they are kept, and typed again.
+"""What is laid down before an evaluation: the options that a user asks for, and the headline detector.
 
-What belongs here: the options as one value, as the settings of a lineage row, and as a command. What does not: the
-command itself (cli/), the evaluation (operate/evaluate_file.py).
+What belongs here: the options of `corpus-audit evaluate` as one value with their defaults, as the settings of a lineage
+row, and as a command; and one name or none for the headline, and why it. Plain Python, which the command line does not
+wait for. What does not: the command itself (cli/), the evaluation (operate/evaluate_file.py), results (evaluation.py),
+and what they allow to say (metrics/claims.py).
+
+Of many detectors the best looks better than it is. So the first answer of a report, the highlighted texts and the rates
+that are quoted are those of one detector at its default setting; the others stand beside it. Min-K%++ needs one pass
+and no second model, and applies wherever the whole distribution is known. Of a user's own scores the user names the
+detector; where nobody has named one of several, there is no headline, and what is said allows for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # The command line reads the defaults, and waits for no statistics.
     from audit_pipeline.metrics.claims import Design
+
+PREFERRED = ("min_k_plus_plus", "min_k", "loss")
+"""In this order: the first that has scores. Min-K% and loss need the tokens' own log-probabilities alone."""
+
+
+def headline_detector(scored: Collection[str], named: str | None = None) -> str | None:
+    """The headline detector, out of those that have a score of some text: ``named`` where it was, else by default.
+
+    None where it has no score, and where nobody named one of several that are none of the three. A detector that is
+    alone is the headline: there was nothing to choose from.
+    """
+    if named is not None:
+        return named if named in scored else None
+    alone = next(iter(scored)) if len(set(scored)) == 1 else None
+    return next((name for name in PREFERRED if name in scored), alone)
+
 
 COMMAND = "evaluate"
 
@@ -24,7 +46,7 @@ class EvaluateOptions:
 
     ``file`` is the table as the user typed its path. ``out``: None, FILE_findings beside it. ``benchmark``: None, the
     file's name. ``design``: how the two sides came about (metrics/claims.py); None: selected, or unlabelled where
-    no text is a member. ``headline``: the headline detector; None: see evidence/headline.py.
+    no text is a member. ``headline``: the headline detector; None: see evidence/options.py.
     """
 
     file: Path

@@ -27,9 +27,8 @@ from scipy.stats import binom, mannwhitneyu, norm
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.thresholds import certified_needs
-from audit_pipeline.metrics.curves import Floats
-from audit_pipeline.metrics.metrics import metrics, roc_points, threshold_at
 from audit_pipeline.metrics.rates import groups_to_resolve
+from audit_pipeline.metrics.roc import Floats, metrics, roc_points, threshold_at
 
 CONFIDENCE = 0.95
 DRAWS = 1000

@@ -16,13 +16,13 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue import documents as catalogue
+from audit_pipeline.catalogue import store as catalogue
 from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, Side
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.read import holds_rows, open_texts
+from audit_pipeline.fetch.formats import holds_rows, open_texts
 from audit_pipeline.fetch.rows import SkippedRows
-from audit_pipeline.models.tokenizer import TextTokenizer
+from audit_pipeline.models.kept_files import TextTokenizer
 
 _NAMES = ("document_id", "id", "title")
 

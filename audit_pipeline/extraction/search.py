@@ -1,7 +1,7 @@
 """Extraction from whole documents: the windows that a stride asks for, run and read, coarse ones first.
 
-What belongs here: the order of places, passes and conclusions. What does not: each of them (places.py, windows.py,
-conclude.py), files and what is printed (cli/).
+What belongs here: the order of places, passes and conclusions. What does not: each of them (conclusions.py, windows.py,
+conclusions.py), files and what is printed (cli/).
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.conclude import (
+from audit_pipeline.extraction.conclusions import (
     THRESHOLDS,
     Mask,
     Memorisation,
     Windows,
+    choose_fine_starts,
     coarse_of,
+    grid,
     memorisation,
+    tiled,
     together,
     windows_from,
 )
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extraction.documents import Quoted, SearchedDocument, quote
-from audit_pipeline.extraction.judged import Judged, Reference, judge
-from audit_pipeline.extraction.places import choose_fine_starts, grid, tiled
+from audit_pipeline.extraction.set_apart import Judged, Reference, judge
 from audit_pipeline.extraction.windows import (
     WindowLengths,
     explain_window_too_long,
@@ -39,17 +41,15 @@ from audit_pipeline.extraction.windows import (
     tokens_to_run,
     windows_at,
 )
-from audit_pipeline.metrics.curves import Floats
+from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
-from audit_pipeline.token_statistics.encode import EncodedText, encode
-from audit_pipeline.token_statistics.kept import Caches
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.tokens import EncodedText, encode
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.generate import Generated
-    from audit_pipeline.extraction.long_runs import LongRun
-    from audit_pipeline.extraction.near_verbatim import Nearness
+    from audit_pipeline.extraction.continuations import Generated, LongRun, Nearness
     from audit_pipeline.token_statistics.batches import LocalPass
 
 TILED = "tiled"
@@ -193,14 +193,14 @@ class Search:
 
     def generated(self, one: Extracted, number: int, backend_of: BackendOf, draws: int, seed: int) -> Generated:
         """What the model gives behind the prefix of a document's window ``number``."""
-        from audit_pipeline.extraction.generate import generate  # noqa: PLC0415
+        from audit_pipeline.extraction.continuations import generate  # noqa: PLC0415
 
         return generate(self._model, self._in_memory(backend_of), self._window(one, number), draws, seed)
 
     def near_verbatim(self, one: Extracted, number: int, backend_of: BackendOf, near: Nearness) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
         ``number``, never below that of the suffix itself."""
-        from audit_pipeline.extraction.near_verbatim import near_verbatim  # noqa: PLC0415
+        from audit_pipeline.extraction.continuations import near_verbatim  # noqa: PLC0415
 
         bound = near_verbatim(self._in_memory(backend_of), self._window(one, number), near)
         # The two were summed over passes of their own, whose last digits differ.
@@ -208,7 +208,7 @@ class Search:
 
     def long_run(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> LongRun:
         """How much the model gives of the ``tokens`` behind the first prefix of a document."""
-        from audit_pipeline.extraction.long_runs import long_run  # noqa: PLC0415
+        from audit_pipeline.extraction.continuations import long_run  # noqa: PLC0415
 
         forward = self._in_memory(backend_of)
         return long_run(self._model, forward, document.text, self._asked.lengths.prefix, tokens)

@@ -1,6 +1,7 @@
-"""Windows that a model gives word for word although nobody has to have shown it the document.
+"""Windows that are set apart: a model gives them word for word although nobody has to have shown it the document.
 
-What belongs here: telling such windows from others. What does not: probabilities (conclude.py), running models.
+What belongs here: telling such windows from others, and the reference model's pass over them. What does not:
+probabilities, and what is concluded from the windows that are left (conclusions.py).
 
 Only windows that the model reproduces are looked at. Three things make one no sign of memorisation: its suffix goes on
 as its prefix did (a list, a refrain); the same words stand in several of the documents (a licence, a preface of the
@@ -10,11 +11,25 @@ publisher); a reference model, which was not trained on the document, reproduces
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import SetApart
+from audit_pipeline.extraction.conclusions import Mask, Windows, windows_from
+from audit_pipeline.extraction.documents import SearchedDocument
+from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, window_between, windows_at
+from audit_pipeline.metrics.roc import Floats
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.cached_texts import Caches
+from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.tokens import EncodedText, encode
+
+if TYPE_CHECKING:
+    from audit_pipeline.token_statistics.backend import Backend
 
 COMMON_RUN = 20
 """A run of so many tokens on end is not there twice by chance; of a shorter suffix, all of it."""
@@ -80,3 +95,91 @@ def _runs(tokens: Ints, length: int) -> Hashes:
         hashes = (hashes ^ values[place : place + count]) * _FACTOR
         hashes ^= hashes >> np.uint64(29)
     return hashes
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model that was not trained on the documents, and what loads it."""
+
+    model: TokenizedModel
+    backend: Callable[[], Backend]
+    on_progress: Callable[[Progress], None] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Of the windows of a document, [n] each: why they are set apart (None: they are not), and the reference model's
+    log-probability of their suffix (NaN: it was not asked)."""
+
+    reasons: tuple[SetApart | None, ...]
+    reference_log_p: Floats
+
+    @property
+    def apart(self) -> Mask:
+        return np.array([reason is not None for reason in self.reasons], dtype=np.bool_)
+
+
+def judge(
+    model: TokenizedModel,
+    documents: Sequence[SearchedDocument],
+    windows: Sequence[Windows],
+    lengths: WindowLengths,
+    caches: Caches,
+    reference: Reference | None,
+) -> list[Judged]:
+    """The windows of each document, judged. The reference model is run on those alone that nothing else sets apart."""
+
+    @cache
+    def known() -> Hashes:
+        return boilerplate(
+            # The same text twice is one document.
+            [one.token_id for one in encode(model, list(dict.fromkeys(document.text for document in documents)))],
+            run_of(lengths.suffix),
+        )
+
+    reasons: list[list[SetApart | None]] = [[None] * len(window) for window in windows]
+    asked: list[tuple[int, int]] = []
+    for number, (document, one) in enumerate(zip(documents, windows, strict=True)):
+        places = np.flatnonzero(one.reproduced)
+        tokens = windows_at(model, document.text, one.start[places].tolist(), lengths) if len(places) else []
+        for place, window in zip(places.tolist(), tokens, strict=True):
+            ids = window.token_id
+            reasons[number][place] = why(ids[: window.first_scored], ids[window.first_scored :], known)
+            if reasons[number][place] is None:
+                asked.append((number, place))
+    log_p = [np.full(len(window), np.nan) for window in windows]
+    if reference is not None and asked:
+        for (number, place), (value, reproduced) in zip(
+            asked, _by_reference(reference, documents, windows, asked, caches), strict=True
+        ):
+            log_p[number][place] = value
+            if reproduced:
+                reasons[number][place] = "predictable"
+    return [Judged(tuple(some), values) for some, values in zip(reasons, log_p, strict=True)]
+
+
+def _by_reference(
+    reference: Reference,
+    documents: Sequence[SearchedDocument],
+    windows: Sequence[Windows],
+    asked: Sequence[tuple[int, int]],
+    caches: Caches,
+) -> list[tuple[float, bool]]:
+    """The reference model's log-probability of each suffix that is ``asked`` for, and whether it reproduces it.
+
+    NaN, and no, where it cannot read the window: its context is too short, or nothing stands before the suffix.
+    """
+    cut: list[EncodedText | None] = []
+    for number, place in asked:
+        one = windows[number]
+        places = (int(values[place]) for values in (one.start, one.begin, one.end))
+        cut.append(window_between(reference.model, documents[number].text, *places))
+    readable = [one for one in cut if one is not None]
+    run_windows(reference.model, readable, caches, reference.backend, reference.on_progress)
+    rows = read_windows(reference.model, readable, caches)
+    own = windows_from(rows)
+    at = {
+        place: n for n, place in enumerate(zip(rows.column("text_sha256").to_pylist(), own.start.tolist(), strict=True))
+    }
+    numbers = [None if one is None else at[one.text_sha256, int(one.char_start[0])] for one in cut]
+    return [(np.nan, False) if n is None else (float(own.log_p[n]), bool(own.reproduced[n])) for n in numbers]

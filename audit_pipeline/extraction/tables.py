@@ -1,13 +1,20 @@
-"""From what was found to the tables that are kept, and the one that is written for users.
+"""What was found of documents, one by one and together, as the tables that are kept and the one written for users.
 
-What belongs here: the rows. What does not: the numbers (conclude.py, held_out.py, rates.py), where tables are kept
-(operate/stages/).
+What belongs here: the rows; the test of a document against documents that the model cannot have seen; how much of a
+group, collection or benchmark a model gives word for word, with intervals. What does not: the numbers of one document
+(conclusions.py), p-values as such (evidence/conformal.py), where tables are kept (operate/stages/).
+
+Is the strongest window of a document stronger than those of held-out documents? Windows of one document are not
+independent, so a document has one statistic, its strongest window. The strongest of many is stronger than that of few,
+so both sides take equally many: c = min(n, q) windows of a document of n, where q is what most held-out documents have,
+spread evenly over the document. Only the coarse windows count: fine ones are where coarse ones are strong.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +25,150 @@ from audit_pipeline.catalogue.contracts import (
     EXTRACTION_RATES,
     EXTRACTION_WINDOWS,
     Pair,
+    Side,
     Table,
 )
-from audit_pipeline.catalogue.tables import checked, table_from_rows, write_atomically, write_parquet
-from audit_pipeline.extraction.conclude import THRESHOLDS, Ints, Windows
+from audit_pipeline.catalogue.files import checked, table_from_rows, write_atomically, write_parquet
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.conformal import compared_texts, conformal_p_values, q_values
+from audit_pipeline.extraction.conclusions import THRESHOLDS, Ints, Windows
 from audit_pipeline.extraction.documents import Quoted
-from audit_pipeline.extraction.held_out import Compared, compare
-from audit_pipeline.extraction.rates import extraction_rates
 from audit_pipeline.extraction.search import Asked, Extracted
 from audit_pipeline.metrics.claims import extraction_claim
+from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval, percentile_interval
+from audit_pipeline.metrics.rates import bounds
+from audit_pipeline.metrics.roc import Floats
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One document against the held-out ones: how many windows were compared, and with how many documents."""
+
+    windows: int
+    held_out: int
+    p_value: float
+    q_value: float
+
+
+def compare(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Compared | None]:
+    """Each document's test; None for one without a window.
+
+    audited, held_out: for each document the log-probabilities of its coarse windows, in their order, minus infinity for
+    those that are set apart. The p-value holds
+    where a document that the model has not read is exchangeable with the held-out ones. q-values are
+    Benjamini-Hochberg's over the documents. Raises DataError where no held-out document has a window.
+    """
+    known = [values for values in held_out if len(values)]
+    if not known:
+        raise DataError("no held-out document is as long as a window: there is nothing to compare with")
+    most = compared_texts([len(values) for values in known])
+    tested: dict[int, tuple[int, int, float]] = {}
+    for number, values in enumerate(audited):
+        if not len(values):
+            continue
+        count = min(len(values), most)
+        against = [_strongest(one, count) for one in known if len(one) >= count]
+        [p_value] = conformal_p_values([_strongest(values, count)], against)
+        tested[number] = count, len(against), float(p_value)
+    q = dict(zip(tested, q_values([p for _, _, p in tested.values()], "bh"), strict=True))
+    return [Compared(*tested[number], float(q[number])) if number in tested else None for number in range(len(audited))]
+
+
+def _strongest(values: Floats, count: int) -> float:
+    """The strongest of ``count`` windows, spread evenly over the document."""
+    return float(values[np.linspace(0, len(values) - 1, count).round().astype(int)].max())
+
+
+RULES: tuple[float | None, ...] = (*THRESHOLDS, None)
+"""Which suffixes count: those of at least this probability; None: those of first choices alone."""
+
+_RESAMPLES_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class ExtractionRate:
+    """Of the ``documents`` of a unit: which share of their characters is ``covered`` by suffixes that reach
+    ``threshold`` (None: that are first choices throughout), and how many documents have at least one such window."""
+
+    unit: str
+    name: str
+    side: Side
+    threshold: float | None
+    documents: int
+    characters: int
+    covered: float
+    covered_interval: Interval
+    n_reached: int
+    reached_low: float
+    reached_high: float
+    median_log_p: float
+
+
+def extraction_rates(found: Sequence[Extracted], benchmark: str, *, seed: int = 0) -> list[ExtractionRate]:
+    """The rates of every group, collection and number of occurrences, and of all together, each side by itself.
+
+    The share of characters has a percentile interval over resampled documents, none where all documents have the same
+    share: resamples of them say nothing then. The share of documents has Clopper and Pearson's. Documents without a
+    window are in none. Where the model's first choices are unknown there is no rate of them.
+    """
+    units = _by_unit([one for one in found if len(one.windows)], benchmark)
+    return [rate for (unit, name, side), some in units for rate in _of_unit(unit, name, side, some, seed)]
+
+
+def _by_unit(found: Iterable[Extracted], benchmark: str) -> list[tuple[tuple[str, str, Side], list[Extracted]]]:
+    units: dict[tuple[str, str, Side], list[Extracted]] = {}
+    for one in found:
+        document = one.document
+        names = {"group": document.group, "collection": document.collection, "benchmark": benchmark}
+        if document.occurrences is not None:
+            names["occurrences"] = str(document.occurrences)
+        for unit, name in names.items():
+            units.setdefault((unit, name, document.side), []).append(one)
+    return sorted(units.items(), key=lambda item: item[0])
+
+
+def _of_unit(unit: str, name: str, side: Side, some: Sequence[Extracted], seed: int) -> Iterator[ExtractionRate]:
+    characters = np.array([one.found.characters for one in some], dtype=np.float64)
+    rules = [one for one in RULES if one is not None or all(found.found.greedy is not None for found in some)]
+    # Where no rule of first choices is counted, what stands in their place is not read.
+    shares = np.array([[*one.found.covered, one.found.greedy or 0.0] for one in some])
+    covered = shares * characters[:, None]
+    resampled = _resampled(covered, characters, seed)
+    strongest = [one.windows.log_p[one.found.strongest[0]] if one.found.strongest else -np.inf for one in some]
+    for number, threshold in enumerate(rules):
+        n_reached = sum(_reaches(one, threshold) for one in some)
+        low, high = bounds(n_reached, len(some))
+        yield ExtractionRate(
+            unit=unit,
+            name=name,
+            side=side,
+            threshold=threshold,
+            documents=len(some),
+            characters=int(characters.sum()),
+            covered=float(covered[:, number].sum() / max(characters.sum(), 1)),
+            covered_interval=percentile_interval(resampled[:, number]) if np.ptp(shares[:, number]) else NO_INTERVAL,
+            n_reached=n_reached,
+            reached_low=float(low),
+            reached_high=float(high),
+            median_log_p=float(np.median(strongest)),
+        )
+
+
+def _reaches(one: Extracted, threshold: float | None) -> bool:
+    windows = one.windows
+    which = windows.greedy if threshold is None else windows.log_p_top >= math.log(threshold)
+    return bool((which & ~one.judged.apart).any())
+
+
+def _resampled(covered: Floats, characters: Floats, seed: int) -> Floats:
+    """The share of characters, by rule, in resamples of the documents: [resamples, rules]."""
+    generator, n = np.random.default_rng(seed), len(characters)
+    pieces = []
+    for begin in range(0, RESAMPLES, _RESAMPLES_AT_ONCE):
+        counts = generator.multinomial(n, np.full(n, 1 / n), size=min(_RESAMPLES_AT_ONCE, RESAMPLES - begin))
+        pieces.append((counts @ covered) / np.maximum(counts @ characters, 1)[:, None])
+    return np.concatenate(pieces)
+
 
 _OF_RUN = ("model", "benchmark", "run_id")
 _NEAR = "log_p_near_verbatim"

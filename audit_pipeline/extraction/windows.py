@@ -1,7 +1,7 @@
 """Windows of documents as a model's tokens, and how likely the model finds them, cached.
 
 What belongs here: tokens of a window, its key in the cache, running what is missing, reading what is there. What does
-not: where windows begin (places.py), what is concluded (conclude.py), the forward pass (token_statistics/).
+not: where windows begin (conclusions.py), what is concluded (conclusions.py), the forward pass (token_statistics/).
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from audit_pipeline.catalogue.contracts import KINDS, Kind, digest, text_sha256
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
-from audit_pipeline.token_statistics.kept import Where, caches_of
-from audit_pipeline.token_statistics.prepare import Prepared
+from audit_pipeline.token_statistics.cached_texts import Prepared, Where, caches_of
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, window_and_stride
 
 _CHARACTERS_A_TOKEN = 8
 # Tokens behind the window that its slice has to have, unless the document ends: the cut may change the last ones.

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.opened import MEBIBYTE, BoundedReader
+from audit_pipeline.fetch.file_bytes import MEBIBYTE, BoundedReader
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Rows of Arrow's formats: .parquet, .arrow and .feather files, and folders that `datasets` saved to disk.
 
 What belongs here: from batches of columns to pieces of rows, one in memory at a time. What does not: the project's own
-tables (catalogue/tables.py), whose columns are known.
+tables (catalogue/files.py), whose columns are known.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from audit_pipeline.errors import one_line
-from audit_pipeline.fetch.columns import ROWS_OF_A_PIECE, Cells, Piece, locations_of, piece_of
-from audit_pipeline.fetch.opened import InputFile
+from audit_pipeline.fetch.file_bytes import InputFile
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError
-from audit_pipeline.fetch.stream import Entries, RowStream
+from audit_pipeline.fetch.stream import ROWS_OF_A_PIECE, Cells, Entries, Piece, RowStream, locations_of, piece_of
 
 _ARROW_FILE = b"ARROW1"
 _STATE, _SPLITS = "state.json", "dataset_dict.json"

@@ -1,7 +1,7 @@
 """Labels as files spell them: member, non-member, unknown, and those that nobody can understand.
 
 What belongs here: the spellings, and keeping count of the others. What does not: which column holds labels, and labels
-whose meaning a benchmark's entry states (benchmarks/row_values.py).
+whose meaning a benchmark's entry states (benchmarks/rows.py).
 """
 
 from __future__ import annotations

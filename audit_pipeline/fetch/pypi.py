@@ -26,8 +26,8 @@ from pypi_simple import (
     UnsupportedRepoVersionError,
 )
 
+from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.integrity import file_sha256
-from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, ArchiveLimits
 from audit_pipeline.fetch.index import Index

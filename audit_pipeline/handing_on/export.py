@@ -1,7 +1,9 @@
-"""Writing a benchmark as a data set: a folder that is there whole, or as it was before.
+"""Writing a benchmark as a data set: a folder that is there whole, or as it was before, and reads back the same.
 
-What belongs here: what lies in the folder, what is refused, and putting it in place. What does not: what the card and
-the metadata say (card.py, croissant.py), and sending it to the hub (push.py).
+What belongs here: what lies in the folder, what is refused, putting it in place, the entry of config/benchmarks.yaml
+that reads it as anybody would, and the proof that it reads the same. What does not: what the card and the metadata say
+(descriptions.py), the builder that reads (benchmarks/builders/labelled.py), what the content digest is of
+(benchmarks/built.py), and sending it to the hub (push.py).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -18,18 +20,128 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark
-from audit_pipeline.benchmarks.content import content_digest
+from audit_pipeline.benchmarks.build import read_inputs
+from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
+from audit_pipeline.benchmarks.built import BuiltBenchmark, content_digest
+from audit_pipeline.benchmarks.config import BUILDERS
+from audit_pipeline.benchmarks.row_settings import WORDS_PLACE
+from audit_pipeline.benchmarks.settings import BenchmarkSpec
+from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.integrity import as_json, file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.handing_on.card import FOLDER, BenchmarkDescription, licences_of, write_card
-from audit_pipeline.handing_on.croissant import croissant, files_in
-from audit_pipeline.handing_on.entry import entries_of, require_same, resolved
-from audit_pipeline.handing_on.licences import unclear
-from audit_pipeline.handing_on.origins import attributions, origins_of
-from audit_pipeline.handing_on.table import build_export_rows, by_split
+from audit_pipeline.handing_on.contents import attributions, build_export_rows, by_split, origins_of, unclear
+from audit_pipeline.handing_on.descriptions import (
+    FOLDER,
+    BenchmarkDescription,
+    croissant,
+    files_in,
+    licences_of,
+    write_card,
+)
+
+_COLUMNS = {
+    "text_column": "text",
+    "label_column": "label",
+    "id_column": "document_id",
+    "group_column": "group",
+    "date_column": "published",
+    "context_column": "context",
+    "split_column": "split",
+    "collection_column": "collection",
+    "language_column": "language",
+}
+# What of the original's entry goes on to say how its texts are audited.
+_KEPT = ("unit", "seed", "calibration_fraction", "near_duplicate_threshold", "infilling_m", "dc_pdd_a", "combined")
+
+
+def entries_of(
+    benchmarks: Mapping[BuiltBenchmark, Sequence[str]], licence: str, place: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """The entries that read these benchmarks of one family back, by name; ``benchmarks`` have the paths of their files.
+
+    One entry says it of all lengths that have the same splits. ``place`` is where the data set lies: ``path``, or
+    ``hub`` and ``revision``.
+    """
+    alike: dict[tuple[str, ...], list[BuiltBenchmark]] = {}
+    for built, files in benchmarks.items():
+        alike.setdefault(tuple(_to_path_template(file, built) for file in files), []).append(built)
+    entries: dict[str, dict[str, Any]] = {}
+    for number, (files, some) in enumerate(alike.items(), 1):
+        family = str(some[0].manifest["family"])
+        name = family if number == 1 else f"{family}_splits_{number}"
+        entries[name] = _entry(some, files, licence, place)
+    return entries
+
+
+def require_same(entries: Mapping[str, Mapping[str, Any]], digests: Sequence[str], paths: DataPaths) -> None:
+    """Raise DataError unless the ``entries`` read benchmarks of these content digests, in their order.
+
+    A builder of rows takes every text once: a benchmark with a text twice cannot be handed on as it is.
+    """
+    read: list[str] = []
+    for name, fields in entries.items():
+        settings = LabelledSettings.model_validate(dict(fields))
+        for words in settings.words or (None,):
+            spec = BenchmarkSpec(name, words, settings)
+            inputs = read_inputs(spec, paths)
+            drawn = BUILDERS[settings.builder].draw(inputs.content, spec, "")
+            if drawn.skipped:
+                first = drawn.skipped[0]
+                raise DataError(
+                    f"{spec.name} cannot be handed on: {len(drawn.skipped)} of its texts would not be read back; the "
+                    f"first, {first.location}: {first.reason}"
+                )
+            read.append(content_digest(drawn.examples))
+    if sorted(read) != sorted(digests):
+        raise DataError(f"{', '.join(entries)}: what was written does not read back as the same benchmark")
+
+
+def resolved(entries: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """The entries with the folder that the data set lies in now."""
+    elsewhere = {"hub", "revision", "path"}
+    return {
+        name: {**{key: value for key, value in fields.items() if key not in elsewhere}, "path": folder}
+        for name, fields in entries.items()
+    }
+
+
+def _to_path_template(file: str, built: BuiltBenchmark) -> str:
+    words = built.manifest["words"]
+    return file if words is None else file.replace(f"_{words}/", f"_{WORDS_PLACE}/")
+
+
+def _entry(
+    benchmarks: Sequence[BuiltBenchmark], files: Sequence[str], licence: str, place: Mapping[str, str]
+) -> dict[str, Any]:
+    first = benchmarks[0]
+    words = [built.manifest["words"] for built in benchmarks]
+    exact = all(set(built.examples.column("words").to_pylist()) == {built.manifest["words"]} for built in benchmarks)
+    kinds = [kind for built in benchmarks for kind in _kinds_of_date(built)]
+    return {
+        "builder": "labelled",
+        "description": str(first.manifest["description"]),
+        **place,
+        "files": list(files),
+        "words": "any" if words == [None] else words,
+        **({} if exact or words == [None] else {"exact_words": False}),
+        **_COLUMNS,
+        **({"date_kind": ", ".join(dict.fromkeys(kinds))} if kinds else {}),
+        "design": first.design,
+        **({"matched": True} if first.matched is not None else {}),
+        **{key: first.spec[key] for key in _KEPT if first.spec.get(key) is not None},
+        "licence": licence,
+    }
+
+
+def _kinds_of_date(built: BuiltBenchmark) -> list[str]:
+    found: list[str] = []
+    for one in built.manifest["provenance"]:
+        found += [str(kind) for kind in one.get("kinds of date", ()) if str(kind).strip()]
+        kind = one.get("kind of date")
+        found += [str(kind)] if kind and kind != "not dated" else []
+    return found
+
 
 CARD, METADATA = "README.md", "croissant.json"
 

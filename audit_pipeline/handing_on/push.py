@@ -1,7 +1,7 @@
 """Sending an exported benchmark to the hub, as a data set of its own.
 
 What belongs here: what is asked of the hub's client, and what is refused. What does not: what is sent (export.py), and
-what the client's errors mean (fetch/hub.py).
+what the client's errors mean (fetch/hub_faults.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, get_token
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.hub import HubDataUnreachableError, hub_errors
+from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_errors
 from audit_pipeline.handing_on.export import CARD, METADATA
 
 _MADE_BY_THE_HUB = ".gitattributes"

@@ -1,7 +1,7 @@
 """95% intervals from a bootstrap over groups.
 
 What belongs here: drawing groups and turning metrics of the draws into intervals. What does not: the metrics
-themselves (metrics.py), and intervals of a share of texts (rates.py).
+themselves (roc.py), and intervals of a share of texts (rates.py).
 
 Texts of one group (the windows of one book) are not independent, so whole groups are drawn with replacement, as many
 as there are. They are drawn within strata of label composition: groups of members only, of non-members only, and of
@@ -26,9 +26,7 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.curves import Floats
-from audit_pipeline.metrics.declared import METRICS, RESAMPLED, Metric
-from audit_pipeline.metrics.metrics import Ranking, rank, undefined, weighted_metrics
+from audit_pipeline.metrics.roc import METRICS, RESAMPLED, Floats, Metric, Ranking, rank, undefined, weighted_metrics
 
 PERCENTILES = (2.5, 97.5)
 RESAMPLES = 2000

@@ -25,9 +25,8 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, Interval
-from audit_pipeline.metrics.metrics import RocPoints, roc_points, threshold_at
+from audit_pipeline.metrics.roc import Floats, RocPoints, roc_points, threshold_at
 
 _SLACK = 1e-9
 

@@ -24,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.config.hints import nearest
 from audit_pipeline.errors import ModelError, one_line
-from audit_pipeline.models.sizes import MOST, require_sizes
+from audit_pipeline.models.config_json import MOST, require_sizes
 
 _LONGEST_REASON = 300
 

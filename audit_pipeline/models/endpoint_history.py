@@ -21,8 +21,8 @@ from typing import Any
 from filelock import FileLock
 
 from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.models.config import Endpoint
 

@@ -1,7 +1,7 @@
 """What is known of a model without its weights: identity, tokenizer, start token; and the card that says it.
 
 What belongs here: all that planning, cache look-ups and scoring from the cache need. Neither torch nor transformers is
-imported for it, once the tokenizer is kept (convert.py). What does not: weights (weights.py), running the model
+imported for it, once the tokenizer is kept (conversion.py). What does not: weights (weights.py), running the model
 (token_statistics/).
 """
 
@@ -13,20 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from audit_pipeline.catalogue.data_folder import is_writable
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, read_json_if_whole, write_json
+from audit_pipeline.catalogue.files import read_json, read_json_if_whole, write_json
+from audit_pipeline.catalogue.paths import DataPaths, is_writable
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validating import validated
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
+from audit_pipeline.models.config_json import Quantisation, quantisation_of, require_sizes
 from audit_pipeline.models.endpoint_history import path_of, read_history
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
-from audit_pipeline.models.kept import converted_weights, kept_tokenizer, read_tokenizer
+from audit_pipeline.models.kept_files import TextTokenizer, converted_weights, kept_tokenizer, read_tokenizer
 from audit_pipeline.models.locate import LocatedModel, locate
-from audit_pipeline.models.quantised import Quantisation, quantisation_of
-from audit_pipeline.models.sizes import require_sizes
-from audit_pipeline.models.tokenizer import TextTokenizer
 
 
 class KnownModel(Protocol):
@@ -107,7 +104,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         if located.gguf is None and located.has_config:
             require_sizes(read_json(located.folder / "config.json"), entry.name)
         # Imported where it is needed: transformers and torch take seconds to import.
-        from audit_pipeline.models.convert import convert_tokenizer  # noqa: PLC0415
+        from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 
         kept = convert_tokenizer(located, None if entry.trust_remote_code or not is_writable(paths.root) else folder)
     start_token = entry.start_token or kept.default_start_token

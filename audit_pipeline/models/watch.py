@@ -24,13 +24,13 @@ from huggingface_hub import HfApi, ModelCardData, ModelInfo, get_session
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 from huggingface_hub.hf_api import ExpandModelProperty_T
 
+from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.paths import config_dir
-from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validating import validated
 from audit_pipeline.errors import ModelError, TransientError, one_line
-from audit_pipeline.fetch.hub import fault_of, is_missing
+from audit_pipeline.fetch.hub_faults import fault_of, is_missing
 from audit_pipeline.models.config import ModelEntry
 
 FILE_NAME = "watch.yaml"

@@ -1,28 +1,259 @@
-"""A model's weights in memory.
+"""A model's weights in memory, and before they are loaded whether they fit there.
 
-What belongs here: reading weights with transformers, and the choice of a device. What does not: what is known of a
-model without them (load.py), running it (token_statistics/).
+What belongs here: bytes in memory, found out from the files' headers before anything is loaded, what devices have, and
+both in words; the choice of a device, and reading weights with transformers. What does not: what is known of a model
+without its weights (load.py), what a pass takes besides, running the model (token_statistics/).
 """
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
+from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 from transformers.distributed import DistributedConfig
 from transformers.utils import logging as transformers_logging
 
+from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.architecture import cannot_read, quiet, require_same_tensors, require_vocabulary_in
-from audit_pipeline.models.convert import READ_ERRORS, keep_weights, parsing_once
-from audit_pipeline.models.kept import weights_are_whole
+from audit_pipeline.models.config_json import require_package
+from audit_pipeline.models.conversion import READ_ERRORS, keep_weights, parsing_once
+from audit_pipeline.models.kept_files import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.models.quantised import require_package
-from audit_pipeline.models.room import compute_weight_memory, require_device, require_room, weight_files
+
+# The numbers of quantised weights stay as they are published; plain ones become the entry's dtype.
+_PLAIN = {"F64", "F32", "F16", "BF16"}
+_BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
+
+# Where Linux says what a group of processes may have of the memory: its limit, what it uses, what it can give back.
+_GROUPS, _GROUPS_OF_THIS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_Names = tuple[tuple[str, ...], ...]
+_VERSION_2: _Names = (("memory.max",), ("memory.current",), ("memory.stat", "inactive_file"))
+_VERSION_1: _Names = (
+    ("memory.limit_in_bytes",),
+    ("memory.usage_in_bytes",),
+    ("memory.stat", "total_inactive_file"),
+)
+_FOR_WEIGHTS = 0.9
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a device: all that it has, and those that are free now."""
+
+    total: int
+    free: int
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether weights of so many ``bytes`` fit: now, and at all where nothing else takes memory; and that in words."""
+
+    bytes: int
+    now: bool
+    ever: bool
+    words: str
+
+
+def require_device(device: str) -> None:
+    """Raise ModelError where ``device`` is a GPU and there is none."""
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
+
+
+def main_memory() -> Memory:
+    """The memory of the CPU: the machine's, or what this process may have of it."""
+    found = psutil.virtual_memory()
+    try:
+        groups = _GROUPS_OF_THIS.read_text(encoding="utf-8")
+    except OSError:
+        # Not Linux.
+        groups = ""
+    return within_limits(Memory(found.total, found.available), groups, _GROUPS)
+
+
+def within_limits(memory: Memory, groups: str, root: Path) -> Memory:
+    """What is left of ``memory`` to a process in these control ``groups`` (the lines of /proc/self/cgroup), whose
+    limits stand below ``root``, in version 2 or 1.
+
+    Pages of files that are not in use count as free: the kernel gives them back before anything fails.
+    """
+    for folder, names in _groups_with_limits(groups, root):
+        limit, used, unused = (_number_in(folder, *name) for name in names)
+        if limit is not None and used is not None:
+            free = max(0, limit - used + (unused or 0))
+            memory = Memory(min(memory.total, limit), min(memory.free, free))
+    return memory
+
+
+def _groups_with_limits(groups: str, root: Path) -> Iterator[tuple[Path, _Names]]:
+    """The folder of every group that bounds memory, from the innermost outwards, and where its numbers stand."""
+    for line in groups.splitlines():
+        _, kinds, path = line.split(":", maxsplit=2)
+        is_first = "memory" in kinds.split(",")
+        if kinds and not is_first:
+            continue
+        inner = Path(path.lstrip("/"))
+        base, names = (root / "memory", _VERSION_1) if is_first else (root, _VERSION_2)
+        # In a container the group's own path may be one outside of it; the outermost is then the container's.
+        yield from ((base / one, names) for one in (inner, *inner.parents))
+
+
+def _number_in(folder: Path, file: str, field: str | None = None) -> int | None:
+    """The number in a file, or behind the name of a field; None where there is none ('max', or no such file)."""
+    try:
+        words = (folder / file).read_text(encoding="utf-8").split()
+    except OSError:
+        return None
+    found = words[0] if field is None else dict(zip(words[::2], words[1::2], strict=True)).get(field, "")
+    return int(found) if found.isdecimal() else None
+
+
+def compute_weight_memory() -> int:
+    """The bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
+    return int(_FOR_WEIGHTS * main_memory().free)
+
+
+def gpus() -> list[Memory]:
+    """The memory of every GPU."""
+    found = (torch.cuda.mem_get_info(number) for number in range(torch.cuda.device_count()))
+    return [Memory(total, free) for free, total in found]
+
+
+def weight_bytes(tokenized: TokenizedModel, device: str) -> int:
+    """What the weights take in memory, on ``device``: 'cpu' or 'cuda'.
+
+    Raises ModelError where the header of a file cannot be read.
+    """
+    quantisation = tokenized.quantisation
+    if quantisation is not None and not quantisation.stays_packed(device):
+        return parameters(tokenized) * _itemsize(tokenized)
+    try:
+        found = sum(_bytes_in(file, tokenized) for file in weight_files(tokenized.weights_folder))
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        if tokenized.located.gguf is None:
+            raise cannot_read(tokenized.entry.name, tokenized.weights_folder, "weights", error) from error
+        found = 0
+    # A .gguf that has not been converted yet, or has to be again.
+    return found or parameters(tokenized) * _itemsize(tokenized)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files in ``folder`` that weights are read from, as transformers chooses them: another of the same weights may
+    stand beside them.
+
+    Raises OSError, ValueError and KeyError where the index of several files cannot be read.
+    """
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.exists():
+        return [single]
+    if index.exists():
+        return [folder / name for name in sorted(set(read_json(index)["weight_map"].values()))]
+    return sorted(folder.glob("*.safetensors"))
+
+
+def _bytes_in(file: Path, tokenized: TokenizedModel) -> int:
+    packed, total = tokenized.quantisation is not None, 0
+    with safe_open(file, framework="pt") as opened:
+        for name in opened.keys():  # noqa: SIM118  (not a mapping)
+            part = opened.get_slice(name)
+            kind = part.get_dtype()
+            size = _BYTES.get(kind, 1) if packed and kind not in _PLAIN else _itemsize(tokenized)
+            total += math.prod(part.get_shape()) * size
+    return total
+
+
+def _itemsize(tokenized: TokenizedModel) -> int:
+    return int(getattr(torch, tokenized.entry.dtype).itemsize)
+
+
+def parameters(tokenized: TokenizedModel) -> int:
+    """The number of parameters, from the configuration alone; tied ones count once."""
+    trusted = tokenized.entry.trust_remote_code
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(
+            AutoConfig.from_pretrained(tokenized.config_folder, trust_remote_code=trusted), trust_remote_code=trusted
+        )
+    return sum(parameter.numel() for parameter in empty.parameters())
+
+
+def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
+    """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
+    needed, ranks = weight_bytes(tokenized, device), tokenized.entry.tensor_parallel
+    head = f"The weights take {_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
+    if not device.startswith("cuda"):
+        return _fit_on_cpu(head, needed, tokenized.entry.devices is not None)
+    every = gpus()
+    if tokenized.entry.devices is not None:
+        return _fit_on_all(head, needed, every)
+    if ranks is None:
+        number = torch.device(device).index or 0
+        return _fit(head, needed, needed, every[number : number + 1], "the GPU")
+    if len(every) < ranks:
+        return Fit(needed, now=False, ever=False, words=f"{head}; {_too_few(ranks, len(every))}.")
+    return _fit(f"{head}, {_gb(needed // ranks)} a GPU", needed, needed // ranks, every[:ranks], "the fullest GPU")
+
+
+def require_room(tokenized: TokenizedModel, device: str) -> None:
+    """Raise ModelError where the weights cannot fit, whatever else is in memory."""
+    ranks, on_gpus = tokenized.entry.tensor_parallel, device.startswith("cuda")
+    if on_gpus and ranks is not None and len(every := gpus()) < ranks:
+        raise ModelError(
+            f"{tokenized.entry.name} cannot be divided on this machine: {_too_few(ranks, len(every))}; set "
+            "devices: auto or a smaller tensor_parallel in its entry (docs/new-model.md)"
+        )
+    fit = fit_of(tokenized, device)
+    if not fit.ever:
+        raise ModelError(
+            f"{tokenized.entry.name} is too large: {fit.words} Set devices: auto or tensor_parallel in its entry, "
+            "or a smaller dtype (docs/new-model.md)"
+        )
+
+
+def _too_few(ranks: int, there: int) -> str:
+    return f"tensor_parallel: {ranks} takes as many GPUs, and there {'is' if there == 1 else 'are'} {there}"
+
+
+def _fit(head: str, needed: int, share: int, devices: Sequence[Memory], where: str) -> Fit:
+    free, total = min(one.free for one in devices), min(one.total for one in devices)
+    words = f"{head}, and {_verb(share, free)}: {where} has {_gb(free)} free of {_gb(total)}."
+    return Fit(needed, share <= free, share <= total, words)
+
+
+def _fit_on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
+    memory, swap = main_memory(), psutil.swap_memory().total
+    where = "main memory"
+    if to_disk:
+        memory, where = Memory(memory.total, compute_weight_memory()), f"{where}, of which a tenth is left to the pass,"
+    fit = _fit(head, needed, needed, [memory], where)
+    rest = " What has no room stays on disk and is read anew for every batch, which is slow." if to_disk else ""
+    return Fit(needed, fit.now, to_disk or needed <= memory.total + swap, fit.words + ("" if fit.now else rest))
+
+
+def _fit_on_all(head: str, needed: int, every: Sequence[Memory]) -> Fit:
+    free = sum(one.free for one in every)
+    words = f"{head}, and {_verb(needed, free)}: {len(every)} GPUs have {_gb(free)} free together."
+    if needed > free:
+        words += f" The rest lies in main memory, which has {_gb(main_memory().free)} free, or on disk, which is slow."
+    # There is always a place, if a slow one.
+    return Fit(needed, needed <= free, ever=True, words=words)
+
+
+def _verb(needed: int, free: int) -> str:
+    return "fit" if needed <= free else "do not fit"
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
+
 
 # Converted weights are kept where so much stays free beside them.
 _LEFT_FREE = 2 << 30

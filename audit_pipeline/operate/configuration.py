@@ -27,8 +27,7 @@ from audit_pipeline.models import watch
 from audit_pipeline.models.config import ModelEntry, is_path_or_hub_id
 from audit_pipeline.references import config as references
 from audit_pipeline.sources import config as sources
-from audit_pipeline.sources.config import SourceSettings
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import SourceSettings, all_sources
 
 T = TypeVar("T")
 

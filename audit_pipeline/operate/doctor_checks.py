@@ -1,7 +1,7 @@
 """What the doctor says of one thing that it looked at.
 
 What belongs here: the form that every look gives its result in. What does not: looking (operate/doctor.py,
-operate/doctor_files.py, operate/doctor_missing.py, operate/dagster/health.py).
+operate/doctor.py, operate/doctor_missing.py, operate/dagster/health.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What belongs here: reading every record that names a product (lineage entries, what they say they were made of, the
 other tables of a run, the warehouse's list of loaded files, manifests, scores beside the cache) and comparing it with
-the data folder. What does not: damage in what is there (operate/doctor_files.py), making anything again.
+the data folder. What does not: damage in what is there (operate/doctor.py), making anything again.
 """
 
 from __future__ import annotations
@@ -30,19 +30,17 @@ from audit_pipeline.catalogue.contracts import (
     text_sha256,
     texts_read,
 )
-from audit_pipeline.catalogue.lineage import file_of
-from audit_pipeline.catalogue.lineage_files import LineageEntry, MissingFile, missing_files, pair_entries_with_files
+from audit_pipeline.catalogue.files import read_parquet
+from audit_pipeline.catalogue.lineage import LineageEntry, MissingFile, file_of, missing_files, pair_entries_with_files
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
-from audit_pipeline.catalogue.tables import read_parquet
 from audit_pipeline.errors import AuditError
 from audit_pipeline.evidence.options import command_of
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, is_kept, load_tokenizer
 from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, HowEnded, Look, named
 from audit_pipeline.operate.removal import unfinished
-from audit_pipeline.operate.stages.scores import SCORES_VERSION
-from audit_pipeline.operate.stages.token_statistics import statistics_version
-from audit_pipeline.scoring.selection import audit_session
+from audit_pipeline.operate.stages.scores import SCORES_VERSION, statistics_version
+from audit_pipeline.scoring.session import audit_session
 from audit_pipeline.token_statistics.cache import parts_of
 from audit_pipeline.warehouse.query import open_read_only
 

@@ -19,25 +19,23 @@ from audit_pipeline.benchmarks.build import count_examples
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, digest
-from audit_pipeline.catalogue.data_folder import is_writable, make_private
+from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.lineage import LineageStep, table_version
-from audit_pipeline.catalogue.paths import DataPaths, unsegment
-from audit_pipeline.catalogue.tables import write_json
+from audit_pipeline.catalogue.paths import DataPaths, is_writable, make_private, unsegment
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.evidence.findings import Findings, find
 from audit_pipeline.evidence.options import EvaluateOptions
+from audit_pipeline.evidence.sides import as_compared
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
-from audit_pipeline.operate.stages.answers import asked_pair
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split
-from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, write_findings
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, asked_pair, write_findings
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
-from audit_pipeline.report.write import build_reports
 from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given
-from audit_pipeline.separability.assessed import assess
+from audit_pipeline.separability.assessment import assess
 
 CODE_VERSION = "2"
 _MARKER = "evaluated_scores.json"

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from audit_pipeline.catalogue.data_folder import require_writable
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths, require_writable
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.operate.options import AuditOptions, ScoreOptions
 

@@ -1,8 +1,9 @@
 """What there is: the facts that the planner is told, read from the data folder and the configuration.
 
-What belongs here: reading, for every kind of product, the version that it should have and the one that is there. What
-does not: comparing them (plan.py), the same facts of pairs read from the tables of a warehouse that is being built
-(coverage.py), and what Dagster is busy with (operate/dagster/situation.py).
+What belongs here: reading, for every kind of product, the version that it should have and the one that is there; and
+keeping with warehouse and report what they were made with besides the findings (the configuration, the code, whether
+texts are quoted). What does not: comparing them (plan.py), the same facts of pairs read from the tables of a warehouse
+that is being built (coverage.py), and what Dagster is busy with (operate/dagster/sensors.py).
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pathlib import Path
 
 import duckdb
 
-from audit_pipeline.benchmarks.build import version_of_source
+from audit_pipeline.benchmarks.build import built_digest, version_of_source, wanted_digest
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.staleness import built_digest, wanted_digest
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, RUN_TABLES, Pair
-from audit_pipeline.catalogue.lineage import LatestRun, latest_is_whole, latest_run
+from audit_pipeline.catalogue.files import read_json_if_whole, write_json
+from audit_pipeline.catalogue.integrity import digest_of_files
+from audit_pipeline.catalogue.lineage import LatestRun, code_digest, latest_is_whole, latest_run, package_versions
 from audit_pipeline.catalogue.outcomes import latest_outcome
-from audit_pipeline.catalogue.paths import DataPaths, model_page
+from audit_pipeline.catalogue.paths import DataPaths, config_dir, model_page, texts_are_quoted
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import trained_version, wanted_version
 from audit_pipeline.errors import AuditError, ConfigError, DataError
@@ -29,21 +31,40 @@ from audit_pipeline.models.load import KnownModel, TokenizedModel, is_kept, load
 from audit_pipeline.operate import facts
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import plan, problems
-from audit_pipeline.operate.published import made_with, made_with_now
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, split_as_written, split_named
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
 from audit_pipeline.operate.stages.extraction import standing_version
-from audit_pipeline.operate.stages.scores import SCORES_VERSION
-from audit_pipeline.operate.stages.token_statistics import statistics_version
-from audit_pipeline.references.build import corpus_of
+from audit_pipeline.operate.stages.scores import SCORES_VERSION, statistics_version
 from audit_pipeline.references.config import ReferenceEntry
-from audit_pipeline.references.frequencies import countable_corpus, read_counted_digests
+from audit_pipeline.references.frequencies import corpus_of, countable_corpus, read_counted_digests
 from audit_pipeline.scoring.needs.registry import is_extra
-from audit_pipeline.scoring.selection import upstream_now
+from audit_pipeline.scoring.session import upstream_now
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import read_settings_digest
 from audit_pipeline.warehouse.query import open_read_only
 from audit_pipeline.warehouse.shared import bring_current
+
+
+def note_published(paths: DataPaths, *, include_text: bool) -> None:
+    """Keep what warehouse and report, which have just been written, were made with."""
+    write_json(paths.published, made_with_now(include_text=include_text))
+
+
+def made_with(paths: DataPaths) -> Mapping[str, object] | None:
+    """What warehouse and report were made with, each part by its name; None where nobody kept it."""
+    return read_json_if_whole(paths.published)
+
+
+def made_with_now(*, include_text: bool | None = None) -> Mapping[str, object]:
+    """What they would be made with now; texts are quoted as the environment says, unless that is given."""
+    config = config_dir()
+    return {
+        "configuration": digest_of_files(config, sorted(config.glob("*.yaml"))),
+        "code": code_digest(),
+        "packages": dict(package_versions()),
+        "include_text": texts_are_quoted() if include_text is None else include_text,
+    }
+
 
 CODE = {
     "split_quality": SPLIT_VERSION,

@@ -1,7 +1,7 @@
 """Counting a corpus: how often each token of one tokenizer occurs in it, from beginning to end or from a checkpoint.
 
 What belongs here: the count with its limits and checkpoints, and its table. What does not: where documents come from
-(corpus.py), how texts are counted (tally.py), which tables there are and whether they are up to date (build.py).
+(corpus.py), how texts are counted (tally.py), which tables there are and whether they are up to date (frequencies.py).
 
 A table belongs to one tokenizer: the counts of another are silently wrong, so the tokenizer's fingerprint is part of
 the table's metadata.
@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES, digest
+from audit_pipeline.catalogue.files import checked, read_parquet, write_table
 from audit_pipeline.catalogue.integrity import sealed, unsealed
-from audit_pipeline.catalogue.tables import checked, read_parquet, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.models.load import TokenizedModel

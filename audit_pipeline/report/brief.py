@@ -1,7 +1,7 @@
 """The sentences around answers, and the title of a page: what was asked, how sure an answer is, what would change it.
 
 What belongs here: sentences with numbers, for people who know no statistics. What does not: sentences that follow from
-the kind of an answer alone (kinds.py), the answer and its kind (found.py, documents.py, extraction_words.py), the
+the kind of an answer alone (kinds.py), the answer and its kind (answer.py, extraction_words.py), the
 picture beside it (templates/), numbers (numbers.py).
 """
 
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from audit_pipeline.report.kinds import ALIKE, NO_RESULT, NO_TRACE, WORD_FOR_WORD, kind_of
-from audit_pipeline.report.known import PairFindings
 from audit_pipeline.report.numbers import count, things
-from audit_pipeline.report.words import (
+from audit_pipeline.report.vocabulary import (
     Q_LEVEL,
     SEPARABLE,
     SOUND,
     STATISTICAL,
+    PairFindings,
     ScoreOrigin,
 )
 

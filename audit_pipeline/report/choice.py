@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.evidence.headline import PREFERRED
+from audit_pipeline.evidence.options import PREFERRED
 from audit_pipeline.report.kinds import kind_of
 
 MAX_ANSWERS = 300

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from audit_pipeline.extraction.conclude import log_draws
+from audit_pipeline.extraction.conclusions import log_draws
 from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,

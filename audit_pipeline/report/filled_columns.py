@@ -1,7 +1,9 @@
-"""The columns of the sections that Python fills: sentences, choices that take more than a comparison, curves.
+"""The columns of the sections that Python fills: sentences, choices that take more than a comparison, curves, facts.
 
-What belongs here: which columns of which section (or table of answers.sql and site.sql) are filled, and from what. What
-does not: the rules and the words (summary.py, brief.py, words.py, limits.py and others), the queries (sections/, sql/).
+What belongs here: which columns of which section (or table of answers.sql and site.sql) are filled, and from what, and
+nested JSON (manifests, versions, lists of inputs) as lines of names and values, for people who want to see all of it.
+What does not: the rules and the words (summary.py, brief.py, vocabulary.py, kinds.py and others), the queries
+(sections/, sql/).
 
 A query yields such a column as a NULL of its type, and what it is made from in other columns. One whose name begins
 with an underscore is for this module alone: neither page nor JSON copy has it. Page and JSON copy show the same words,
@@ -19,21 +21,18 @@ from typing import Any, get_args
 
 import numpy as np
 
-from audit_pipeline.evidence.headline import headline_detector
-from audit_pipeline.evidence.options import command_of
+from audit_pipeline.evidence.options import command_of, headline_detector
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
-from audit_pipeline.metrics.metrics import roc_points
+from audit_pipeline.metrics.roc import roc_points
 from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
-from audit_pipeline.report.facts import facts
-from audit_pipeline.report.kinds import SIGNS, kind_of
-from audit_pipeline.report.known import Estimate
-from audit_pipeline.report.limits import LIMITS, not_shown
-from audit_pipeline.report.picture_data import spread_of, thin_roc_curve
-from audit_pipeline.report.studies import panels_of
+from audit_pipeline.report.kinds import LIMITS, SIGNS, kind_of, not_shown
+from audit_pipeline.report.numbers import cut
+from audit_pipeline.report.picture_data import panels_of, spread_of, thin_roc_curve
 from audit_pipeline.report.summary import TestOutcome, instrument_words, summary_of, whole_set_words
-from audit_pipeline.report.words import (
+from audit_pipeline.report.vocabulary import (
     STATUS_IN_WORDS,
+    Estimate,
     ScoreOrigin,
     claim_words,
     labels_words,
@@ -41,6 +40,34 @@ from audit_pipeline.report.words import (
     what_else_changed,
 )
 from audit_pipeline.unlearning.conclusion import Outcome, conclude
+
+MOST = 60
+"""Facts of one thing, at most: a manifest can hold thousands."""
+
+
+def facts(value: object) -> list[dict[str, str]]:
+    """Nested JSON as names and values, 60 at most, each cut to a bounded length."""
+    return [{"name": cut(name, 200), "value": cut(word, 1000)} for name, word in flattened(value)[:MOST]]
+
+
+def flattened(value: object, *, key: str = "") -> list[tuple[str, str]]:
+    """Nested JSON as lines of (key, value): keys joined with ›, plain lists on one line, empty values left out."""
+    if isinstance(value, Mapping):
+        lines = [flattened(item, key=f"{key} › {name}" if key else str(name)) for name, item in value.items()]
+        return [line for group in lines for line in group]
+    if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
+        lines = [flattened(item, key=f"{key} › {position}") for position, item in enumerate(value, start=1)]
+        return [line for group in lines for line in group]
+    if isinstance(value, list):
+        value = ", ".join(_word(item) for item in value)
+    return [] if value is None or value == "" else [(key, _word(value))]
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
 
 Row = dict[str, Any]
 

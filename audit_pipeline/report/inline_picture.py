@@ -11,8 +11,8 @@ import html
 from collections.abc import Sequence
 
 from audit_pipeline.report.drawing import PALETTE
-from audit_pipeline.report.known import Estimate
 from audit_pipeline.report.numbers import count, number
+from audit_pipeline.report.vocabulary import Estimate
 
 IN_PLACE = 1000
 """Characters from which on the Dagster UI shows a link in the place of Markdown."""

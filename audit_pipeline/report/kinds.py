@@ -1,7 +1,7 @@
-"""The kinds of answer, each declared once: its sign, its place among others, and the sentences that need no number.
+"""The kinds of answer, each declared once: its sign and place, its sentences without numbers, what it does not show.
 
-What belongs here: a kind of answer and all that follows from the kind alone. What does not: which kind an answer is,
-and sentences with numbers (answer.py, documents.py, extraction_words.py, brief.py).
+What belongs here: a kind of answer and all that follows from the kind alone, and the limits that hold for every number.
+What does not: which kind an answer is, and sentences with numbers (answer.py, extraction_words.py, brief.py).
 
 "How sure" says no more than the claim level allows: *sure* needs a sound test, *fairly sure* statistical evidence, and
 everything else is *not sure*. A 95% interval lies on that side of chance by accident in about 1 of 40 audits.
@@ -9,7 +9,7 @@ everything else is *not sure*. A 95% interval lies on that side of chance by acc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -174,3 +174,72 @@ KINDS: Mapping[str, AnswerKind] = {kind.name: kind for kind in _DECLARED}
 def kind_of(outcome: str) -> AnswerKind:
     """The kind of that name; of a kind that another version wrote, one without sentences, shown last."""
     return KINDS.get(outcome) or AnswerKind(outcome, "no conclusion", len(KINDS), NO_RESULT, "")
+
+
+LIMITS: Sequence[tuple[str, str]] = (
+    (
+        "Screening is not evidence.",
+        "Most findings are screening: they say where to look, not what happened. A finding counts as statistical"
+        " evidence only where the texts it is calibrated on are exchangeable with the audited ones by design and the"
+        " blind control cannot separate the sides.",
+    ),
+    (
+        "Time shifts texts.",
+        "Where members are older than non-members, topics, names and habits of writing differ between the sides. A"
+        " detector can score that difference and say nothing about training data. The blind control measures what"
+        " words alone give away; a language model sees more than words.",
+    ),
+    (
+        "Labels by date are an upper bound.",
+        "“Member” then means published early enough to have been collected, not that the text was.",
+    ),
+    (
+        "Texts come in groups.",
+        "Passages of one document are not independent of each other. Intervals are resampled by group; with few"
+        " groups they are wide, and should be.",
+    ),
+    (
+        "Many detectors, many settings.",
+        f"{BEST_OF_SEVERAL}. So one detector at one setting, named beforehand, gives the"
+        " answer; the others stand beside it, and the settings are for exploration. Intervals are not corrected for"
+        " the number of detectors; the column “q of all” is.",
+    ),
+    (
+        "A detector at chance clears nobody.",
+        "These detectors find texts seen often better than texts seen once; text that was trained on can go unnoticed.",
+    ),
+    (
+        "Scores compare texts of one model on one benchmark.",
+        "Their size means nothing between models, detectors or text lengths.",
+    ),
+    (
+        "A high score is no finding about a single text.",
+        "What is common, formulaic or quoted often scores high without the text itself having been read.",
+    ),
+    (
+        "A corrected rate rests on its assumption.",
+        "It takes the audited texts to score as the calibration members and non-members do. Where they are harder"
+        " or easier for the model, it is off by as much.",
+    ),
+)
+"""Each as its title and its text."""
+
+_NOT_SHOWN: Mapping[Sign, tuple[str, ...]] = {
+    "found": (
+        "How the text got into the model: quotations and copies elsewhere suffice.",
+        "Whether passages that the model does not give were used.",
+    ),
+    "stands out": (
+        "That training is the reason, unless chance decided which texts the model could read (a sound test): otherwise"
+        " age, subject or style of the texts may be.",
+        "Which single text was used: a score is no finding about one text.",
+    ),
+    "nothing found": (f"That the texts were not used. {NO_TRACE}",),
+    "no conclusion": ("Whether the texts were used or not: the comparison could not have found it.",),
+}
+_NEVER_SHOWN = "Whether a use was lawful. This page reports a measurement of a model."
+
+
+def not_shown(signs: Sequence[str]) -> list[str]:
+    """What answers of these kinds (kinds.py) do not show, a sentence or two each."""
+    return [sentence for sign in SIGNS if sign in signs for sentence in _NOT_SHOWN[sign]] + [_NEVER_SHOWN]

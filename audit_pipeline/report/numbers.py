@@ -1,7 +1,7 @@
 """How numbers, intervals, times and settings are written for people: in the report, and on a terminal.
 
 What belongs here: one spelling for one kind of value; a terminal gets plain characters. What does not: sentences
-(words.py), layout (sections/).
+(vocabulary.py), layout (sections/).
 """
 
 from __future__ import annotations

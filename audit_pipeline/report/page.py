@@ -1,17 +1,27 @@
-"""Pages as data: what the sections' queries yield of the warehouse, for one model or across models.
+"""Pages as data: the sections, and what their queries yield of the warehouse, for one model or across models.
 
-What belongs here: which pages there are, the tables that their queries go by, running the queries. What does not: the
-queries (sections/, sql/), columns that Python fills (filled_columns.py), HTML (html.py), files (write.py).
+What belongs here: finding the sections in the folder sections/, what a query's head says of it, which pages there are,
+the tables that their queries go by, running the queries. What does not: the queries (sections/, sql/), columns that
+Python fills (filled_columns.py), rendering templates (html.py), files (files.py).
+
+A section is two files of one name, NN_name.sql and NN_name.html.j2; NN is its place on the page. A folder of that name
+holds the parts of its rows, two files each as well: they belong to the row of the same model and benchmark. The first
+paragraph of comments in a query says what its rows are, and a line "-- column: words" what a column means where no
+table says so already. A column in_all says how many rows there would be without a limit; it counts and is no part of a
+row.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
+from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -20,10 +30,65 @@ import pyarrow as pa
 
 from audit_pipeline.report import choice
 from audit_pipeline.report.filled_columns import TYPES, fill_columns
-from audit_pipeline.report.section_files import SectionFiles, sections
-from audit_pipeline.report.words import STATUS_IN_WORDS
-from audit_pipeline.unlearning.compared import METRIC_IN_WORDS
+from audit_pipeline.report.vocabulary import STATUS_IN_WORDS
+from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
 from audit_pipeline.warehouse.query import open_read_only
+
+SECTIONS = resources.files(__package__) / "sections"
+
+_NAMED = re.compile(r"(\d+)_(\w+)\.sql")
+_COLUMN = re.compile(r"-- (\w+): (.+)")
+
+
+@dataclass(frozen=True)
+class SectionFiles:
+    """A section: its query, where its template stands, and the sections of its rows.
+
+    ``description``: what its rows are; ``columns``: what some of them mean, by name.
+    """
+
+    name: str
+    sql: str
+    template: str
+    description: str
+    columns: Mapping[str, str]
+    parts: tuple[SectionFiles, ...]
+
+
+@cache
+def sections() -> tuple[SectionFiles, ...]:
+    """All sections, in the order of the page."""
+    return _found(SECTIONS, "")
+
+
+def _found(folder: Traversable, below: str) -> tuple[SectionFiles, ...]:
+    names = {one.name: one for one in folder.iterdir()}
+    found = []
+    for file in sorted(name for name in names if _NAMED.fullmatch(name)):
+        stem = file.removesuffix(".sql")
+        parts = _found(names[stem], f"{below}{stem}/") if stem in names else ()
+        found.append(_section(names[file].read_text(encoding="utf-8"), below + stem, parts))
+    return tuple(found)
+
+
+def _section(sql: str, stem: str, parts: tuple[SectionFiles, ...]) -> SectionFiles:
+    head = sql.splitlines()[: _lines_of_head(sql)]
+    end = head.index("--") if "--" in head else len(head)
+    known = [_COLUMN.fullmatch(line) for line in head[end:]]
+    return SectionFiles(
+        name=stem.rpartition("/")[2].partition("_")[2],
+        sql=sql,
+        template=f"{stem}.html.j2",
+        description=" ".join(line.removeprefix("-- ") for line in head[:end]),
+        columns={match[1]: match[2] for match in known if match},
+        parts=parts,
+    )
+
+
+def _lines_of_head(sql: str) -> int:
+    lines = sql.splitlines()
+    return next((place for place, line in enumerate(lines) if not line.startswith("--")), len(lines))
+
 
 Connection = duckdb.DuckDBPyConnection
 Kind = Literal["model", "across"]

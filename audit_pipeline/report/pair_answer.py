@@ -1,7 +1,7 @@
 """The answer of one pair, from the tables of its findings: a row of PAIR_ANSWERS, which terminal, report and UI read.
 
 What belongs here: the arguments of the rules (answer.py, brief.py), taken from those tables, and their outcome as a
-row. What does not: the rules; reading and writing the tables (operate/stages/answers.py).
+row. What does not: the rules; reading and writing the tables (operate/stages/evaluations.py).
 """
 
 from __future__ import annotations
@@ -13,19 +13,26 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
-from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.evidence.audited_side import is_against_held_out
-from audit_pipeline.evidence.headline import headline_detector
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.evidence.options import headline_detector
+from audit_pipeline.evidence.sides import is_against_held_out
 from audit_pipeline.metrics.claims import find_claim_source, warn_of_few_texts
-from audit_pipeline.report.answer import answer_words
+from audit_pipeline.report.answer import answer_words, penalty, smallest_q
 from audit_pipeline.report.brief import brief_of
 from audit_pipeline.report.choice import why_it_answers
-from audit_pipeline.report.documents import penalty, smallest_q
 from audit_pipeline.report.inline_picture import axis_markdown, counted_markdown
 from audit_pipeline.report.kinds import kind_of
-from audit_pipeline.report.known import DetectorFindings, Estimate, PairFindings, ShelfDocuments, Sides
-from audit_pipeline.report.words import OPPOSITE, Q_LEVEL, ScoreOrigin
-from audit_pipeline.separability.blind_control import NAME as BLIND_CONTROL
+from audit_pipeline.report.vocabulary import (
+    OPPOSITE,
+    Q_LEVEL,
+    DetectorFindings,
+    Estimate,
+    PairFindings,
+    ScoreOrigin,
+    ShelfDocuments,
+    Sides,
+)
+from audit_pipeline.separability.blind_controls import NAME as BLIND_CONTROL
 
 Row = Mapping[str, Any]
 Setting = tuple[str, str]

@@ -1,7 +1,7 @@
 """Plots of one model on one benchmark as Markdown images, for the metadata of Dagster's assets.
 
 What belongs here: from the scores and findings of one run to pictures small enough to be stored there. What does not:
-drawing (roc_plots.py, …) and the report, which reads the warehouse (page.py).
+drawing (plots.py, …) and the report, which reads the warehouse (page.py).
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import NON_MEMBER
-from audit_pipeline.evidence.columns import ScoreColumn
-from audit_pipeline.evidence.headline import headline_detector
+from audit_pipeline.evidence.options import headline_detector
+from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.report.drawing import as_png, markdown_image
-from audit_pipeline.report.interval_plots import auroc_forest, rates_by_group
 from audit_pipeline.report.picture_data import IntervalRow, RateRow, RocCurve, ScorePanel, spread_of
-from audit_pipeline.report.roc_plots import roc_curves, roc_low_corner
-from audit_pipeline.report.spread_plots import score_histograms
-from audit_pipeline.separability.blind_control import NAME as BLIND_CONTROL
+from audit_pipeline.report.plots import auroc_forest, rates_by_group, roc_curves, roc_low_corner, score_histograms
+from audit_pipeline.separability.blind_controls import NAME as BLIND_CONTROL
 
 
 def histograms_markdown(columns: Sequence[ScoreColumn], what: str) -> str | None:

@@ -1,13 +1,17 @@
-"""What pictures are made of: curves as fine as the eye sees, shares of texts between edges, intervals.
+"""What pictures are made of: curves as fine as the eye sees, shares between edges, intervals, panels of studies.
 
-What belongs here: thinning and binning, and what a plot is given. What does not: drawing (roc_plots.py,
-spread_plots.py, interval_plots.py), metrics (metrics/, evidence/). Nothing here loads matplotlib.
+What belongs here: thinning and binning, from the results of a study to its panels (one per setting, a line per
+detector, seeds averaged), and what a plot is given. What does not: drawing (plots.py), metrics (metrics/, evidence/).
+Nothing here loads matplotlib.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,3 +112,44 @@ def thin_roc_curve(fpr: Floats, tpr: Floats) -> tuple[Floats, Floats]:
     moved = np.any(np.diff(grid, axis=1, prepend=np.nan) != 0, axis=0)
     moved[-1:] = True
     return np.asarray(fpr[moved]), np.asarray(tpr[moved])
+
+
+def panels_of(results: Iterable[Mapping[str, Any]]) -> list[StudyPanel]:
+    """The panels of ``results`` (rows of CONTROL_STUDIES, one study): mean AUROC over seeds at each value of a setting.
+
+    The interval is that of the one training, or from the lowest to the highest of several. Rows without an AUROC are
+    left out; values stand in their order as numbers where they are numbers.
+    """
+    found: dict[tuple[str, str], dict[str, list[Mapping[str, object]]]] = defaultdict(lambda: defaultdict(list))
+    for row in results:
+        if row["auroc"] is not None:
+            found[row["setting"], row["detector"]][row["value"]].append(row)
+    panels = []
+    for setting in dict.fromkeys(setting for setting, _ in found):
+        of_setting = {detector: values for (name, detector), values in found.items() if name == setting}
+        values = sorted({value for by_value in of_setting.values() for value in by_value}, key=_order)
+        # The blind control last: it is what the others are read against.
+        detectors = sorted(of_setting, key=lambda name: (name == "blind_control", name))
+        lines = [(name, [_interval(value, of_setting[name].get(value, [])) for value in values]) for name in detectors]
+        panels.append(StudyPanel(setting, values, lines))
+    return panels
+
+
+def _interval(value: str, rows: list[Mapping[str, object]]) -> IntervalRow:
+    aurocs = [float(str(row["auroc"])) for row in rows]
+    if not aurocs:
+        return IntervalRow(value, None, None, None)
+    if len(aurocs) > 1:
+        return IntervalRow(value, float(np.mean(aurocs)), min(aurocs), max(aurocs))
+    low, high = rows[0]["ci_low"], rows[0]["ci_high"]
+    return IntervalRow(
+        value,
+        aurocs[0],
+        float(str(low)) if low is not None else None,
+        float(str(high)) if high is not None else None,
+    )
+
+
+def _order(value: str) -> tuple[float, str]:
+    number = json.loads(value)
+    return (float(number), "") if isinstance(number, int | float) else (np.inf, value)

@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK_TAKES
 from audit_pipeline.report.kinds import kind_of
-from audit_pipeline.report.known import Estimate
 from audit_pipeline.report.numbers import count, number, probability
-from audit_pipeline.report.words import (
+from audit_pipeline.report.vocabulary import (
     CHANCE,
     OPPOSITE,
     P_LEVEL,
@@ -23,6 +22,7 @@ from audit_pipeline.report.words import (
     STATISTICAL,
     TEST_IN_WORDS,
     TEST_RESULTS,
+    Estimate,
     ScoreOrigin,
 )
 

@@ -1,7 +1,7 @@
 """Tests of a corpus that run a model: planted canaries, and the order of a test set.
 
-What belongs here: from a file or a list of items to texts, the model's pass over them through the cache, and the
-finding as a row of CORPUS_TESTS. What does not: the statistics (evidence/canary_rank.py,
+What belongs here: from a file or a list of items to texts, the model's pass over them through the cache, the finding as
+a row of CORPUS_TESTS, and keeping it with its lineage. What does not: the statistics (evidence/canary_rank.py,
 evidence/sharded_permutation.py), making canaries (evidence/canaries.py), and the command's options (cli/).
 """
 
@@ -15,6 +15,10 @@ from typing import Literal
 
 import numpy as np
 
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import CORPUS_TESTS, Pair
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.registry import ONE_PASS, select
@@ -36,7 +40,7 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.needs.provider import OnProgress
 from audit_pipeline.scoring.session import Session, Statistics
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
+from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
 CANARY_RANK = "canary_rank"
 SHARDED_PERMUTATION = "sharded_permutation"
@@ -254,3 +258,25 @@ def _log_likelihood(found: Statistics, text: str) -> float:
     if statistics is None:
         raise DataError("a shard that the model was run over is not in the cache: run the test again")
     return float(np.sum(statistics.logprob, dtype=np.float64))
+
+
+CODE_VERSION = "1"
+
+
+def keep_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPaths, *, run_id: str) -> None:
+    """Write the result of a test that a user ran, with its lineage row; raises DataError for a name with a bar."""
+    if "|" in result.benchmark:
+        raise DataError(f"{result.benchmark}: the file's name holds a bar, which divides partitions: rename it")
+    step = LineageStep.now(run_id, "corpus_test", CODE_VERSION)
+    pair = Pair(result.benchmark, result.model)
+    table = table_from_rows([result.row(run_id)], CORPUS_TESTS)
+    store.write(
+        paths,
+        step,
+        CORPUS_TESTS,
+        pair,
+        table,
+        upstream={},
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+    )

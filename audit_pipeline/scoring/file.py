@@ -1,12 +1,18 @@
 """Scoring a user's own file: texts in, one long table of scores out, in memory that does not grow with the file.
 
-What belongs here: the order of read, run, score and write. What does not: how much at a time (chunks.py), how far it is
-(pace.py), what the labels show (labelled.py), the command's options (cli/).
+What belongs here: the order of read, run, score and write, how much is worked on at a time, and what the labels in the
+file show: the few numbers that are kept of a file of any length, and each detector's AUROC from them. What does not:
+how far it is (pace.py), how labels are spelt (fetch/labels.py), metrics and intervals (metrics/, evidence/), the
+command's options (cli/).
+
+A chunk of texts is run through the model and scored before the next one is read. It is large enough that batches sorted
+by length waste nothing, and small enough that its statistics are a few hundred megabytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,21 +21,157 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.contracts import SCORES, text_sha256
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, SCORES, text_sha256
+from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_atomically
-from audit_pipeline.detectors.registry import Overrides
+from audit_pipeline.detectors.registry import Overrides, is_default
+from audit_pipeline.fetch.labels import LabelReader
 from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
+from audit_pipeline.metrics.delong import auroc_with_interval
+from audit_pipeline.metrics.intervals import Interval, metric_intervals
+from audit_pipeline.metrics.roc import Floats, metrics, undefined
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.chunks import ChunkLimits, bounds_for, chunks
-from audit_pipeline.scoring.labelled import GROUP, LabelledScores, group_of
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import Caches
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
+
+_TEXTS = 8192
+_CHARACTERS = 4_000_000
+
+
+@dataclass(frozen=True)
+class ChunkLimits:
+    """The most texts, and the most characters, of a chunk; a longer text is a chunk of its own."""
+
+    texts: int = _TEXTS
+    characters: int = _CHARACTERS
+
+
+def bounds_for(held_per_text: int) -> ChunkLimits:
+    """The bounds of a chunk where so many times a text's own statistics are held for it (Session.held_per_text)."""
+    return ChunkLimits(characters=_CHARACTERS // held_per_text)
+
+
+def chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> Iterator[list[TextRow]]:
+    """``texts`` in their order, in chunks within ``bounds``."""
+    chunk: list[TextRow] = []
+    characters = 0
+    for text in texts:
+        if chunk and (len(chunk) >= bounds.texts or characters + len(text.text) > bounds.characters):
+            yield chunk
+            chunk, characters = [], 0
+        chunk.append(text)
+        characters += len(text.text)
+    if chunk:
+        yield chunk
+
+
+FEW_ENOUGH_TO_RESAMPLE = 20_000
+"""Texts with a label. Of more the interval is DeLong's: the bootstrap's 2,000 draws of them would take minutes."""
+
+Setting = tuple[str, str]
+
+GROUP = "group"
+"""The column of the book, patent or article that a text is of."""
+
+
+def group_of(row: TextRow) -> str | None:
+    """The group that a row names."""
+    given = row.values.get(GROUP)
+    return None if given is None or given == "" else str(given)
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How well one detector setting separates a file's labelled texts; its interval is resampled by group."""
+
+    detector: str
+    parameters: str
+    auroc: float
+    interval: Interval
+    n_members: int
+    n_nonmembers: int
+
+
+@dataclass
+class LabelledScores:
+    """Of every text whose label is known its group, its label, and the score of each detector's default.
+
+    ``settings`` are detector and parameters of the table's rows of one text, in order; ``overrides`` the parameters
+    that the user has set, which are the default then.
+    """
+
+    settings: Sequence[Setting]
+    label_column: str
+    overrides: Overrides | None = None
+    labels: LabelReader = field(default_factory=LabelReader)
+    has_column: bool = False
+
+    def __post_init__(self) -> None:
+        defaults = [place for place, one in enumerate(self.settings) if is_default(*one, self.overrides)]
+        self._scores = {place: array("d") for place in defaults}
+        self._labels = array("b")
+        # By number: names of every text would take more room than all else that is kept of it.
+        self._groups, self._group_names = array("q"), dict[str, int]()
+
+    def add(self, texts: Sequence[TextRow], scores: Floats) -> list[int | None]:
+        """Take texts with their scores [texts, settings], NaN where there is none; returns their labels."""
+        labels: list[int | None] = []
+        for text, row in zip(texts, scores, strict=True):
+            labels.append(None)
+            if self.label_column not in text.values:
+                continue
+            self.has_column = True
+            label = labels[-1] = self.labels.read(text.values[self.label_column])
+            if label is not None:
+                self._labels.append(label)
+                self._groups.append(self._group_number(text))
+                for place, column in self._scores.items():
+                    column.append(row[place])
+        return labels
+
+    def _group_number(self, text: TextRow) -> int:
+        """The place of the text's group among their names; below 0 the text's own place where it names none."""
+        name = group_of(text)
+        return -1 - text.index if name is None else self._group_names.setdefault(name, len(self._group_names))
+
+    def _groups_of(self, places: Sequence[int]) -> list[str]:
+        names, numbers = list(self._group_names), (self._groups[place] for place in places)
+        return [names[number] if number >= 0 else f"text {-1 - number:09d}" for number in numbers]
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no AUROC of anything, where the file has labels; None where there is one."""
+        counted = {"member": self.labels.known[MEMBER], "non-member": self.labels.known[NON_MEMBER]}
+        if not self.has_column or all(counted.values()):
+            return None
+        named = [f"{count:,} {side}{'' if count == 1 else 's'}" for side, count in counted.items() if count]
+        return f"no AUROC: it takes texts of both sides, and the labels name {named[0] if named else 'neither side'}"
+
+    def separations(self) -> list[Separation]:
+        """AUROC of every detector's default setting; nothing for one that has scored no text of a side."""
+        found = (self._separation(place) for place in self._scores)
+        return [one for one in found if one is not None]
+
+    def _separation(self, place: int) -> Separation | None:
+        scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)
+        scored = ~np.isnan(scores)
+        scores, labels = scores[scored], labels[scored]
+        if undefined(labels) is not None:
+            return None
+        members = int(labels.sum())
+        if len(labels) > FEW_ENOUGH_TO_RESAMPLE:
+            auroc, interval = auroc_with_interval(scores, labels)
+        else:
+            auroc = metrics(scores, labels)["auroc"]
+            groups = self._groups_of(np.flatnonzero(scored).tolist())
+            interval = metric_intervals(scores, labels, groups)["auroc"]
+        return Separation(*self.settings[place], auroc, interval, members, len(labels) - members)
+
 
 SCHEMA = pa.schema(
     [

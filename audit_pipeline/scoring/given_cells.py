@@ -1,7 +1,7 @@
 """What the cells of a table of scores come to, whole columns at a time.
 
 What belongs here: cells as plain strings and as scores. What does not: which columns there may be and which rows can be
-used (given_rows.py), and how a file comes to its cells (fetch/columns.py).
+used (given_rows.py), and how a file comes to its cells (fetch/stream.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.fetch.columns import Cells
 from audit_pipeline.fetch.labels import as_written
+from audit_pipeline.fetch.stream import Cells
 
 NO_SCORE = "the file has no score of the text"
 NAN = "the score is not a number (NaN)"

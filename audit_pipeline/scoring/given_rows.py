@@ -28,10 +28,10 @@ import pyarrow.compute as pc
 from audit_pipeline.catalogue.contracts import Split, canonical_json
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.columns import Cells, Piece
+from audit_pipeline.fetch.formats import read_pieces
 from audit_pipeline.fetch.labels import NOT_UNDERSTOOD, LabelReader, label_of
-from audit_pipeline.fetch.read import read_pieces
 from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.fetch.stream import Cells, Piece
 from audit_pipeline.scoring.given_cells import (
     NO_NUMBER,
     PROBLEMS,
@@ -49,7 +49,7 @@ from audit_pipeline.scoring.given_cells import (
     plain_json,
     scores_of,
 )
-from audit_pipeline.separability import blind_control
+from audit_pipeline.separability import blind_controls
 
 ONE_DETECTOR = "score"
 COLLECTION = "given"
@@ -132,7 +132,7 @@ class _Read:
 
 
 def read_given_rows(file: Path) -> GivenRows:
-    """The rows of ``file`` (of a format of fetch/read.py).
+    """The rows of ``file`` (of a format of fetch/formats.py).
 
     Raises DataError for a file that cannot be read or lacks the columns score and label, for a text that is scored
     twice by a detector, and where rows of one text contradict each other.
@@ -344,7 +344,7 @@ def _as_registered(written: Setting) -> Setting:
     """A detector by its name and its parameters as the registry writes them; what is not said of a detector of ours is
     at its default, and one that the registry does not know is a detector by both together."""
     name, given = written[0] or ONE_DETECTOR, written[1] or "{}"
-    if name == blind_control.NAME:
+    if name == blind_controls.NAME:
         raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
     try:
         parameters = json.loads(given)

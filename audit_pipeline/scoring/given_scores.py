@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, digest_of_items
+from audit_pipeline.catalogue.files import checked
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.tables import checked
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.group_rows import ALPHAS
@@ -30,8 +30,8 @@ from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.metrics.claims import FEW_TEXTS
 from audit_pipeline.scoring.given_cells import PROBLEMS, InterpretedCells
 from audit_pipeline.scoring.given_rows import GivenRows, Setting, Texts, read_given_rows
-from audit_pipeline.separability.blind_control import is_unspaced
-from audit_pipeline.separability.both_sides import MOST_COMPARED, on_both_sides
+from audit_pipeline.separability.blind_controls import is_unspaced
+from audit_pipeline.separability.shared_text import MOST_COMPARED, on_both_sides
 
 _TEXTS_AT_ONCE = 4096
 _NAMED = 3
@@ -59,7 +59,7 @@ class GivenScores:
 
 
 def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed: int, language: str) -> GivenScores:
-    """Read ``file`` (of a format of fetch/read.py) as the scores of ``pair``.
+    """Read ``file`` (of a format of fetch/formats.py) as the scores of ``pair``.
 
     Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
     calibrates; all of them do where none is a member. Which ones depends on the texts' ids and groups and on ``seed``,

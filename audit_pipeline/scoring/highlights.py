@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, HIGHLIGHTS, Pair, text_sha256
+from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.detectors.min_k import selected, z_scores
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
-from audit_pipeline.evidence.headline import PREFERRED, headline_detector
+from audit_pipeline.evidence.options import PREFERRED, headline_detector
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 MOST_TEXTS = 10
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest, texts_read
-from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, BehindPrefix
 from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.detectors.statistics import Need
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
+from audit_pipeline.fetch.formats import open_texts
 from audit_pipeline.fetch.labels import LabelReader
-from audit_pipeline.fetch.opened import STANDARD_INPUT
-from audit_pipeline.fetch.read import open_texts
 
 _BEGINNING_WORDS = 32
 

@@ -1,8 +1,8 @@
 """The provider of each need of a prefix of known texts.
 
 What belongs here: the prefixes asked for, how many texts there is room for, what is run behind them. What does not:
-which known texts there are (known_texts.py), the passes over a prefix (token_statistics/prefixed.py) and the scores
-(detectors/recall.py).
+which known texts there are (known_texts.py), the passes over a prefix (token_statistics/prefixed_texts.py) and the
+scores (detectors/recall.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import ClassVar
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.recall import JOINS, BehindPrefix
-from audit_pipeline.detectors.statistics import Float32s
+from audit_pipeline.detectors.statistics import Float32s, Lacking
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.known_texts import Shots, Side, shots_of_benchmark
 from audit_pipeline.scoring.needs.provider import (
@@ -29,9 +28,8 @@ from audit_pipeline.scoring.needs.provider import (
     TextWithStatistics,
 )
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.encode import Prefix, encode_prefix, window_and_stride
-from audit_pipeline.token_statistics.kept import lists_by_text
-from audit_pipeline.token_statistics.prefixed import (
+from audit_pipeline.token_statistics.cached_texts import Plan, lists_by_text
+from audit_pipeline.token_statistics.prefixed_texts import (
     compute_prefixed,
     has_room,
     plan_prefixed,
@@ -39,8 +37,8 @@ from audit_pipeline.token_statistics.prefixed import (
     runs_anew,
     tokens_of,
 )
-from audit_pipeline.token_statistics.prepare import Plan
 from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
+from audit_pipeline.token_statistics.tokens import Prefix, encode_prefix, window_and_stride
 
 GIVEN_AWAY = "given away"
 """How the reason begins why a text has no score whose document stands in the prefix."""

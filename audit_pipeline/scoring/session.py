@@ -1,8 +1,9 @@
 """A scoring session: one model, a selection of detectors, and what they need besides the texts' own pass.
 
-What belongs here: what is missing, running what is not cached, and scores from the cache; for audits, files, studies
-and tests of a corpus alike. What does not: how one need is met (needs/), the passes themselves (token_statistics/),
-what an audit selects (selection.py), and where scores are written (operate/stages/, file.py).
+What belongs here: what is missing, running what is not cached, and scores from the cache, for audits, files, studies
+and tests of a corpus alike; and what an audit selects of detectors and settings for a benchmark. What does not: how one
+need is met (needs/), the passes themselves (token_statistics/), the formulas (detectors/), and where scores are written
+(operate/stages/, file.py).
 """
 
 from __future__ import annotations
@@ -14,14 +15,22 @@ from typing import Any
 
 import pyarrow as pa
 
+from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings
-from audit_pipeline.detectors.needs import Lacking, Need
-from audit_pipeline.detectors.registry import Overrides, overrides_limited, settings_limited
-from audit_pipeline.detectors.score import score_texts
-from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics, not_given
-from audit_pipeline.errors import DataError
+from audit_pipeline.detectors import combined, infilling
+from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
+from audit_pipeline.detectors.registry import (
+    Overrides,
+    overrides_limited,
+    select,
+    settings_at,
+    settings_limited,
+    settings_up_to,
+    settings_with,
+)
+from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics, not_given
+from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
     OnProgress,
@@ -33,8 +42,7 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import Caches, Where, read_statistics
-from audit_pipeline.token_statistics.prepare import Plan, kinds_of, plan
+from audit_pipeline.token_statistics.cached_texts import Caches, Plan, Where, kinds_of, plan, read_statistics
 from audit_pipeline.token_statistics.run import Phase, RunSummary, compute, joined
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
@@ -226,7 +234,7 @@ class Session:
         return Statistics(own, found, {need: Lacking(reason) for need, reason in self.missing.items()})
 
     def score(self, ids: Sequence[str], texts: Sequence[str], contexts: Sequence[str | None] | None = None) -> pa.Table:
-        """Scores of ``texts``, behind their ``contexts`` where given, from the cache: see detectors/score.py.
+        """Scores of ``texts``, behind their ``contexts`` where given, from the cache: see detectors/detector.py.
 
         ``ids`` name the texts in the column example_id. Raises DataError where the model has been run on none of them.
         """
@@ -346,3 +354,42 @@ def _with(total: Plan, more: Plan) -> Plan:
         passes=total.passes + more.passes,
         bytes_to_write={kind: size for kind, size in sizes.items() if size},
     )
+
+
+def audit_selection(overrides: Overrides) -> Selection:
+    """What an audit scores: every detector that is not on request, at every setting of its grid and of ``overrides``.
+
+    Of infilling, every m up to that of the benchmark: what one pass over branches of that length gives. Of what takes
+    passes of its own for every value, the default. Of combined the benchmark's list alone: it is named beforehand, so
+    that there is nothing to choose from.
+    """
+    special = {infilling.NAME: settings_up_to, combined.NAME: settings_at}
+    return [
+        (detector, special.get(detector.name, settings_with)(detector, overrides.get(detector.name, {}), settings))
+        for detector, settings in select(grid=True, overrides=_build_single_value_defaults())
+    ]
+
+
+def _build_single_value_defaults() -> Overrides:
+    """The defaults of those parameters of which each further value takes passes of its own."""
+    return {
+        detector.name: {name: detector.default[name] for name, one in detector.parameters.items() if one.passes_each}
+        for detector, _ in select()
+    }
+
+
+def audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:
+    """The session of an audit of ``benchmark``."""
+    selection = audit_selection(benchmark.overrides)
+    return Session(model, selection, paths, benchmark=benchmark.name, in_context=any(benchmark.contexts))
+
+
+def upstream_now(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
+    """What the needs of an audit would bring now, a reference model and token frequencies, with their versions.
+
+    None where the hub cannot be reached, or what is there cannot be read: nothing is known of them now.
+    """
+    try:
+        return Session(model, select(), paths).upstream
+    except AuditError:
+        return None

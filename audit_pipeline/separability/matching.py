@@ -1,7 +1,7 @@
 """Choosing sides that are hard to tell apart without a model: members and non-members matched on topic and length.
 
 What belongs here: choosing texts out of a pool by what they say, and measuring what that achieved. What does not: the
-blind control that measures it (separability/blind_control.py), and any model's score: texts chosen by the scores that
+blind control that measures it (separability/blind_controls.py), and any model's score: texts chosen by the scores that
 they are to test would test nothing.
 
 After propensity-score matching (Rosenbaum and Rubin 1983). First, in ten rounds, those texts are left out whose side
@@ -35,20 +35,20 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import MILD_BELOW
-from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval, metric_intervals
-from audit_pipeline.metrics.metrics import metrics
-from audit_pipeline.separability.blind_control import (
+from audit_pipeline.metrics.roc import Floats, metrics
+from audit_pipeline.separability.blind_controls import (
+    MOST_CHARACTERS,
     BlindControl,
     FoldFeatures,
     Matrix,
     Places,
     blind_control,
+    character_features,
     cross_fitted,
     folds_by_group,
     is_unspaced,
 )
-from audit_pipeline.separability.blind_controls import MOST_CHARACTERS, character_features
 
 CALIPER = 0.25
 """Standard deviations by which a pair may differ in propensity and in length; pairs beyond are taken last."""

@@ -1,41 +1,301 @@
 """The quality of a split as one table: how far members and non-members differ in anything but membership.
 
-What belongs here: which measures are read on which texts, the table of them all, and a short summary. What does not:
-each measure's rows (compared_rows.py, described_rows.py), the verdict (assessed.py), and where the table is written. No
+What belongs here: which measures are read on which texts; putting into rows what is counted of each side by itself
+(counts, dates, lengths, languages) and what needs both sides at once (blind controls, overlap of words,
+near-duplicates); the table of them all, and a short summary. What does not: measuring (split_texts.py,
+blind_controls.py, shared_text.py, languages.py), the verdict (assessment.py), and where the table is written. No
 model's scores are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import SPLIT_QUALITY
-from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.metrics.claims import VERDICT_IN_WORDS, SplitVerdict
-from audit_pipeline.metrics.intervals import RESAMPLES
-from audit_pipeline.separability.assessed import AssessedSplit
-from audit_pipeline.separability.blind_controls import CHARACTERS, ControlAuroc, worst
-from audit_pipeline.separability.compared_rows import (
-    control_rows,
-    measured_controls,
-    near_duplicate_rows,
-    overlap_rows,
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.metrics.claims import VERDICT_IN_WORDS, SplitVerdict, split_verdict
+from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval
+from audit_pipeline.separability import split_texts
+from audit_pipeline.separability.assessment import MEASURE, AssessedSplit
+from audit_pipeline.separability.blind_controls import (
+    CHARACTERS,
+    LENGTH_UNITS,
+    ControlAuroc,
+    dates_in,
+    measure_controls,
+    other_controls,
+    text_lengths,
+    worst,
 )
-from audit_pipeline.separability.described_rows import (
-    balance_rows,
-    language_rows,
-    length_rows,
-    mention_rows,
-    published_rows,
-)
-from audit_pipeline.separability.histograms import SIDES
-from audit_pipeline.separability.overlap import SIZES
-from audit_pipeline.separability.quality_row import BETWEEN, BOTH, QualityRow
-from audit_pipeline.separability.split_texts import NONMEMBERS, evaluation_texts
+from audit_pipeline.separability.languages import MOST_CHARACTERS, detected_languages, same_language
+from audit_pipeline.separability.shared_text import LIMITS, SHINGLE_WORDS, SIZES, near_pairs_of, overlap_of_words
+from audit_pipeline.separability.split_texts import MEMBERS, NONMEMBERS, SIDES, SplitTexts, evaluation_texts
+
+BETWEEN = "between"
+BOTH = "both"
+
+
+@dataclass(frozen=True)
+class QualityRow:
+    """One value of one measure.
+
+    ``part`` is what of the measure it is (a control, a size of n-grams, a unit of length), ``side`` whom it is of:
+    members, non-members, both, or between them. ``value`` is None where it could not be measured; ``method`` says how
+    it was, or why not. ``n`` is how many texts it rests on.
+    """
+
+    measure: str
+    part: str
+    side: str
+    value: float | None
+    n: int
+    method: str
+    interval: Interval = NO_INTERVAL
+    verdict: str | None = None
+
+    @property
+    def columns(self) -> dict[str, object]:
+        """The columns of SPLIT_QUALITY that are the row's own, by name."""
+        return {
+            "measure": self.measure,
+            "part": self.part,
+            "side": self.side,
+            "value": self.value,
+            "ci_low": self.interval.low,
+            "ci_high": self.interval.high,
+            "n": self.n,
+            "method": self.method,
+            "verdict": self.verdict,
+        }
+
+
+def balance_rows(texts: SplitTexts) -> list[QualityRow]:
+    """How many texts, groups and texts of each collection a side has, and how many collections are uneven."""
+    rows = []
+    counts = {}
+    for side, places in texts.sides.items():
+        n = len(places)
+        rows.append(QualityRow("texts", "all", side, n, n, "counted"))
+        rows.append(QualityRow("groups", "all", side, len(set(texts.strings("group", places))), n, "counted"))
+        counts[side] = split_texts.shares(texts.strings("collection", places))
+        rows += [
+            QualityRow("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side")
+            for name, (count, share) in counts[side].items()
+        ]
+    collections = {name for side in (MEMBERS, NONMEMBERS) for name in counts.get(side, {})}
+    none = (0, 0.0)
+    uneven = sum(
+        counts.get(MEMBERS, {}).get(name, none)[0] != counts.get(NONMEMBERS, {}).get(name, none)[0]
+        for name in collections
+    )
+    compared = None if texts.missing else uneven
+    method = texts.missing or f"of {len(collections)} collections"
+    return [*rows, QualityRow("uneven_collections", "all", BOTH, compared, len(texts.labelled), method)]
+
+
+def published_rows(texts: SplitTexts) -> list[QualityRow]:
+    """How many texts of each side are of documents of a month or year."""
+    published = texts.columns["published"]
+    unit = split_texts.date_unit(published)  # type: ignore[arg-type]
+    bins = split_texts.date_bins(published, unit)  # type: ignore[arg-type]
+    return [
+        QualityRow(
+            "texts_published",
+            name,
+            side,
+            count,
+            len(places),
+            f"by {unit} of the document's date; {share:.1%} of the side",
+        )
+        for side, places in texts.sides.items()
+        for name, (count, share) in split_texts.shares(bins[place] for place in places).items()
+    ]
+
+
+def mention_rows(texts: SplitTexts) -> list[QualityRow]:
+    """Which years the texts of each side mention."""
+    rows = []
+    for side, places in texts.sides.items():
+        n = len(places)
+        mentioned = [dates_in(text).years for text in texts.strings("text", places)]
+        latest = [max(years) for years in mentioned if years]
+        read = "numbers of four digits from 1500 to 2099 in the text"
+        rows += [
+            QualityRow("texts_with_year", "all", side, len(latest) / n, n, read),
+            QualityRow("years_mentioned", "all", side, sum(map(len, mentioned)) / n, n, read),
+            QualityRow(
+                "latest_year_mentioned",
+                "all",
+                side,
+                sum(latest) / len(latest) if latest else None,
+                len(latest),
+                read if latest else "not defined: no text mentions a year",
+            ),
+        ]
+    return rows
+
+
+def length_rows(texts: SplitTexts) -> list[QualityRow]:
+    """How long the texts of each side are, in each unit of length."""
+    rows = []
+    for side, places in texts.sides.items():
+        sizes = text_lengths(texts.strings("text", places), texts.word_counts(places))
+        for unit, column in zip(LENGTH_UNITS, sizes.T, strict=True):
+            found = split_texts.lengths(column.tolist())
+            values = {"mean": found.mean, "std": found.std, "min": found.least, "max": found.most}
+            rows += [
+                QualityRow(f"length_{name}", unit, side, value, len(places), f"in {unit.replace('_', ' ')}")
+                for name, value in values.items()
+            ]
+    return rows
+
+
+def language_rows(texts: SplitTexts) -> list[QualityRow]:
+    """The languages that are detected in the texts of each side, and the share that is not in the declared one."""
+    method = (
+        f"detected by py3langid in the first {MOST_CHARACTERS} characters, often wrong on short texts, lists and code"
+    )
+    rows = []
+    for side, places in texts.sides.items():
+        n = len(places)
+        detected = detected_languages(texts.strings("text", places))
+        declared = texts.strings("language", places)
+        other = sum(not same_language(one, two) for one, two in zip(declared, detected, strict=True))
+        rows.append(QualityRow("language_mismatch", "all", side, other / n, n, method))
+        rows += [
+            QualityRow("language_share", name, side, share, n, f"{count} texts; {method}")
+            for name, (count, share) in split_texts.shares(detected).items()
+        ]
+    return rows
+
+
+def measured_controls(texts: SplitTexts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
+    """The AUROC of each control beside that of words, with its interval of ``resamples`` resamples of groups."""
+    places = texts.labelled
+    labels = np.asarray(texts.of("label", places), dtype=np.int8)
+    groups = texts.strings("group", places)
+    controls = other_controls(
+        texts.strings("example_id", places),
+        texts.strings("text", places),
+        labels,
+        groups,
+        language=language,
+        word_counts=texts.word_counts(places),
+        seed=seed,
+    )
+    return measure_controls(controls, labels, groups, resamples=resamples, seed=seed)
+
+
+def control_rows(
+    controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed: AssessedSplit
+) -> list[QualityRow]:
+    """One row per control, each with the verdict by it alone, and one for the strongest where there is one."""
+
+    def verdict_of(interval: Interval) -> SplitVerdict:
+        return split_verdict(assessed.design, interval, matched=assessed.matched)
+
+    rows = [
+        QualityRow(
+            MEASURE,
+            control.name,
+            BOTH,
+            control.auroc,
+            control.n,
+            control.method,
+            control.interval,
+            verdict_of(control.interval) if control.auroc is not None else None,
+        )
+        for control in controls
+    ]
+    if strongest is not None:
+        highest = "the highest of the controls, so above chance a little more often than any one of them"
+        rows.append(
+            QualityRow(
+                "worst_blind_auroc",
+                strongest.name,
+                BOTH,
+                strongest.auroc,
+                strongest.n,
+                f"{highest}; {strongest.method}",
+                strongest.interval,
+                verdict_of(strongest.interval),
+            )
+        )
+    return rows
+
+
+def overlap_rows(texts: SplitTexts) -> list[QualityRow]:
+    """How much of each side's n-grams of words stands in the other side too."""
+    rows = []
+    for size, (side, other) in product(SIZES, ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS))):
+        here, there = ([texts.words[place] for place in texts.sides.get(one, [])] for one in (side, other))
+        found = overlap_of_words(here, there, size)
+        method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
+        if found.too_short:
+            method += f"; {found.too_short} texts of fewer than {size} words left out"
+        method = texts.missing or method
+        values = {"mean": found.mean, "max": found.most}
+        values |= {f"above_{round(100 * limit)}": found.above(limit) for limit in LIMITS}
+        rows += [
+            QualityRow(
+                f"ngram_overlap_{name}",
+                str(size),
+                side,
+                None if texts.missing else value,
+                len(found.shares),
+                method if texts.missing or len(found.shares) else f"not defined: no text has {size} words",
+            )
+            for name, value in values.items()
+        ]
+    return rows
+
+
+def near_duplicate_rows(texts: SplitTexts, threshold: float) -> list[QualityRow]:
+    """Pairs of texts that are nearly the same, between the sides and within each; ``threshold`` is in (0, 1]."""
+    places = texts.labelled
+    side_of = {place: side for side, of_side in texts.sides.items() for place in of_side}
+    group = texts.columns["group"]
+    within = {(side, part): 0 for side in (MEMBERS, NONMEMBERS) for part in ("one group", "different groups")}
+    involved: dict[str, set[int]] = {MEMBERS: set(), NONMEMBERS: set()}
+    similarities: list[float] = []
+    for pair in near_pairs_of([texts.words[place] for place in places], threshold):
+        first, second = places[pair.first], places[pair.second]
+        if side_of[first] == side_of[second]:
+            within[side_of[first], "one group" if group[first] == group[second] else "different groups"] += 1
+        else:
+            similarities.append(pair.similarity)
+            for place in (first, second):
+                involved[side_of[place]].add(place)
+    method = (
+        f"Jaccard similarity of {SHINGLE_WORDS}-word sequences of at least {threshold:g}, case ignored; candidates by "
+        "MinHash, each compared exactly"
+    )
+    n = {side: len(texts.sides.get(side, [])) for side in (MEMBERS, NONMEMBERS)}
+    rows = [
+        QualityRow("near_duplicate_pairs", part, side, count, n[side], method) for (side, part), count in within.items()
+    ]
+    if texts.missing:
+        nothing = (("pairs", BETWEEN), ("max", BETWEEN), ("texts", MEMBERS), ("texts", NONMEMBERS))
+        return [
+            *(QualityRow(f"near_duplicate_{name}", "all", side, None, 0, texts.missing) for name, side in nothing),
+            *rows,
+        ]
+    most = max(similarities, default=None)
+    return [
+        QualityRow("near_duplicate_pairs", "all", BETWEEN, len(similarities), len(places), method),
+        QualityRow(
+            "near_duplicate_max", "all", BETWEEN, most, len(places), method if similarities else f"no pair; {method}"
+        ),
+        *(QualityRow("near_duplicate_texts", "all", side, len(involved[side]), n[side], method) for side in involved),
+        *rows,
+    ]
+
 
 MOST_PER_SIDE = 1000
 """Texts of a side that are read, at most, by all but the blind control of words: 2,000 of 128 words take 15 s on one

@@ -1,22 +1,114 @@
-"""The texts of one benchmark's evaluation split, as the measures of a split's quality read them.
+"""The texts of one benchmark's evaluation split: in one order, by side, and how the sides are made up.
 
-What belongs here: checking and ordering the examples, and drawing a sample of each side. What does not: measuring
-anything on them (compared_rows.py, described_rows.py).
+What belongs here: checking and ordering the examples (all of them, or those with a label, which members are told from
+non-members on), drawing a sample of each side, and counts by side: texts of each collection, of when, how long. What
+does not: whether a difference tells the sides apart (blind_controls.py), scores and their metrics (evidence/), and that
+a balance is kept where it was asked for (benchmarks/checks.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.tables import checked
+from audit_pipeline.catalogue.files import checked
 from audit_pipeline.errors import DataError
-from audit_pipeline.separability.histograms import SIDES, by_side
+
+SIDES: Mapping[int | None, str] = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
+UNDATED = "undated"
+
+_MOST_MONTHS = 36
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Lengths of texts in one unit."""
+
+    mean: float
+    std: float
+    least: float
+    most: float
+
+
+def by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
+    """The positions of the texts of each side, in order; sides without a text are left out."""
+    places: dict[str, list[int]] = {side: [] for side in SIDES.values()}
+    for place, label in enumerate(labels):
+        places[SIDES[label]].append(place)
+    return {side: found for side, found in places.items() if found}
+
+
+def shares(values: Iterable[str]) -> dict[str, tuple[int, float]]:
+    """How often each value stands, and its share of all, by name."""
+    counts = Counter(values)
+    total = counts.total()
+    return {name: (counts[name], counts[name] / total) for name in sorted(counts)}
+
+
+def date_unit(dates: Iterable[date | None]) -> str:
+    """`month` where all dates lie within three years, else `year`: bars that a reader can tell apart."""
+    known = [day for day in dates if day is not None]
+    if not known:
+        return "year"
+    first, last = min(known), max(known)
+    months = (last.year - first.year) * 12 + last.month - first.month + 1
+    return "month" if months <= _MOST_MONTHS else "year"
+
+
+def date_bins(dates: Iterable[date | None], unit: str) -> list[str]:
+    """The bin of each date: `2024` or `2024-03`; `undated` without one."""
+    form = "%Y-%m" if unit == "month" else "%Y"
+    return [UNDATED if day is None else day.strftime(form) for day in dates]
+
+
+def lengths(values: Sequence[float]) -> Lengths:
+    """Mean, standard deviation (of the population), least and most of at least one length."""
+    array = np.asarray(values, dtype=np.float64)
+    return Lengths(float(array.mean()), float(array.std()), float(array.min()), float(array.max()))
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledExamples:
+    """The labelled examples of the evaluation split, by group and id: [n] each."""
+
+    example_ids: list[str]
+    texts: list[str]
+    labels: npt.NDArray[np.int8]
+    groups: list[str]
+
+    def __len__(self) -> int:
+        return len(self.example_ids)
+
+
+def labelled_examples(examples: pa.Table) -> LabelledExamples:
+    """The examples of the evaluation split that have a label.
+
+    Raises DataError for a missing column, a null, a label other than 0 and 1, or an example_id that occurs twice.
+    """
+    names = ("example_id", "text", "label", "split", "group")
+    table = checked(
+        examples.select([name for name in names if name in examples.column_names]),
+        pa.schema([EXAMPLES.field(name) for name in names]),
+    )
+    if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
+        raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
+    table = table.filter(pc.and_(pc.equal(table["split"], "evaluation"), pc.is_valid(table["label"])))
+    table = table.sort_by([("group", "ascending"), ("example_id", "ascending")])
+    labels = np.asarray(table["label"].to_numpy(), dtype=np.int8)
+    if not np.isin(labels, (MEMBER, NON_MEMBER)).all():
+        raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
+    ids, texts, groups = (table[name].to_pylist() for name in ("example_id", "text", "group"))
+    return LabelledExamples(ids, texts, labels, groups)
+
 
 MEMBERS, NONMEMBERS = SIDES[MEMBER], SIDES[NON_MEMBER]
 

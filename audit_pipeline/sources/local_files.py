@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.paths import is_workspace
 from audit_pipeline.config.validating import Text
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.arrow import detect_saved_kind
-from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
+from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, chosen_column, column_names, text_of, text_problem
 from audit_pipeline.sources.base import (
     FILE_NAME,
@@ -35,8 +35,7 @@ from audit_pipeline.sources.base import (
     SourceSection,
     together,
 )
-from audit_pipeline.whole_files.document import NoTextError
-from audit_pipeline.whole_files.read import WHOLE_FILES, is_whole_file, read_whole
+from audit_pipeline.whole_files.document import WHOLE_FILES, NoTextError, is_whole_file, read_whole
 
 NAME = "local_files"
 DETECT = "detect"

@@ -18,14 +18,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
-from audit_pipeline.catalogue.documents import documents_version, read_documents
+from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.lineage import latest_is_whole
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.store import documents_version, read_documents
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
-from audit_pipeline.sources.config import SourceSettings
-from audit_pipeline.sources.registry import all_sources, source_named
+from audit_pipeline.sources.config import SourceSettings, all_sources, source_named
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.encode import IntArray
-from audit_pipeline.token_statistics.prepare import Prepared
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.cached_texts import Prepared
+from audit_pipeline.token_statistics.tokens import IntArray, Window
 
 FloatArray = npt.NDArray[np.float32]
 

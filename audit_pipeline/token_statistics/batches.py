@@ -1,7 +1,7 @@
 """A model on this machine, whole in this process or divided over several: batches of windows through it.
 
 What belongs here: what can be done with such a model, what a window wants run, batches that want the same, and halving
-one that a device has no room for. What does not: which windows there are (prepare.py), what becomes of their statistics
+one that a device has no room for. What does not: which windows there are (cached_texts.py), what becomes of their statistics
 (rows.py), tensors (forward.py), several processes (ranks.py).
 """
 
@@ -17,8 +17,7 @@ import torch
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import BackendOf, Done, Work
-from audit_pipeline.token_statistics.encode import EncodedText, IntArray
-from audit_pipeline.token_statistics.windows import Window, batches
+from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, batches
 
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch."""
@@ -31,7 +30,7 @@ Found = TypeVar("Found")
 class LoadCheck:
     """What the check at loading finds out of a model: see :class:`LocalPass`.
 
-    ``split``: body and head run apart; ``onednn``: its linear layers are multiplied faster by oneDNN (products.py).
+    ``split``: body and head run apart; ``onednn``: its linear layers are multiplied faster by oneDNN (layers.py).
     """
 
     onednn: bool

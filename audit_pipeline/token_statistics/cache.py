@@ -1,7 +1,7 @@
 """The cache of token statistics: Parquet part files that only ever gain rows.
 
 What belongs here: part files, their keys, flushing, compaction, damaged files, taking texts away again. What does not:
-what a row means (catalogue/contracts/statistics.py), what a key is made of (encode.py).
+what a row means (catalogue/contracts/statistics.py), what a key is made of (tokens.py).
 
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
 parts; a row that stands in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.exclusive import HeldError, exclusive
+from audit_pipeline.catalogue.files import checked, open_parquet, write_atomically, write_parquet, write_then_name
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
-from audit_pipeline.catalogue.tables import checked, open_parquet, write_atomically, write_parquet, write_then_name
 from audit_pipeline.catalogue.working_copy import bring, copy_of, refetch_damaged_file, remove
 from audit_pipeline.errors import DataError
 

@@ -10,8 +10,8 @@ import time
 import torch
 
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.models.room import parameters, require_device
-from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by
+from audit_pipeline.models.weights import parameters, require_device
+from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by
 
 _SIDE = {"cpu": 1024, "cuda": 8192}
 _SHARE_OF_PEAK = 0.7

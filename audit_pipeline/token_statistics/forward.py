@@ -18,18 +18,31 @@ from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
 from audit_pipeline.token_statistics.backend import Done, FloatArray, WindowBranches, WindowStatistics
 from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
-from audit_pipeline.token_statistics.blocks import Reduced, Scratch
-from audit_pipeline.token_statistics.branches import Branches, branches_of, halved, row_batches, rows_of
-from audit_pipeline.token_statistics.encode import EncodedText, IntArray
-from audit_pipeline.token_statistics.head import ComputedLogits, Head, Logits, head_of
-from audit_pipeline.token_statistics.packed import inputs_of, key_positions, lay_out
-from audit_pipeline.token_statistics.placement import device_of_ids, device_of_logits
-from audit_pipeline.token_statistics.products import linear_by, linear_layers, multiplied
-from audit_pipeline.token_statistics.reduce import fetched, sweep
-from audit_pipeline.token_statistics.rerun import reruns
+from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
+from audit_pipeline.token_statistics.branches import (
+    Branches,
+    branches_of,
+    halved,
+    inputs_of,
+    key_positions,
+    lay_out,
+    reruns,
+    row_batches,
+    rows_of,
+)
+from audit_pipeline.token_statistics.layers import (
+    device_of_ids,
+    device_of_logits,
+    has_local_attention,
+    length_step_of,
+    linear_by,
+    linear_layers,
+    most_faster_with_onednn,
+    multiplied,
+)
+from audit_pipeline.token_statistics.reductions import fetched, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
-from audit_pipeline.token_statistics.traits import has_local_attention, length_step_of, most_faster_with_onednn
-from audit_pipeline.token_statistics.windows import Window, batch_arrays
+from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, batch_arrays
 
 # Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
@@ -247,7 +260,7 @@ class ForwardPass(LocalPass):
     ) -> list[WindowStatistics]:
         """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
-        ``wanted`` names the statistics that are kept beside the log-probability (reduce.py). ``before`` are the tokens
+        ``wanted`` names the statistics that are kept beside the log-probability (reductions.py). ``before`` are the tokens
         that stand in front of every window, its start token being the one behind them. Their keys and values are
         computed once for all batches in a row that have the same, where ``shared_prefix`` says so.
         """

@@ -11,17 +11,23 @@ from importlib.metadata import version
 
 import torch
 
+from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json_if_whole, write_json
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.config_json import require_package
 from audit_pipeline.models.load import TokenizedModel, write_card
-from audit_pipeline.models.quantised import require_package
-from audit_pipeline.models.room import parameters, require_device, require_room
-from audit_pipeline.models.weights import default_device, in_safetensors, load_weights
+from audit_pipeline.models.weights import (
+    default_device,
+    in_safetensors,
+    load_weights,
+    parameters,
+    require_device,
+    require_room,
+)
 from audit_pipeline.token_statistics.batches import LoadCheck, LocalPass
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.layers import use_threads
 from audit_pipeline.token_statistics.ranks import RankedPass
-from audit_pipeline.token_statistics.threads import use_threads
 
 CHECK_VERSION = 4
 

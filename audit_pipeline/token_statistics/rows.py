@@ -16,8 +16,8 @@ import numpy.typing as npt
 from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import EncodedText
-from audit_pipeline.token_statistics.prepare import Prepared
+from audit_pipeline.token_statistics.cached_texts import Prepared
+from audit_pipeline.token_statistics.tokens import EncodedText
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Done, WindowBranches

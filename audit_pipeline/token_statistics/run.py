@@ -1,6 +1,6 @@
 """Filling the cache: the loop over batches, and how far along it is.
 
-What belongs here: the loop and its bookkeeping. What does not: what is missing (prepare.py), tensors (forward.py), rows
+What belongs here: the loop and its bookkeeping. What does not: what is missing (cached_texts.py), tensors (forward.py), rows
 (rows.py).
 """
 
@@ -16,10 +16,21 @@ from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, Work
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import IntArray
-from audit_pipeline.token_statistics.kept import Caches, Where, caches_of, lists_by_text, read_statistics, require_kinds
-from audit_pipeline.token_statistics.prepare import Prepared, bytes_to_write, kinds_of, prepare, with_logits
+from audit_pipeline.token_statistics.cached_texts import (
+    Caches,
+    Prepared,
+    Where,
+    bytes_to_write,
+    caches_of,
+    kinds_of,
+    lists_by_text,
+    prepare,
+    read_statistics,
+    require_kinds,
+    with_logits,
+)
 from audit_pipeline.token_statistics.rows import RowWriter
+from audit_pipeline.token_statistics.tokens import IntArray
 
 DEFAULT_LOGITS_BUDGET = 20 << 30
 _PROGRESS_SECONDS = 1.0
@@ -168,7 +179,7 @@ def _from_logits(
     if not texts:
         return ()
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
-    from audit_pipeline.token_statistics.from_logits import reduce_cached  # noqa: PLC0415
+    from audit_pipeline.token_statistics.cached_logits import reduce_cached  # noqa: PLC0415
 
     tell = _make_progress_callback(
         on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values())

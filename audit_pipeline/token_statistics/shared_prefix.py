@@ -1,7 +1,7 @@
 """Many texts behind one prefix, whose keys and values are computed once.
 
 What belongs here: the attention of texts to a prefix that all of them share, and the cache that stands for it. What
-does not: which prefix (prefixed.py), running the prefix itself and the check that this gives what prefix and text run
+does not: which prefix (prefixed_texts.py), running the prefix itself and the check that this gives what prefix and text run
 anew give (forward.py).
 
 A cache as the model library has it would need the prefix's keys and values once a text, copied in every layer: at 32
@@ -21,7 +21,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from audit_pipeline.token_statistics.products import Linear
+from audit_pipeline.token_statistics.layers import Linear
 
 _NAME = "corpus_audit_shared_prefix"
 # Scores of so many pairs of a query and a key at a time: on a CPU they stay in its caches, and a long text's whole

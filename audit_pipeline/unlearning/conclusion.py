@@ -1,6 +1,6 @@
 """What a comparison before and after comes to, in words.
 
-What belongs here: the rules from numbers to a conclusion, and its sentences. What does not: the numbers (compared.py).
+What belongs here: the rules from numbers to a conclusion, and its sentences. What does not: the numbers (measures.py).
 
 A passage that the model after gives of a document to be forgotten, and the retrained model does not, is a direct
 observation: that document was not forgotten, whatever averages say. Else PrivLeak carries the conclusion: whether the
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from audit_pipeline.unlearning.compared import OUTPUTS, REPRODUCED, STILL_REPRODUCED
+from audit_pipeline.unlearning.measures import OUTPUTS, REPRODUCED, STILL_REPRODUCED
 from audit_pipeline.unlearning.statistics import ALL_EQUAL
 
 Outcome = Literal[

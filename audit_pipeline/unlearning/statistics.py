@@ -1,6 +1,6 @@
 """Statistics of forgetting: how much of a text a model holds, and how far two models agree on it.
 
-What belongs here: arrays in, numbers out. What does not: which texts and models (texts.py), rows (compared.py), words
+What belongs here: arrays in, numbers out. What does not: which texts and models (inputs.py), rows (measures.py), words
 (conclusion.py).
 
 Exact memorisation and extraction strength are as open-unlearning computes them (Dorna et al. 2025), PrivLeak as MUSE
@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy
 
-from audit_pipeline.metrics.curves import Floats
 from audit_pipeline.metrics.intervals import (
     NO_INTERVAL,
     RESAMPLES,
@@ -27,6 +26,7 @@ from audit_pipeline.metrics.intervals import (
     Interval,
     percentile_interval,
 )
+from audit_pipeline.metrics.roc import Floats
 
 Bools = npt.NDArray[np.bool_]
 
@@ -107,7 +107,7 @@ def difference_of_means(
 
     Its percentile interval from resampled groups [n] is wide enough that with a probability of 95% those of
     ``together`` measures are right at once (Bonferroni). None where so few groups could not tell that by a sign test,
-    as evidence/comparison.py asks of a difference.
+    as evidence/evaluation.py asks of a difference.
     """
     difference = float(values[forget].mean() - values[~forget].mean())
     meaning = f"mean over {things} to be forgotten less that over held-out ones"

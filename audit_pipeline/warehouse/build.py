@@ -19,19 +19,23 @@ from pathlib import Path
 import duckdb
 
 from audit_pipeline.catalogue.contracts import LINEAGE
-from audit_pipeline.catalogue.data_folder import make_private
 from audit_pipeline.catalogue.exclusive import HeldError, exclusive
-from audit_pipeline.catalogue.lineage_files import LineageEntry
-from audit_pipeline.catalogue.paths import DataPaths, config_dir
+from audit_pipeline.catalogue.lineage import LineageEntry
+from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.errors import DataError
-from audit_pipeline.warehouse.carry import BuildRecord, checksum, compute_settled_cutoff, keep_record, made_with
-from audit_pipeline.warehouse.define import create_tables
-from audit_pipeline.warehouse.files import UnreadableTableFile, list_files
+from audit_pipeline.warehouse.earlier_warehouse import (
+    BuildRecord,
+    checksum,
+    compute_settled_cutoff,
+    keep_record,
+    made_with,
+)
 from audit_pipeline.warehouse.fill import Judge, Site, fill, lineage_entries
-from audit_pipeline.warehouse.load import load_self_digested
 from audit_pipeline.warehouse.query import one_line
+from audit_pipeline.warehouse.schema import create_tables
 from audit_pipeline.warehouse.shared import share
+from audit_pipeline.warehouse.table_files import UnreadableTableFile, list_files, load_self_digested
 
 LOCK_SECONDS = 600.0
 """How long a build waits for another one to end."""
@@ -81,7 +85,7 @@ def build_with(
     """Build the warehouse from what lies under the data folder and put it in the old one's place.
 
     A copy of the old one is brought up to date: only files that have changed since they were loaded are loaded again.
-    With ``everything``, and where there is no old one that can be relied on (carry.py), every file is loaded, and
+    With ``everything``, and where there is no old one that can be relied on (earlier_warehouse.py), every file is loaded, and
     compared with its digest. Readers that have the old file open keep their snapshot. After any error the old warehouse
     is still there. ``include_text=False`` leaves the excerpts out. ``config`` is the folder of the configuration where
     it is not the usual one; a file of it that cannot be read is named in the report, and its table stays empty.

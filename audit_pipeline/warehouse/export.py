@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.sql import literal, quoted
-from audit_pipeline.catalogue.tables import write_atomically
 from audit_pipeline.config.hints import did_you_mean, nearest
 from audit_pipeline.errors import DataError
 from audit_pipeline.warehouse.query import one_line, open_read_only

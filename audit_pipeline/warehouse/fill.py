@@ -1,8 +1,8 @@
 """Fills a new warehouse, or the copy of an earlier one, from the Parquet files, the documents and the configuration.
 
 What belongs here: the order in which tables are brought up to date, and that no row is of another file than its lineage
-entry. What does not: what is carried over (carry.py), loading files (load.py), the tables that follow from others
-(define.py), where the finished file goes (build.py).
+entry. What does not: what is carried over (earlier_warehouse.py), loading files (table_files.py), the tables that follow from others
+(schema.py), where the finished file goes (build.py).
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from audit_pipeline.catalogue.contracts import (
     RUN_TABLES,
     TOKEN_STATISTICS,
 )
-from audit_pipeline.catalogue.lineage_files import LineageEntry, digests_by_file, missing_files, pair_entries_with_files
+from audit_pipeline.catalogue.lineage import LineageEntry, digests_by_file, missing_files, pair_entries_with_files
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError, MadeAgainWarning
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
-from audit_pipeline.warehouse.carry import (
+from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
+from audit_pipeline.warehouse.earlier_warehouse import (
     Earlier,
     LoadedFile,
     as_rows,
@@ -42,8 +43,9 @@ from audit_pipeline.warehouse.carry import (
     plan_reload,
     record_loaded_files,
 )
-from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
-from audit_pipeline.warehouse.define import (
+from audit_pipeline.warehouse.query import hide_progress_bar, one_line
+from audit_pipeline.warehouse.schema import (
+    OF_FILES,
     WrittenFile,
     changed_relation,
     check_keys,
@@ -52,10 +54,15 @@ from audit_pipeline.warehouse.define import (
     fill_derived,
     read_doubled_counts,
     remake_tables,
+    tables,
 )
-from audit_pipeline.warehouse.files import ListedFiles, UnreadableTableFile, changed_since, compare_files, list_files
-from audit_pipeline.warehouse.load import (
+from audit_pipeline.warehouse.table_files import (
+    ListedFiles,
+    UnreadableTableFile,
+    changed_since,
+    compare_files,
     insert,
+    list_files,
     load_benchmark_manifests,
     load_model_cards,
     load_parquet,
@@ -64,8 +71,6 @@ from audit_pipeline.warehouse.load import (
     remove_duplicate_rows,
     take_out,
 )
-from audit_pipeline.warehouse.query import hide_progress_bar, one_line
-from audit_pipeline.warehouse.schema import OF_FILES, tables
 
 _ATTEMPTS = 3
 

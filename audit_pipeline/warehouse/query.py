@@ -1,12 +1,13 @@
 """Read-only access to the warehouse: nothing can be written, no other file read, no setting changed back.
 
-What belongs here: opening the warehouse for readers and running a user's SQL. What does not: building it (build.py),
-its views (schema.py), laying out results for a terminal (cli/).
+What belongs here: opening the warehouse for readers, running a user's SQL, and the findings of some pairs, of audited
+models and of controls, as it has them. What does not: building it (build.py), its tables and views (schema.py,
+sql/views/), laying out results for a terminal (cli/).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -119,3 +120,34 @@ def query(warehouse: Path, sql: str) -> pa.Table:
             raise AuditError(f"refused ({one_line(error)}): {_READ_ONLY}") from error
         except duckdb.Error as error:
             raise AuditError(f"the SQL cannot be run: {one_line(error)}") from error
+
+
+def findings_of(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Table:
+    """The latest findings of one model on some benchmarks: a row a detector, as the view leaderboard has them.
+
+    Raises DataError where there is no warehouse that can be read.
+    """
+    with open_read_only(warehouse) as connection:
+        statement = (
+            "SELECT * EXCLUDE (finished_at, is_latest) FROM leaderboard_history WHERE is_latest AND model = $model "
+            "AND list_contains($benchmarks, benchmark) "
+            "ORDER BY benchmark, auroc DESC NULLS LAST, detector, parameters"
+        )
+        return connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)}).to_arrow_table()
+
+
+def comparisons_of(warehouse: Path, model: str, benchmark: str, detector: str | None) -> pa.Table:
+    """Every two detectors that were compared on the same texts, as the view detector_comparison has them; with
+    ``detector``, it against each other one. Raises DataError where there is no warehouse that can be read."""
+    with open_read_only(warehouse) as connection:
+        statement = """
+            WITH compared AS (FROM detector_comparison WHERE model = $model AND benchmark = $benchmark)
+            SELECT detector, parameters, other, other_parameters, difference, ci_low, ci_high, p_value FROM compared
+            WHERE $detector IS NULL OR detector = $detector
+            UNION ALL
+            SELECT other, other_parameters, detector, parameters, -difference, -ci_high, -ci_low, p_value FROM compared
+            WHERE other = $detector
+            ORDER BY ALL
+        """
+        parameters = {"model": model, "benchmark": benchmark, "detector": detector}
+        return connection.sql(statement, params=parameters).to_arrow_table()

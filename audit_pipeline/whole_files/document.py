@@ -1,12 +1,17 @@
-"""What reading such a file comes to.
+"""A file that is one document: what reading it comes to, and reading it with the reader that its suffix asks for.
 
-What belongs here: the text with what the file says of itself, and why there is none. What does not: any format.
+What belongs here: the text with what the file says of itself, why there is none, which formats there are, and text
+files, which need no parser. What does not: any other format (its own module): a format's parser is imported when a
+file of it is read. Marks within a text file are text: Markdown is read as it is written.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from audit_pipeline.errors import DataError
 
@@ -46,3 +51,46 @@ def usable_title(given: str | None) -> str | None:
 
 class NoTextError(DataError):
     """The file is whole, but there is no text to be had of it: locked, a scan, empty. The message says which."""
+
+
+def read_plain(path: Path) -> WholeDocument:
+    """The file's text as it stands, lines ending in \\n; raises DataError where it is not UTF-8."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: invalid UTF-8 at byte {error.start}; save it as UTF-8") from error
+    return WholeDocument(text.replace("\r\n", "\n"))
+
+
+_READERS = {
+    ".txt": "document.read_plain",
+    ".md": "document.read_plain",
+    ".html": "html.read_html",
+    ".htm": "html.read_html",
+    ".xhtml": "html.read_html",
+    ".epub": "book.read_book",
+    ".pdf": "pdf.read_pdf",
+    ".docx": "docx.read_docx",
+}
+WHOLE_FILES = tuple(_READERS)
+
+
+def is_whole_file(path: Path) -> bool:
+    """Whether the file, by its name, is one document."""
+    return path.suffix.lower() in _READERS
+
+
+def read_whole(path: Path) -> WholeDocument:
+    """The document that the file at ``path`` is; :func:`is_whole_file` says that it is one.
+
+    Raises NoTextError where the file is whole and no text is to be had of it, and DataError where it cannot be read.
+    """
+    module, name = _READERS[path.suffix.lower()].split(".")
+    reader: Callable[[Path], WholeDocument] = getattr(importlib.import_module(f"{__package__}.{module}"), name)
+    try:
+        if path.stat().st_size > MOST_FILE_BYTES:
+            raise DataError(f"{path}: more than {MOST_FILE_BYTES:,} bytes")
+        whole = reader(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    return replace(whole, title=usable_title(whole.title))

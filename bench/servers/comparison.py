@@ -27,7 +27,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.scoring.backends import open_backend
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
 
 MODEL = "smollm2-135m"

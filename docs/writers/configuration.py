@@ -19,15 +19,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from audit_pipeline.benchmarks import config as benchmarks
-from audit_pipeline.benchmarks.family import DocumentsSettings, FamilySettings
-from audit_pipeline.benchmarks.registry import BUILDERS
+from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
+from audit_pipeline.benchmarks.settings import DocumentsSettings, FamilySettings
 from audit_pipeline.controls import config as controls
 from audit_pipeline.detectors.page import escaped, table
 from audit_pipeline.models import config as models
 from audit_pipeline.models import watch
 from audit_pipeline.references import config as references
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources
 
 _HEAD = """\
 # Configuration keys

@@ -21,10 +21,10 @@ from matplotlib.figure import Figure
 from audit_pipeline.evidence.conformal import conformal_p_values, q_values
 from audit_pipeline.evidence.power import mean_score_power, mean_score_texts
 from audit_pipeline.metrics.intervals import Interval, metric_intervals
-from audit_pipeline.metrics.metrics import metrics, roc_points, threshold_at
 from audit_pipeline.metrics.rates import tpr_at_fpr
+from audit_pipeline.metrics.roc import metrics, roc_points, threshold_at
 from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, as_png
-from audit_pipeline.separability.blind_control import blind_control
+from audit_pipeline.separability.blind_controls import blind_control
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 import duckdb
 
-from audit_pipeline.catalogue.ddl import sql_type
+from audit_pipeline.catalogue.sql import sql_type
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.page import escaped, table
-from audit_pipeline.warehouse.define import create_tables, create_views
-from audit_pipeline.warehouse.schema import MACROS, VIEWS, tables
+from audit_pipeline.warehouse.schema import MACROS, VIEWS, create_tables, create_views, tables
 
 _HEAD = """\
 # Tables, views and macros

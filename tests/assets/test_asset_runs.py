@@ -19,14 +19,14 @@ from written import read_all
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
-from audit_pipeline.catalogue.documents import read_documents
-from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.stages.shown import decided
-from audit_pipeline.scoring.selection import audit_selection
+from audit_pipeline.operate.stages.shown_pairs import decided
+from audit_pipeline.scoring.session import audit_selection
 from audit_pipeline.sources.base import MissingPart
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -25,16 +25,16 @@ from made_workspace import (
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.catalogue.contracts import LINEAGE, Pair
-from audit_pipeline.catalogue.documents import documents_version, read_documents
+from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome
-from audit_pipeline.catalogue.tables import read_table
+from audit_pipeline.catalogue.store import documents_version, read_documents
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import control_version
 from audit_pipeline.controls.kept import read_control
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.dagster import carry_out, sensors
+from audit_pipeline.operate.dagster import sensors, step_runs
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.dagster.resources import AuditData
@@ -92,8 +92,8 @@ def check_of(instance: dg.DagsterInstance, run_id: str) -> Any:
 
 def ensure(workspace: Workspace, instance: dg.DagsterInstance) -> list[str]:
     """What an audit has to run before it has the control's models."""
-    runner = carry_out.Runner(defs().resolve_job_def, instance, workspace.paths, lambda what: None)
-    return list(carry_out.ensure(PlanRequest(controls=(CONTROL,)), ("fetch", "train"), runner))
+    runner = step_runs.Runner(defs().resolve_job_def, instance, workspace.paths, lambda what: None)
+    return list(step_runs.ensure(PlanRequest(controls=(CONTROL,)), ("fetch", "train"), runner))
 
 
 def test_a_control_is_trained_once_and_its_version_is_that_of_its_entry_and_documents(

@@ -27,7 +27,7 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.definitions import defs
 from audit_pipeline.operate.dagster.metadata import column_schema
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources
 
 DOCUMENT_KEYS = [f"documents/{name}" for name in all_sources()]
 ON_REQUEST = {f"documents/{name}" for name, source in all_sources().items() if source.on_request}

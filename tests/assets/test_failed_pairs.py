@@ -14,7 +14,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.client import RefusedError, UnansweredError
-from audit_pipeline.endpoints.dialects.dialect import BadAnswerError
+from audit_pipeline.endpoints.exchange import BadAnswerError
 from audit_pipeline.errors import (
     BudgetError,
     ClusterError,

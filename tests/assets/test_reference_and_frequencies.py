@@ -8,12 +8,12 @@ from made_workspace import Workspace, count_loads, made_documents
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import SCORES, Pair
+from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import latest_run
-from audit_pipeline.catalogue.tables import read_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.dagster.carry_out import Runner, ensure_frequencies
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.dagster.step_runs import Runner, ensure_frequencies
 from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest
 from audit_pipeline.operate.plan import plan, state_of
 from audit_pipeline.operate.situation import look

@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.outcomes import record_outcome
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import ConfigError, TransientError
-from audit_pipeline.operate.dagster import alerting, hub_watch, sensors
+from audit_pipeline.operate.dagster import sensors
 from audit_pipeline.operate.dagster.in_process import PROCESS_TAG, process_identity, process_tags, run_job
 from audit_pipeline.operate.dagster.resources import AuditData
 
@@ -306,7 +306,7 @@ def alerts(workspace: Workspace) -> list[dict[str, Any]]:
 
 def test_findings_that_change_are_told_once(built: Workspace, instance: dg.DagsterInstance) -> None:
     built.monkeypatch.delenv("CORPUS_AUDIT_WEBHOOK", raising=False)
-    tick = Ticking(alerting.alert_finding_changed, instance)
+    tick = Ticking(sensors.alert_finding_changed, instance)
     assert said(tick()) == "there is no warehouse yet"
     assert built.run("audit", "--model", "one", "--benchmark", "made_8").exit_code == 0
     assert "are watched from now on" in said(tick())
@@ -327,7 +327,7 @@ def test_an_alert_that_cannot_be_delivered_is_kept_and_told_once(
     built: Workspace, instance: dg.DagsterInstance
 ) -> None:
     built.monkeypatch.setenv("CORPUS_AUDIT_WEBHOOK", "http://example.invalid/secret")
-    tick = Ticking(alerting.alert_finding_changed, instance)
+    tick = Ticking(sensors.alert_finding_changed, instance)
     assert built.run("audit", "--model", "one", "--benchmark", "made_8").exit_code == 0
     tick()
     assert built.run("audit", "--model", "two", "--benchmark", "made_8").exit_code == 0
@@ -344,7 +344,7 @@ def failure_tick(instance: dg.DagsterInstance, cursor: str | None) -> str | None
     with dg.build_sensor_context(
         instance=instance, cursor=cursor, repository_def=repository, resources={"data": AuditData()}
     ) as context:
-        tick = alerting.alert_run_failed.evaluate_tick(context)
+        tick = sensors.alert_run_failed.evaluate_tick(context)
     assert all(reaction.error is None for reaction in tick.dagster_run_reactions or [])
     return tick.cursor
 
@@ -371,7 +371,7 @@ def test_every_failed_run_is_told_once_with_its_reason(built: Workspace, instanc
 
 def test_the_hub_is_not_asked_where_nothing_is_watched(workspace: Workspace) -> None:
     with dg.build_sensor_context() as context:
-        skipped = hub_watch.hub_watcher(context)
+        skipped = sensors.hub_watcher(context)
     assert "names no organisation" in str(skipped.skip_message)
 
 
@@ -381,7 +381,7 @@ def test_a_hub_that_cannot_be_reached_ends_the_tick_with_words(workspace: Worksp
     def unreachable(name: str) -> None:
         raise TransientError(f"the hub cannot be reached for {name}")
 
-    workspace.monkeypatch.setattr(hub_watch, "list_candidates", unreachable)
+    workspace.monkeypatch.setattr(sensors, "list_candidates", unreachable)
     with dg.build_sensor_context() as context, pytest.raises(TransientError, match="some-owner"):
-        hub_watch.hub_watcher(context)
+        sensors.hub_watcher(context)
     assert not (workspace.config / "models.proposed.yaml").exists()

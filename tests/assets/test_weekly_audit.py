@@ -28,9 +28,9 @@ from made_workspace import (
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.tables import read_json
+from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
-from audit_pipeline.operate.dagster import schedules
+from audit_pipeline.operate.dagster import weekly
 from audit_pipeline.operate.dagster.in_process import ensure_dagster_home
 from audit_pipeline.sources.base import MissingPart
 
@@ -140,7 +140,7 @@ def test_relative_cutoffs_move_on_and_only_their_benchmark_with_them(workspace: 
     workspace.hold(*made_documents(3, 40), *fresh)
     cutoffs = []
     for day in (TODAY - timedelta(days=7), TODAY):
-        workspace.monkeypatch.setattr(schedules, "utc_today", lambda day=day: day)
+        workspace.monkeypatch.setattr(weekly, "utc_today", lambda day=day: day)
         week()
         assert read_json(workspace.paths.rolled_day) == {"day": day.isoformat()}
         cutoffs.append(read_built(workspace.paths, "recent_8").manifest["spec"]["nonmember_from"])

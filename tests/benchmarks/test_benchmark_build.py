@@ -21,13 +21,12 @@ from audit_pipeline.benchmarks.build import (
     read_inputs,
 )
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.benchmarks.registry import BUILDERS
+from audit_pipeline.benchmarks.config import BUILDERS, load_benchmarks
 from audit_pipeline.catalogue.contracts import EXAMPLES, text_sha256
+from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
-from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.read import read_rows
+from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.rows import RowFile
 
 VERSIONS = {"made": "1"}

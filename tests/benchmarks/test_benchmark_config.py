@@ -17,15 +17,13 @@ from audit_pipeline.benchmarks.builders.online import OnlineSettings
 from audit_pipeline.benchmarks.builders.sides import SidesSettings
 from audit_pipeline.benchmarks.builders.templated import TemplatedSettings
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
-from audit_pipeline.benchmarks.config import load_benchmarks, resolve, standing
-from audit_pipeline.benchmarks.family import Design
-from audit_pipeline.benchmarks.registry import BUILDERS
+from audit_pipeline.benchmarks.config import BUILDERS, load_benchmarks, resolve, standing
 from audit_pipeline.benchmarks.row_settings import DataSetPart
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, Design
 from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.metrics import claims
-from audit_pipeline.separability import blind_control
+from audit_pipeline.separability import blind_controls
 
 TEMPORAL = """\
     builder: temporal
@@ -91,7 +89,7 @@ def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     assert isinstance(demo, TemporalSettings)
     assert (demo.per_side, demo.calibration_fraction) == (100, 0)
     # The first report that anyone sees carries the control that the README promises.
-    assert 2 * demo.per_side >= blind_control.MIN_EXAMPLES
+    assert 2 * demo.per_side >= blind_controls.MIN_EXAMPLES
     wikimia = benchmarks["wikimia_256"].settings
     assert isinstance(wikimia, LabelledSettings)
     assert (wikimia.hub, wikimia.calibration_fraction) == ("swj0419/WikiMIA", 0)

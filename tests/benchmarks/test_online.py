@@ -15,9 +15,9 @@ from profiles import max_examples
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import BenchmarkReport, build
+from audit_pipeline.benchmarks.builder import LabelledText
 from audit_pipeline.benchmarks.builders.online import JoinedText, chunks_of, draw_online, read
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.drawn import LabelledText
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError

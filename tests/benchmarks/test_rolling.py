@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.benchmarks import rolling
+from audit_pipeline.benchmarks import relative_days
 from audit_pipeline.benchmarks.build import benchmark_digest
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
 from audit_pipeline.benchmarks.config import load_benchmarks, moved_cutoffs, resolve
-from audit_pipeline.benchmarks.rolling import RelativeDay, current_day, keep_day, parse_cutoff, roll, rolled_day
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.relative_days import RelativeDay, current_day, keep_day, parse_cutoff, roll, rolled_day
+from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.errors import ConfigError, DataError
 
@@ -205,17 +205,17 @@ def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(rolling, "utc_today", lambda: TODAY)
+    monkeypatch.setattr(relative_days, "utc_today", lambda: TODAY)
     paths = DataPaths.from_environment()
     write(tmp_path, notes={"nonmember_from": "1 week before today"})
     before = load_benchmarks(tmp_path)
     assert cutoffs(before["notes_32"])[1] == date(2026, 11, 14)
     assert not paths.rolled_day.exists()
     assert keep_day(paths) == TODAY
-    monkeypatch.setattr(rolling, "utc_today", lambda: TODAY + timedelta(days=5))
+    monkeypatch.setattr(relative_days, "utc_today", lambda: TODAY + timedelta(days=5))
     assert keep_day(paths) == current_day(paths) == TODAY
     assert load_benchmarks(tmp_path) == before
-    assert roll(paths, rolling.utc_today())
+    assert roll(paths, relative_days.utc_today())
     after = load_benchmarks(tmp_path)
     assert moved_cutoffs(before, after) == {"notes_32": ["notes_32 nonmember_from 2026-11-14 -> 2026-11-19"]}
     assert moved_cutoffs(after, after) == {}

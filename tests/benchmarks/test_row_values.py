@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from audit_pipeline.benchmarks.row_values import label_of
+from audit_pipeline.benchmarks.rows import label_of
 
 
 def test_a_label_that_is_a_whole_text_is_not_quoted_whole() -> None:

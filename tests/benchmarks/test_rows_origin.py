@@ -13,13 +13,13 @@ import pytest
 from made_documents import labelled_spec, templated_spec, write_jsonl
 from made_files import save_dataset, write_rows
 
+from audit_pipeline.benchmarks.build import is_on_hub
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.rows import row_settings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
-from audit_pipeline.benchmarks.staleness import is_on_hub
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.archives import Archive
-from audit_pipeline.fetch.read import ROW_SUFFIXES
+from audit_pipeline.fetch.formats import ROW_SUFFIXES
 
 ROWS = [{"input": "one two", "label": 1}, {"input": "three four", "label": 0}]
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.benchmarks.quotas import even_quotas, proportional_quotas
-from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.benchmarks.windows import draw_windows
+from audit_pipeline.benchmarks.builders.temporal import draw_windows
+from audit_pipeline.benchmarks.splits import Placed, even_quotas, proportional_quotas, split_groups
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.errors import ConfigError
 

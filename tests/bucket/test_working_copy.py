@@ -12,8 +12,8 @@ from s3_server import S3Server
 from audit_pipeline.catalogue import working_copy
 from audit_pipeline.catalogue.bucket import Bucket, BucketError
 from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.files import write_json, write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.catalogue.working_copy import (
     WorkingCopy,
     bring,

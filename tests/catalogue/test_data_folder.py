@@ -14,10 +14,10 @@ import pytest
 from click.testing import Result
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
-from audit_pipeline.catalogue.data_folder import is_writable, make_private, require_writable
+from audit_pipeline.catalogue.paths import is_writable, make_private, require_writable
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.write import build_reports
+from audit_pipeline.report.files import build_reports
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 

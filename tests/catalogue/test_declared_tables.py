@@ -11,10 +11,10 @@ import pytest
 
 from audit_pipeline.catalogue import contracts, store
 from audit_pipeline.catalogue.contracts import EXAMPLES, HIGHLIGHTS, KINDS, RUN_TABLES, SCORES, TABLES, Pair, Table
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, MODEL, RUN_ID
-from audit_pipeline.catalogue.ddl import create_table, expressions, later_columns, rows_by_run, sql_type
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, RUN_ID
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.sql import create_table, expressions, later_columns, rows_by_run, sql_type
 from audit_pipeline.catalogue.table import Column
 from audit_pipeline.errors import DataError
 

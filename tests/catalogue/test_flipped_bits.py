@@ -19,15 +19,15 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, qu
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.rolling import roll, rolled_day
+from audit_pipeline.benchmarks.relative_days import roll, rolled_day
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, UNLEARNING, Pair
-from audit_pipeline.catalogue.documents import read_documents
+from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
-from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.controls.kept import MANIFEST, TEXTS, read_control, read_texts
 from audit_pipeline.errors import AuditError
 from audit_pipeline.extraction.search import Asked
@@ -36,13 +36,11 @@ from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.extraction import extract_pair
-from audit_pipeline.operate.stages.scores import score_pair
-from audit_pipeline.operate.stages.token_statistics import run_tokens
+from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.references.build import build_frequencies
 from audit_pipeline.references.config import ReferenceEntry
-from audit_pipeline.references.frequencies import read_kept_frequencies
-from audit_pipeline.token_statistics.kept import read_branches, read_statistics
+from audit_pipeline.references.frequencies import build_frequencies, read_kept_frequencies
+from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.warehouse.query import open_read_only
 
 BENCHMARKS = ("made_8", "made_9")

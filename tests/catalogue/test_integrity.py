@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue import integrity
 from audit_pipeline.catalogue.contracts import OUTCOMES
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.integrity import (
     REST_SHA256,
     ROW_SHA256,
@@ -27,7 +28,6 @@ from audit_pipeline.catalogue.integrity import (
     row_sha256_sql,
     with_row_sha256,
 )
-from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError
 
 COLUMNS = pa.schema([("b", pa.string()), ("a", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])

@@ -17,6 +17,7 @@ from written import read_all
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES, LINEAGE, SCORES, TABLES, Pair
+from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, row_sha256
 from audit_pipeline.catalogue.lineage import (
     LineageStep,
@@ -30,7 +31,6 @@ from audit_pipeline.catalogue.lineage import (
 )
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column, Table
-from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import DataError
 
 ROWS = st.lists(

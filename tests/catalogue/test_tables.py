@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from written import read_all
 
-from audit_pipeline.catalogue.tables import (
+from audit_pipeline.catalogue.files import (
     checked,
     read_json,
     read_rows,

@@ -23,7 +23,7 @@ from made_workspace import (
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import MissingPart
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 

@@ -22,7 +22,7 @@ from audit_pipeline.cli import main
 from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.definitions import defs
 from audit_pipeline.operate import situation
-from audit_pipeline.operate.dagster import schedules
+from audit_pipeline.operate.dagster import weekly
 from audit_pipeline.operate.dagster.in_process import open_instance
 from audit_pipeline.warehouse.query import query
 
@@ -215,13 +215,13 @@ def test_the_report_is_opened_only_where_somebody_can_see_it(monkeypatch: pytest
     assert command.has_display()
 
 
-@pytest.mark.parametrize("weekly", [True, False])
-def test_dev_weekly_switches_the_schedule_on(folder: Path, monkeypatch: pytest.MonkeyPatch, weekly: bool) -> None:
-    monkeypatch.setenv(schedules.WEEKLY_IS_ON, "")
+@pytest.mark.parametrize("switched_on", [True, False])
+def test_dev_weekly_switches_the_schedule_on(folder: Path, monkeypatch: pytest.MonkeyPatch, switched_on: bool) -> None:
+    monkeypatch.setenv(weekly.WEEKLY_IS_ON, "")
     monkeypatch.setattr(os, "execv", lambda program, arguments: None)
-    result = CliRunner().invoke(main, ["dev", *(["--weekly"] if weekly else [])], catch_exceptions=False)
+    result = CliRunner().invoke(main, ["dev", *(["--weekly"] if switched_on else [])], catch_exceptions=False)
     assert result.exit_code == 0
     # What the processes that Dagster starts read then.
-    schedule = schedules.weekly_audit(defs().resolve_job_def)
-    assert (schedule.default_status is dg.DefaultScheduleStatus.RUNNING) == weekly
-    assert ("the weekly audit is on" in result.stderr) == weekly
+    schedule = weekly.weekly_audit(defs().resolve_job_def)
+    assert (schedule.default_status is dg.DefaultScheduleStatus.RUNNING) == switched_on
+    assert ("the weekly audit is on" in result.stderr) == switched_on

@@ -14,8 +14,8 @@ from tiny_models import save_model
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, MEMBER, NON_MEMBER, Pair
+from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from rich.console import Console, Group
 from rich.text import Text
 
-from audit_pipeline.cli import audited, main
+from audit_pipeline.cli import audit_shown, main
 from audit_pipeline.cli.front import _EXIT_CODES
 from audit_pipeline.operate import console, progress
 from audit_pipeline.operate.console import (
@@ -185,7 +185,7 @@ FINDINGS = [
 
 def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     fewer = {**FINDINGS[2], "detector": "dc_pdd", "n_members": 98}
-    audited._show_labelled("long_name_of_a_benchmark_128", [*FINDINGS, fewer])
+    audit_shown._show_labelled("long_name_of_a_benchmark_128", [*FINDINGS, fewer])
     shown = plain(screen)
     assert max(map(len, shown.splitlines())) <= 80
     lines = [line.rstrip() for line in shown.splitlines()]
@@ -200,9 +200,9 @@ def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
 def test_where_membership_is_unknown_the_named_detector_stands_first_and_nothing_is_a_member(
     screen: io.StringIO,
 ) -> None:
-    audited._show_tried({"detector": "loss"}, FINDINGS, details=False)
+    audit_shown._show_tried({"detector": "loss"}, FINDINGS, details=False)
     assert plain(screen) == "\n4 detectors were run: --details shows them, the others beside loss.\n"
-    audited._show_tried({"detector": "loss"}, FINDINGS, details=True)
+    audit_shown._show_tried({"detector": "loss"}, FINDINGS, details=True)
     shown = plain(screen)
     assert "member" not in shown
     parts = [

@@ -14,12 +14,10 @@ import pytest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster import backend as backend_module
 from audit_pipeline.cluster.backend import RayBackend
-from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Ready
+from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Ready, Shard
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.faults import WorkerError, restore_worker_error
 from audit_pipeline.cluster.ray_pool import Cluster
-from audit_pipeline.cluster.shards import Shard
-from audit_pipeline.cluster.worker import Assignment, Worker
+from audit_pipeline.cluster.worker import Assignment, Worker, WorkerError, restore_worker_error
 from audit_pipeline.models.load import TokenizedModel
 
 NODES = [{"CPU": 1.0}, {"CPU": 1.0}]

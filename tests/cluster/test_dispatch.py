@@ -8,8 +8,18 @@ from dataclasses import dataclass, field, replace
 import pytest
 from test_shards import work_of
 
-from audit_pipeline.cluster.dispatch import DispatchTimeouts, Ended, Event, Failed, Finished, Placed, Ready, WorkerGroup
-from audit_pipeline.cluster.shards import Shard, shards_of
+from audit_pipeline.cluster.dispatch import (
+    DispatchTimeouts,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Placed,
+    Ready,
+    Shard,
+    WorkerGroup,
+    shards_of,
+)
 from audit_pipeline.errors import ClusterError, ModelError
 from audit_pipeline.token_statistics.run import RunSummary
 

@@ -14,9 +14,8 @@ from audit_pipeline.cli import main
 from audit_pipeline.cluster import engine as engine_module
 from audit_pipeline.cluster.dispatch import Ended, Failed, Ready
 from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
-from audit_pipeline.cluster.faults import WorkerError
 from audit_pipeline.cluster.ray_pool import RayPool, Room, cluster, room_for, warning_of
-from audit_pipeline.cluster.worker import Assignment
+from audit_pipeline.cluster.worker import Assignment, WorkerError
 from audit_pipeline.errors import ClusterError, ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.operate.dagster.audit import AuditRequest

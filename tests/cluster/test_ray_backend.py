@@ -31,11 +31,11 @@ from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.batches import in_memory
 from audit_pipeline.token_statistics.cache import PartCache, parts_of, read_part
-from audit_pipeline.token_statistics.encode import encode_prefix
+from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import read_branches, read_statistics
-from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
+from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
+from audit_pipeline.token_statistics.tokens import encode_prefix
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics.cache import parts_of, read_part
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.cluster.shards import shards_of
+from audit_pipeline.cluster.dispatch import shards_of
 from audit_pipeline.token_statistics.backend import Work
-from audit_pipeline.token_statistics.encode import EncodedText, Prefix
-from audit_pipeline.token_statistics.prepare import Prepared
-from audit_pipeline.token_statistics.windows import windows_of
+from audit_pipeline.token_statistics.cached_texts import Prepared
+from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, windows_of
 
 WINDOW, STRIDE = 50, 25
 sizes = st.lists(st.integers(0, 160), max_size=40)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from profiles import max_examples
 
+from audit_pipeline.config.entries import MOST_BYTES, line_of, pairs_of, read_yaml
 from audit_pipeline.config.problems import BrokenFileError, InvalidEntryError
-from audit_pipeline.config.reading import MOST_BYTES, line_of, pairs_of, read_yaml
 
 
 def written(folder: Path, content: str) -> Path:

@@ -31,7 +31,7 @@ from bad_server import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.connectors.polite import STORE_NAME, FetchError, PoliteClient, Politeness, user_agent
+from audit_pipeline.connectors.polite_client import STORE_NAME, FetchError, PoliteClient, Politeness, user_agent
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
 
@@ -324,7 +324,7 @@ def test_an_answer_that_never_will_be_one_is_not_repeated(server: BadServer, cli
 CRAWL = """
 import sys
 from pathlib import Path
-from audit_pipeline.connectors.polite import PoliteClient, Politeness
+from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
 with PoliteClient(Path(sys.argv[2]), Politeness("corpus-audit-test/1.0", seconds_between=0, timeout=30)) as client:
     for number in range(6):
         print(number, client.get(f"{sys.argv[1]}/page", {"n": str(number)}).text(), flush=True)

@@ -9,9 +9,9 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.controls.build import ControlReport, build_control
 from audit_pipeline.controls.config import Architecture, ControlEntry
 

@@ -23,8 +23,8 @@ from audit_pipeline.metrics.claims import REPRODUCED_FROM
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.weights import load_weights
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Caches
 
 NUMBERS = (1, 4, 16, 64)
 CONTROL = entry(

@@ -15,8 +15,8 @@ from control_corpus import ENTRY, build, documents, entry, step
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.controls.build import build_control, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
 from audit_pipeline.controls.current import trained_version, wanted_version
@@ -24,8 +24,7 @@ from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.kept import occurrences_in_training, read_control, read_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN
 from audit_pipeline.controls.study import conditions, measure, run_study
-from audit_pipeline.controls.tokenizer import START, train_tokenizer
-from audit_pipeline.controls.training import new_model, train
+from audit_pipeline.controls.training import START, new_model, train, train_tokenizer
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.contracts import BETAS
 from audit_pipeline.detectors.acmia import ACMIA_AC, ACMIA_NORM_AC, TEMPERATURES
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.registry import parse_set
-from audit_pipeline.detectors.statistics import Temperatures, TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, Temperatures, TextStatistics
 from audit_pipeline.errors import ConfigError
 
 Make = Callable[..., TextStatistics]

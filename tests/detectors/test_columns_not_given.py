@@ -14,9 +14,9 @@ from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.max_renyi import POWER_SUMS
-from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.statistics import (
     BranchStatistics,
+    Need,
     PowerSums,
     StatisticsIndex,
     Temperatures,

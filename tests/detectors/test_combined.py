@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.detectors.combined import COMBINED, DEFAULT, RANKS, listed, written
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.registry import ONE_PASS, parse_set
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.evidence.conformal import conformal_p_values
 from audit_pipeline.metrics.delong import auroc_with_interval

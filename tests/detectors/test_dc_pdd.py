@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, calibrated, first_occurrences
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.detectors.statistics import TextStatistics, TokenFrequencies
+from audit_pipeline.detectors.statistics import Lacking, TextStatistics, TokenFrequencies
 from audit_pipeline.errors import ConfigError
 
 Make = Callable[..., TextStatistics]

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.pac import COPIES, PAC, Copying, polarized_distance
+from audit_pipeline.detectors.statistics import Lacking
 
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.detectors.detector import Detector, Parameter, outcomes
-from audit_pipeline.detectors.needs import Need
 from audit_pipeline.detectors.page import BEGIN, END, markdown, overview, plain, written_into
 from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.detectors.statistics import Need
 
 PAGE = Path(__file__).parents[2] / "docs" / "detectors.md"
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.reference import REFERENCE, REFERENCE_MODEL, WBC_WINDOWS, votes
+from audit_pipeline.detectors.statistics import Lacking
 
 BOTH = [{"form": "difference"}, {"form": "ratio"}]
 logprobs = st.lists(st.floats(-30, -(2**-10), width=32), min_size=1, max_size=40)

@@ -16,14 +16,14 @@ from tiny_models import forward_of, save_model, tokenized
 from written import read_all
 
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
-from audit_pipeline.catalogue.tables import read_json
+from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.in_use import Endpoints, probe_tokens
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import load_tokenizer
-from audit_pipeline.operate.dagster.spending import COMMAND_TAG, TOKENS_TAG
+from audit_pipeline.operate.dagster.tags import COMMAND_TAG, TOKENS_TAG
 from audit_pipeline.warehouse.query import open_read_only
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

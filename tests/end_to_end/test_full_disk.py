@@ -21,18 +21,17 @@ from made_workspace import Workspace, enter_workspace, made_documents, make_work
 from tiny_models import forward_of, save_model
 
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.catalogue import tables
+from audit_pipeline.catalogue import files
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.full_disk import full_disk
+from audit_pipeline.cli.front import full_disk
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
-from audit_pipeline.operate.stages.scores import score_pair
-from audit_pipeline.operate.stages.token_statistics import run_tokens
+from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.write import build_reports
+from audit_pipeline.report.files import build_reports
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query
@@ -124,7 +123,7 @@ class Disk:
         self.left: int | None = None
         self.written = 0
         self._fsync = os.fsync
-        monkeypatch.setattr(tables.os, "fsync", self.fsync)
+        monkeypatch.setattr(files.os, "fsync", self.fsync)
 
     def fsync(self, file: int) -> None:
         self.written += 1

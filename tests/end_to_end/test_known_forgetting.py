@@ -22,9 +22,8 @@ from transformers import PreTrainedTokenizerBase
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.controls.config import Architecture, ControlEntry
-from audit_pipeline.controls.tokenizer import START, train_tokenizer
-from audit_pipeline.controls.training import new_model, train
-from audit_pipeline.unlearning.compare import UnlearningRequest, compare
+from audit_pipeline.controls.training import START, new_model, train, train_tokenizer
+from audit_pipeline.unlearning.comparison import UnlearningRequest, compare
 from audit_pipeline.unlearning.conclusion import Conclusion, conclude
 from audit_pipeline.warehouse.query import query
 

@@ -15,8 +15,8 @@ from tiny_models import forward_of, twin_statistics
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import SCORES, Pair
+from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import latest_run
-from audit_pipeline.catalogue.tables import read_table
 from audit_pipeline.definitions import defs
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster.in_process import run_job

@@ -14,7 +14,7 @@ from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, find_e
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import BudgetError, ConfigError
 from audit_pipeline.models.config import Endpoint, ModelEntry
-from audit_pipeline.operate.dagster.spending import COMMAND_TAG, compute_remaining_limits, note_spent
+from audit_pipeline.operate.dagster.tags import COMMAND_TAG, compute_remaining_limits, note_spent
 
 
 def entry(**endpoint: Any) -> ModelEntry:

@@ -17,22 +17,21 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import registry
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.exchange import prompt_of
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe
-from audit_pipeline.endpoints.prompt import prompt_of
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.batches import in_memory
-from audit_pipeline.token_statistics.encode import behind as behind_prefix
-from audit_pipeline.token_statistics.encode import encode, encode_prefix
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import read_statistics
-from audit_pipeline.token_statistics.prefixed import compute_prefixed, read_prefixed
+from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
-from audit_pipeline.token_statistics.windows import windows_of
+from audit_pipeline.token_statistics.tokens import behind as behind_prefix
+from audit_pipeline.token_statistics.tokens import encode, encode_prefix, windows_of
 
 Entry = Callable[..., TokenizedModel]
 InProcess = Callable[..., dict[str, Any]]

@@ -20,15 +20,14 @@ from audit_pipeline.endpoints import backend
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.exchange import Prompt
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import Check, ProbeResult, probe
-from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.encode import encode
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.tokens import Window, encode
 
 Entry = Callable[..., TokenizedModel]
 Asking = Callable[..., Client]

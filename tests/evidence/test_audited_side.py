@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.catalogue.contracts import EXAMPLES
-from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.evidence.audited_side import against_held_out
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.evidence.sides import against_held_out
 
 
 def examples(*rows: tuple[str, int | None, str]) -> pa.Table:

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.calibration_check import calibration_check
-from audit_pipeline.evidence.thresholds import ScoredTexts, draw_keys
+from audit_pipeline.evidence.thresholds import ScoredTexts, calibration_check, draw_keys
 
 
 def nonmembers(scores, groups):

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import COMPARISONS
-from audit_pipeline.evidence.columns import ScoreColumn
-from audit_pipeline.evidence.comparison import Comparison, comparisons
+from audit_pipeline.evidence.evaluation import Comparison, comparisons
+from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.metrics.intervals import GroupBootstrap, Interval
-from audit_pipeline.metrics.metrics import metrics
+from audit_pipeline.metrics.roc import metrics
 
 
 def made(n_groups=30, size=2, seed=0, better=1.2, worse=0.4, shared=0.5):

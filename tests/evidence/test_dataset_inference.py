@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn.linear_model import RidgeCV
 
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS
-from audit_pipeline.catalogue.tables import table_from_rows
+from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.dataset_inference import (
     MIN_GROUPS,

@@ -7,19 +7,18 @@ import pytest
 from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.columns import score_columns
-from audit_pipeline.evidence.evaluate import evaluate
-from audit_pipeline.metrics import declared
-from audit_pipeline.metrics.declared import METRICS, OF_SCORES
+from audit_pipeline.evidence.evaluation import evaluate
+from audit_pipeline.evidence.sides import score_columns
+from audit_pipeline.metrics import roc
 from audit_pipeline.metrics.intervals import metric_intervals
-from audit_pipeline.metrics.metrics import metrics
 from audit_pipeline.metrics.rates import tpr_at_fpr
-from audit_pipeline.separability.assessed import assess
-from audit_pipeline.separability.labelled import labelled_examples
+from audit_pipeline.metrics.roc import METRICS, OF_SCORES, metrics
+from audit_pipeline.separability.assessment import assess
+from audit_pipeline.separability.split_texts import labelled_examples
 
 GENERATOR = np.random.default_rng(11)
 WORDS = [f"word{index}" for index in range(300)]
-MARGIN = declared.MARGIN.name
+MARGIN = roc.MARGIN.name
 FPR_LIMITS = {name: metric.at_fpr for name, metric in METRICS.items() if metric.at_fpr is not None}
 K2, K5 = '{"k":0.2}', '{"k":0.5}'
 

@@ -12,10 +12,10 @@ import pytest
 
 from audit_pipeline.catalogue import contracts
 from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json
-from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.evidence.audited_side import IN_WORDS, as_compared
+from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.evidence.findings import Findings, find
-from audit_pipeline.separability.assessed import assess
+from audit_pipeline.evidence.sides import IN_WORDS, as_compared
+from audit_pipeline.separability.assessment import assess
 
 PAIR = Pair("made_64", "a model")
 TABLES = (

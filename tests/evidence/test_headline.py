@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.evidence.headline import headline_detector
+from audit_pipeline.evidence.options import headline_detector
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.evidence.conformal import conformal_p_values, count_held_out_needed, q_values
+from audit_pipeline.evidence.possible_conclusions import PassageSearch, PlannedComparison, within_reach
 from audit_pipeline.evidence.thresholds import certified_rank
-from audit_pipeline.evidence.within_reach import PassageSearch, PlannedComparison, within_reach
 
 ALL_SEARCHED = PassageSearch(documents=20, too_short=0, tokens=100)
 NOTHING_KNOWN = PlannedComparison(audited=20, held_out=0, members=0, windows=400, design="unlabelled")

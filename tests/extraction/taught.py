@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import encode
 
 PASSAGE = " ".join([SENTENCES[0], SENTENCES[2], SENTENCES[5], SENTENCES[1]])
 WORDS = sorted({word for sentence in SENTENCES for word in sentence.split()})

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
-from audit_pipeline.extraction.conclude import GAP, Windows, log_draws, memorisation, together, windows_from
+from audit_pipeline.extraction.conclusions import GAP, Windows, log_draws, memorisation, together, windows_from
 
 TEXT = "four " * 20
 NONE = np.zeros(9, dtype=np.bool_)

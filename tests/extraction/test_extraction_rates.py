@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
-from audit_pipeline.extraction.conclude import memorisation, windows_from
+from audit_pipeline.extraction.conclusions import memorisation, windows_from
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.judged import Judged
-from audit_pipeline.extraction.rates import ExtractionRate, extraction_rates
 from audit_pipeline.extraction.search import Extracted
+from audit_pipeline.extraction.set_apart import Judged
+from audit_pipeline.extraction.tables import ExtractionRate, extraction_rates
 
 
 def extracted(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.held_out import Compared, compare
+from audit_pipeline.extraction.tables import Compared, compare
 
 
 def test_p_values_by_hand() -> None:

@@ -10,8 +10,8 @@ import pytest
 from taught import PASSAGE, Taught, filler
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.long_runs import BLOCK_WORDS, Recall, long_run, recall
-from audit_pipeline.token_statistics.encode import encode, window_and_stride
+from audit_pipeline.extraction.continuations import BLOCK_WORDS, Recall, long_run, recall
+from audit_pipeline.token_statistics.tokens import encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -20,13 +20,13 @@ from tiny_models import config_of
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.extraction import near_verbatim as module
-from audit_pipeline.extraction.near_verbatim import Nearness, near_verbatim
+from audit_pipeline.extraction import continuations as module
+from audit_pipeline.extraction.continuations import Nearness, near_verbatim
 from audit_pipeline.extraction.search import Extracted, Search, asked_for
 from audit_pipeline.extraction.windows import windows_at
-from audit_pipeline.token_statistics.encode import EncodedText
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Caches
+from audit_pipeline.token_statistics.tokens import EncodedText
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

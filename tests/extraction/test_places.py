@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extraction.places import SLACK, Coarse, choose_fine_starts, grid, tiled
+from audit_pipeline.extraction.conclusions import SLACK, Coarse, choose_fine_starts, grid, tiled
 
 THRESHOLD = math.log(0.001)
 

@@ -16,14 +16,14 @@ from tokenizers import Tokenizer, processors
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.conclude import GAP, THRESHOLDS, Windows
+from audit_pipeline.extraction.conclusions import GAP, THRESHOLDS, Windows
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
 from audit_pipeline.extraction.windows import WindowLengths, windows_at
-from audit_pipeline.token_statistics.encode import encode
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import Caches
 from audit_pipeline.token_statistics.run import Progress
+from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,8 +16,8 @@ from made_files import save_dataset, write_rows, written
 from pyarrow import feather
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.opened import STANDARD_INPUT
-from audit_pipeline.fetch.read import SUFFIXES, digest_of, holds_rows, open_rows, open_texts, read_pieces, read_rows
+from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
+from audit_pipeline.fetch.formats import SUFFIXES, digest_of, holds_rows, open_rows, open_texts, read_pieces, read_rows
 from audit_pipeline.fetch.rows import Row, Skipped
 
 ROWS = [

@@ -18,7 +18,7 @@ from huggingface_hub.errors import (
 )
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.hub import HubDataUnreachableError, fault_of, hub_errors
+from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of, hub_errors
 from audit_pipeline.operate.dagster.retries import is_transient
 
 

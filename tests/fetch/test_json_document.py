@@ -12,8 +12,8 @@ from made_files import written
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch import json_document
-from audit_pipeline.fetch.read import open_rows, open_texts, read_rows
+from audit_pipeline.fetch import json_and_text
+from audit_pipeline.fetch.formats import open_rows, open_texts, read_rows
 
 ROWS = [{"text": "a", "label": 1}, {"text": "b", "label": 0}]
 
@@ -81,7 +81,7 @@ def test_an_array_that_is_broken_or_too_deep_is_refused(tmp_path: Path, content:
 
 
 def test_where_an_array_is_broken_is_said_however_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_document, "_PIECE", 7)
+    monkeypatch.setattr(json_and_text, "_PIECE", 7)
     path = written(tmp_path, "t.json", '[{"text": "a"}, {"text": "b"}, {"text" "c"}]')
     with pytest.raises(DataError, match="Expecting ':' delimiter, in what begins at character 32; write it again"):
         read_rows(path)
@@ -90,18 +90,18 @@ def test_where_an_array_is_broken_is_said_however_it_was_read(tmp_path: Path, mo
 def test_an_object_beyond_all_measure_is_refused_before_all_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(json_document, "LINE_LIMIT", 100_000)
+    monkeypatch.setattr(json_and_text, "LINE_LIMIT", 100_000)
     stream = open_rows(written(tmp_path, "t.json", '[{"text": "' + "x" * 2_000_000))
     asked: list[int] = []
-    read = json_document._ArrayReader._read
-    monkeypatch.setattr(json_document._ArrayReader, "_read", lambda self, size: (asked.append(size), read(self, size)))
+    read = json_and_text._ArrayReader._read
+    monkeypatch.setattr(json_and_text._ArrayReader, "_read", lambda self, size: (asked.append(size), read(self, size)))
     with pytest.raises(DataError, match="is not readable JSON: Unterminated string"):
         list(stream.entries())
     assert sum(asked) < 500_000
 
 
 def test_an_array_on_one_line_may_be_longer_than_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("opened", "json_document"):
+    for module in ("file_bytes", "json_and_text"):
         monkeypatch.setattr(f"audit_pipeline.fetch.{module}.LINE_LIMIT", 1000)
     rows = [{"text": f"text {number}"} for number in range(1000)]
     assert rows_of(tmp_path, json.dumps(rows)) == rows
@@ -114,7 +114,7 @@ def test_empty_arrays_and_files_hold_no_rows(tmp_path: Path) -> None:
 
 
 def test_a_large_object_of_columns_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_document, "_WHOLE_LIMIT", 20)
+    monkeypatch.setattr(json_and_text, "_WHOLE_LIMIT", 20)
     with pytest.raises(DataError, match=r"none of its 8 rows can be used; .* broken JSON"):
         read_rows(written(tmp_path, "t.json", json.dumps({"text": ["a" * 30], "label": [1]}, indent=0)))
 
@@ -144,7 +144,7 @@ def test_an_array_comes_back_wherever_its_pieces_are_cut(
     content = json.dumps(rows, indent=indent, ensure_ascii=escaped).encode(errors="surrogatepass")
     path = written(tmp_path_factory.mktemp("array"), "t.json", content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_document, "_PIECE", piece)
+        patch.setattr(json_and_text, "_PIECE", piece)
         if not rows:
             with pytest.raises(DataError, match="holds no rows"):
                 read_rows(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.extraction.conclude import windows_from
+from audit_pipeline.extraction.conclusions import windows_from
 from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.token_statistics.forward import ForwardPass

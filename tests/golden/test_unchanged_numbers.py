@@ -20,9 +20,9 @@ from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.files import write_json, write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_json, write_table
 from audit_pipeline.controls.build import texts_table
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import documents_of
@@ -30,7 +30,7 @@ from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.evidence.findings import find
 from audit_pipeline.operate.stages.benchmarks import refresh_source
-from audit_pipeline.separability.assessed import assess
+from audit_pipeline.separability.assessment import assess
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = Path(__file__).parent / "instrument_check"

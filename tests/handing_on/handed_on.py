@@ -14,13 +14,12 @@ import yaml
 
 from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
-from audit_pipeline.benchmarks.built import BuiltBenchmark
-from audit_pipeline.benchmarks.content import content_digest
-from audit_pipeline.benchmarks.registry import BUILDERS
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.built import BuiltBenchmark, content_digest
+from audit_pipeline.benchmarks.config import BUILDERS
+from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, example_id
+from audit_pipeline.catalogue.files import table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
 from audit_pipeline.handing_on.export import ExportCandidate, Exported, export
 
 DAY = date(2021, 2, 3)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.benchmarks.content import content_digest, to_export_names
+from audit_pipeline.benchmarks.built import content_digest, to_export_names
 from audit_pipeline.errors import DataError
 
 FOUR = [

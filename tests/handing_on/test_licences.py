@@ -6,7 +6,7 @@ import pytest
 
 from audit_pipeline.connectors.books import gutenberg
 from audit_pipeline.connectors.wikipedia import settings as wikipedia
-from audit_pipeline.handing_on.licences import allows_handing_on, hub_names, unclear
+from audit_pipeline.handing_on.contents import allows_handing_on, hub_names, unclear
 from audit_pipeline.sources import sotu
 
 

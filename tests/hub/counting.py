@@ -17,8 +17,8 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.references import count
-from audit_pipeline.references.build import build_frequencies
 from audit_pipeline.references.config import load_references
+from audit_pipeline.references.frequencies import build_frequencies
 
 # A checkpoint behind every document: where it is killed, the next run must go on.
 count.CHECKPOINT_SECONDS = 0.0

@@ -8,7 +8,7 @@ import sys
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.dagster.retries import is_transient
 from audit_pipeline.references.config import load_references
-from audit_pipeline.references.hub import hub_corpus
+from audit_pipeline.references.corpus import hub_corpus
 
 
 def streamed(name: str) -> dict[str, object]:

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.metrics.declared import AUROC, METRICS, OF_SCORES, RESAMPLED, Metric
-from audit_pipeline.metrics.metrics import metrics
 from audit_pipeline.metrics.rates import tpr_at_fpr
+from audit_pipeline.metrics.roc import AUROC, METRICS, OF_SCORES, RESAMPLED, Metric, metrics
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))

@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import NO_INTERVAL, metric_intervals
-from audit_pipeline.metrics.metrics import metrics
+from audit_pipeline.metrics.roc import metrics
 
 
 def twin(scores: list[float], labels: list[int]) -> tuple[float, float]:

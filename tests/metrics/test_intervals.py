@@ -6,14 +6,13 @@ from profiles import max_examples
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics import intervals
-from audit_pipeline.metrics.declared import RESAMPLED
 from audit_pipeline.metrics.intervals import (
     GroupBootstrap,
     Interval,
     metric_intervals,
     percentile_interval,
 )
-from audit_pipeline.metrics.metrics import metrics, rank
+from audit_pipeline.metrics.roc import RESAMPLED, metrics, rank
 
 
 def drawn(groups, labels, **how):

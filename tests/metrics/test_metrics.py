@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.declared import METRICS, OF_SCORES
-from audit_pipeline.metrics.metrics import (
+from audit_pipeline.metrics.roc import (
+    METRICS,
+    OF_SCORES,
     metrics,
     rank,
     roc_points,

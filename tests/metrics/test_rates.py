@@ -9,7 +9,6 @@ from scipy.stats import binom, binomtest, t
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.intervals import Interval
-from audit_pipeline.metrics.metrics import metrics, roc_points
 from audit_pipeline.metrics.rates import (
     bounds,
     effective_size,
@@ -19,6 +18,7 @@ from audit_pipeline.metrics.rates import (
     is_resolvable,
     tpr_at_fpr,
 )
+from audit_pipeline.metrics.roc import metrics, roc_points
 
 
 def clopper_pearson(hits, n):

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 from tiny_models import save_model
 
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models import locate as locating
 from audit_pipeline.models.config import Endpoint, ModelEntry
@@ -26,9 +26,8 @@ from audit_pipeline.models.endpoint_history import (
     record_probe,
     with_probe,
 )
-from audit_pipeline.models.fingerprint import fingerprints_before
+from audit_pipeline.models.fingerprint import entry_version, fingerprints_before
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides, write_card
-from audit_pipeline.models.version import entry_version
 from audit_pipeline.models.weights import load_weights
 
 SEEN = Probe(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1")

@@ -13,9 +13,9 @@ from tiny_models import SENTENCES, save_tokenizer, tokenized
 from transformers import AutoTokenizer
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.models import convert, kept, weights
+from audit_pipeline.models import conversion, kept_files, weights
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.kept import read_tokenizer, weights_are_whole
+from audit_pipeline.models.kept_files import read_tokenizer, weights_are_whole
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics import ready
@@ -47,7 +47,7 @@ def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pyte
     def from_gguf(model: TokenizedModel) -> object:
         return weights.AutoModelForCausalLM.from_pretrained(tiny_folder("llama"), dtype=torch.float32)
 
-    monkeypatch.setattr(convert, "read_with_transformers", from_folder)
+    monkeypatch.setattr(conversion, "read_with_transformers", from_folder)
     monkeypatch.setattr(weights, "_from_gguf", from_gguf)
     return load_tokenizer(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
 
@@ -99,10 +99,10 @@ def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable
                 before.start_token,
                 before.tokenizer.special_ids,
             )
-            assert file.suffix != ".json" or file.name != kept.TOKENIZER_FILE or found is None
+            assert file.suffix != ".json" or file.name != kept_files.TOKENIZER_FILE or found is None
         file.write_bytes(whole)
     assert read_tokenizer(folder) is not None
-    (folder / kept.TOKENIZER_FILE).unlink()
+    (folder / kept_files.TOKENIZER_FILE).unlink()
     assert load_tokenizer(entry, paths).tokenizer.encode(["a"], add_special_tokens=False)[0].ids
 
 

@@ -16,10 +16,10 @@ from safetensors.torch import load_file, save_file
 from tiny_models import save_model, tokenized
 from transformers import AutoTokenizer
 
+from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models import convert
+from audit_pipeline.models import conversion
 from audit_pipeline.models.config import InstalledFile, ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
@@ -270,7 +270,7 @@ def test_the_kept_tokenizer_encodes_as_the_one_in_the_gguf(
     model, _ = real_model
     fresh = AutoTokenizer.from_pretrained(embedded().parent, gguf_file=embedded().name)
     assert len(list((real_data.root / "models" / "tokenizers").iterdir())) == 1
-    monkeypatch.setattr(convert, "read_with_transformers", None)
+    monkeypatch.setattr(conversion, "read_with_transformers", None)
     kept = load_tokenizer(model.entry, real_data)
     for one in (kept, model):
         for special in (True, False):

@@ -13,13 +13,12 @@ from safetensors.torch import load_file, save_file
 from tiny_models import SENTENCES, forward_of, save_model, score, tokenized
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
+from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models import quantised
+from audit_pipeline.models import config_json
 from audit_pipeline.models.load import write_card
-from audit_pipeline.models.room import parameters, weight_bytes
-from audit_pipeline.models.weights import load_weights
+from audit_pipeline.models.weights import load_weights, parameters, weight_bytes
 from audit_pipeline.token_statistics.ready import forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -146,7 +145,7 @@ def test_a_format_without_its_package_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, object], words: str
 ) -> None:
     folder = with_quantisation(save_model(tmp_path / "model"), **fields)
-    monkeypatch.setattr(quantised, "find_spec", lambda name: None)
+    monkeypatch.setattr(config_json, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=words) as refused:
         load_weights(tokenized(folder, tmp_path / "data"), "cpu")
     assert "\n" not in str(refused.value)

@@ -13,13 +13,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from tiny_models import save_model, tokenized
 
+from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models import room
+from audit_pipeline.models import weights
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.models.room import Memory, fit_of, parameters, require_room, weight_bytes, within_limits
-from audit_pipeline.models.weights import load_weights
+from audit_pipeline.models.weights import (
+    Memory,
+    fit_of,
+    load_weights,
+    parameters,
+    require_room,
+    weight_bytes,
+    within_limits,
+)
 from audit_pipeline.token_statistics.estimate import seconds_for
 from audit_pipeline.token_statistics.ready import forward_pass
 
@@ -32,8 +39,8 @@ def model_of(folder: Path, **fields: object) -> TokenizedModel:
 
 def given(monkeypatch: pytest.MonkeyPatch, main: Memory, *gpus: Memory) -> None:
     """A machine that has this, and no swap."""
-    monkeypatch.setattr(room, "main_memory", lambda: main)
-    monkeypatch.setattr(room, "gpus", lambda: list(gpus))
+    monkeypatch.setattr(weights, "main_memory", lambda: main)
+    monkeypatch.setattr(weights, "gpus", lambda: list(gpus))
     monkeypatch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(total=0))
 
 
@@ -148,6 +155,6 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, ask: Callable[[Tokenize
 
 
 def test_what_this_machine_has_is_asked_of_it() -> None:
-    memory = room.main_memory()
+    memory = weights.main_memory()
     assert 0 < memory.free <= memory.total <= psutil.virtual_memory().total
-    assert len(room.gpus()) == torch.cuda.device_count()
+    assert len(weights.gpus()) == torch.cuda.device_count()

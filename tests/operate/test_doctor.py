@@ -18,9 +18,9 @@ from tiny_models import forward_of
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import TABLES, Pair
+from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.outcomes import record_outcome
-from audit_pipeline.catalogue.tables import write_json
 from audit_pipeline.operate import console, doctor
 from audit_pipeline.operate.doctor import examine
 from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending

@@ -21,13 +21,13 @@ from written import read_all
 from audit_pipeline.catalogue.contracts import TABLES, Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
-from audit_pipeline.evidence.audited_side import as_compared
 from audit_pipeline.evidence.findings import find
+from audit_pipeline.evidence.sides import as_compared
 from audit_pipeline.report import html as report_html
 from audit_pipeline.scoring.given_scores import read_given
-from audit_pipeline.separability import assessed
-from audit_pipeline.separability.assessed import assess
-from audit_pipeline.separability.blind_control import BlindControl
+from audit_pipeline.separability import assessment
+from audit_pipeline.separability.assessment import assess
+from audit_pipeline.separability.blind_controls import BlindControl
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -256,13 +256,13 @@ def test_the_texts_are_read_once_whoever_scored_them_and_again_for_another_desig
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    actual = assessed.blind_control
+    actual = assessment.blind_control
 
     def counted(*texts: Any, **options: Any) -> BlindControl:
         read.append(len(texts[0]))
         return actual(*texts, **options)
 
-    monkeypatch.setattr(assessed, "blind_control", counted)
+    monkeypatch.setattr(assessment, "blind_control", counted)
     chance = np.random.default_rng(5)
     texts = [" ".join(f"word{word}" for word in chance.integers(0, 99, 12)) for _ in range(240)]
     rows = [{**row, "text": text} for row, text in zip(labelled(240), texts, strict=True)]

@@ -10,8 +10,7 @@ import pytest
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.own_files import Looked, OwnFiles, in_words, look
-from audit_pipeline.operate.own_workspace import bring_up
+from audit_pipeline.operate.own_files import Looked, OwnFiles, bring_up, in_words, look
 
 GERMAN = "Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam, und niemand sagte ein Wort. "
 ENGLISH = "The lanterns were lit before the carriage came down the long hill, and nobody said a word about it. "

@@ -12,10 +12,9 @@ from audit_pipeline.benchmarks.config import load_benchmarks, standing
 from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.operate import own_workspace
+from audit_pipeline.operate import own_files
 from audit_pipeline.operate.configuration import load_configuration
-from audit_pipeline.operate.own_files import Looked, OwnFiles, look
-from audit_pipeline.operate.own_workspace import bring_up, make_dry_run_workspace, model_for
+from audit_pipeline.operate.own_files import Looked, OwnFiles, bring_up, look, make_dry_run_workspace, model_for
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 
@@ -107,7 +106,7 @@ def test_a_workspace_of_an_earlier_version_gets_no_instrument_check(
 ) -> None:
     folder, files = tmp_path / "made", looked(tmp_path, "books")
     with monkeypatch.context() as earlier:
-        earlier.setattr(own_workspace, "_entries_of_control", lambda entries: {})
+        earlier.setattr(own_files, "_entries_of_control", lambda entries: {})
         bring_up(folder, files, TINY)
     edited = folder / "config/benchmarks.yaml"
     edited.write_text(edited.read_text() + "# mine\n")

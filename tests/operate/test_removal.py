@@ -19,14 +19,14 @@ from tiny_models import forward_of
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import KINDS, TABLES, Kind, Pair, Table, text_sha256
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, RUN_ID
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, RUN_ID
+from audit_pipeline.catalogue.files import read_json, write_json, write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column
-from audit_pipeline.catalogue.tables import read_json, write_json, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.fingerprint import LENGTH
-from audit_pipeline.models.kept import converted_of
+from audit_pipeline.models.kept_files import converted_of
 from audit_pipeline.models.load import write_card
 from audit_pipeline.operate.removal import (
     RemovalTarget,
@@ -37,15 +37,14 @@ from audit_pipeline.operate.removal import (
     unfinished,
     would_go,
 )
-from audit_pipeline.operate.removal_lots import Gone
+from audit_pipeline.operate.removal_files import Gone
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
-from audit_pipeline.operate.stages.scores import score_pair
-from audit_pipeline.operate.stages.token_statistics import run_tokens
+from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.scoring.needs.registry import derived
 from audit_pipeline.token_statistics import cache
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard, weigh
-from audit_pipeline.token_statistics.encode import cache_key
+from audit_pipeline.token_statistics.tokens import cache_key
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 ROOT = Path(__file__).parents[2]

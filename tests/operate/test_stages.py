@@ -16,20 +16,19 @@ from written import read_all
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import EVALUATIONS, KINDS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
-from audit_pipeline.catalogue.documents import read_documents
+from audit_pipeline.catalogue.files import read_json, read_table, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.catalogue.tables import read_json, read_table, table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split, refresh_source
 from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
-from audit_pipeline.operate.stages.scores import score_pair
-from audit_pipeline.operate.stages.token_statistics import OtherModels, run_tokens, statistics_version
-from audit_pipeline.scoring.selection import audit_selection
-from audit_pipeline.separability import assessed, blind_control
-from audit_pipeline.separability.blind_control import BlindControl
+from audit_pipeline.operate.stages.scores import OtherModels, run_tokens, score_pair, statistics_version
+from audit_pipeline.scoring.session import audit_selection
+from audit_pipeline.separability import assessment, blind_controls
+from audit_pipeline.separability.blind_controls import BlindControl
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -344,14 +343,14 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
 ) -> None:
     paths = workspace.paths
     read: list[int] = []
-    actual = assessed.blind_control
+    actual = assessment.blind_control
 
     def counted(*texts: Any, **options: Any) -> BlindControl:
         read.append(len(texts[0]))
         return actual(*texts, **options)
 
-    monkeypatch.setattr(assessed, "blind_control", counted)
-    monkeypatch.setattr(blind_control, "MIN_EXAMPLES", 12)
+    monkeypatch.setattr(assessment, "blind_control", counted)
+    monkeypatch.setattr(blind_controls, "MIN_EXAMPLES", 12)
     model = scored(workspace)
     first = evaluate_pair(PAIR, model, paths, step("first"))
     again = evaluate_pair(PAIR, model, paths, step("again"))

@@ -17,11 +17,10 @@ from pyarrow import feather
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.read import SUFFIXES, suffix_of
+from audit_pipeline.fetch.formats import SUFFIXES, suffix_of
 from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.references import hub
-from audit_pipeline.references.corpus import Corpus, DocumentStream, files_corpus, source_corpus
-from audit_pipeline.references.hub import HubStream, hub_corpus
+from audit_pipeline.references import corpus
+from audit_pipeline.references.corpus import Corpus, DocumentStream, HubStream, files_corpus, hub_corpus, source_corpus
 from audit_pipeline.sources.store import refresh
 
 TEXTS = ["one text", "zwei Texte", "trois\u2028textes", "四个文本"]
@@ -222,7 +221,7 @@ def test_a_data_set_that_cannot_be_read_says_what_to_do(hub_files: list[str]) ->
 
 def test_the_files_of_a_data_set_at_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["README.md", "en/c4-train.1.json.gz", "en/c4-train.0.json.gz", "fr/c4-train.0.json.gz"]
-    monkeypatch.setattr(hub, "_listing", lambda name, revision: (f"commit-{revision}", names))
+    monkeypatch.setattr(corpus, "_listing", lambda name, revision: (f"commit-{revision}", names))
     first = hub_corpus("allenai/c4", ["en/c4-train.*.json.gz"], "a", None)
     assert first.upstream == {"hub:allenai/c4": "commit-a"}
     stream = first.open(None)

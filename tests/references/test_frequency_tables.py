@@ -12,16 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_table
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.load import TokenizedModel, with_overrides
-from audit_pipeline.references import build
-from audit_pipeline.references.build import build_frequencies
+from audit_pipeline.references import frequencies
 from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.references.count import count_corpus, table_of
-from audit_pipeline.references.frequencies import frequencies_of, read_frequencies
+from audit_pipeline.references.frequencies import build_frequencies, frequencies_of, read_frequencies
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent.parent
@@ -93,8 +92,10 @@ def test_only_what_is_stale_is_counted_again(
     model: TokenizedModel, paths: DataPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = []
-    original = build.count_documents
-    monkeypatch.setattr(build, "count_documents", lambda *given, **more: counted.append(1) or original(*given, **more))
+    original = frequencies.count_documents
+    monkeypatch.setattr(
+        frequencies, "count_documents", lambda *given, **more: counted.append(1) or original(*given, **more)
+    )
     entry = load_references()["mine"]
     first = build_frequencies(entry, model, paths, step("a"))
     again = build_frequencies(entry, model, paths, step("b"))

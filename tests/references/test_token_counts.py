@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
-from audit_pipeline.catalogue.tables import write_table
+from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references import count

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.report import html
-from audit_pipeline.report.write import build_reports
+from audit_pipeline.report.files import build_reports
 
 # Fixtures, by their names.
 from tests.warehouse.conftest import _audited_once, audited, config, folder, warehouse  # noqa: F401

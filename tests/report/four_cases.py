@@ -17,7 +17,7 @@ import yaml
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.write import ReportSummary, build_reports
+from audit_pipeline.report.files import ReportSummary, build_reports
 from tests.warehouse.conftest import DAY, Folder, temporal, write_config
 
 from .made_findings import MODEL, SHELF, evaluation, write_rows, write_shelf, write_shelf_extraction

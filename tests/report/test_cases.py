@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES, Pair, canonical_json, digest
+from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import with_row_sha256
-from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import page as report_page
+from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.html import ROOM, Scale
-from audit_pipeline.report.section_files import SectionFiles, sections
-from audit_pipeline.report.write import build_reports
+from audit_pipeline.report.page import SectionFiles, sections
 from audit_pipeline.warehouse.query import query
 from tests.warehouse.conftest import DAY, MODELS, Folder
 
@@ -238,7 +238,7 @@ def test_what_is_cut_is_counted(audited: Folder, monkeypatch: pytest.MonkeyPatch
     report = whole.reports[TINY]
     assert report.left_out.costs == report.changes[0].more_findings == 0
     monkeypatch.setattr(report_page, "sections", lambda: tuple(with_a_limit_of_one(one) for one in sections()))
-    monkeypatch.setattr("audit_pipeline.report.write.layout_digest", lambda: "another")
+    monkeypatch.setattr("audit_pipeline.report.files.layout_digest", lambda: "another")
     cut = written(audited)
     less = cut.reports[TINY]
     for part in ("costs", "benchmarks"):

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import choice as report_choice
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.choice import in_order, sections_a_model
+from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.kinds import KINDS
-from audit_pipeline.report.section_files import sections
-from audit_pipeline.report.write import build_reports
+from audit_pipeline.report.page import sections
 from audit_pipeline.warehouse.query import query
 from tests.warehouse.conftest import MODELS, Folder
 

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
@@ -20,11 +20,11 @@ from audit_pipeline.metrics.claims import (
     SET_APART_IN_WORDS,
     TOO_SHORT,
 )
-from audit_pipeline.report import write as report_module
+from audit_pipeline.report import files as report_module
 from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
-from audit_pipeline.report.memorisation_map import SHADES, shade, strip_shapes
+from audit_pipeline.report.files import SCHEMA, json_copy
 from audit_pipeline.report.numbers import draws, share, visible
-from audit_pipeline.report.write import SCHEMA, json_copy
+from audit_pipeline.report.pictures import SHADES, shade, strip_shapes
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.extracted import Extracted, Window, rate_row, write_extraction
 

@@ -13,13 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.report.brief import brief_of, overall_brief, page_heading
-from audit_pipeline.report.glossary import IN_SENTENCES, Glossary, terms
-from audit_pipeline.report.html import SIGN_SHAPES
-from audit_pipeline.report.kinds import KINDS, SIGNS
-from audit_pipeline.report.known import Estimate, PairFindings, ShelfDocuments
-from audit_pipeline.report.limits import not_shown
+from audit_pipeline.report.html import IN_SENTENCES, SIGN_SHAPES, Glossary, terms
+from audit_pipeline.report.kinds import KINDS, SIGNS, not_shown
 from audit_pipeline.report.summary import TestOutcome
-from audit_pipeline.report.words import SOUND, STATISTICAL, ScoreOrigin
+from audit_pipeline.report.vocabulary import SOUND, STATISTICAL, Estimate, PairFindings, ScoreOrigin, ShelfDocuments
 
 from .four_cases import CASES, MODEL_TITLE, NOTES_TITLE, SHELF_TITLE, written_case
 from .made_findings import MODEL

@@ -8,9 +8,8 @@ from typing import Any
 
 import duckdb
 
-from audit_pipeline.report.page import rows_of
-from audit_pipeline.report.schema import SCHEMA_VERSION, report_schema
-from audit_pipeline.report.section_files import SectionFiles, sections
+from audit_pipeline.report.files import SCHEMA_VERSION, report_schema
+from audit_pipeline.report.page import SectionFiles, rows_of, sections
 
 
 def objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

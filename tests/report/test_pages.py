@@ -12,16 +12,16 @@ from urllib.parse import unquote
 import duckdb
 import pytest
 
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report import write as report_module
-from audit_pipeline.report.facts import flattened
+from audit_pipeline.report import files as report_module
+from audit_pipeline.report.files import SCHEMA, build_reports, json_copy, model_page
+from audit_pipeline.report.filled_columns import flattened
 from audit_pipeline.report.numbers import interval, number, signed
-from audit_pipeline.report.write import SCHEMA, build_reports, json_copy, model_page
-from audit_pipeline.separability import blind_control
+from audit_pipeline.separability import blind_controls
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, temporal, write_config
@@ -159,7 +159,7 @@ def test_levels_and_verdicts_are_told_in_words(reports: Written) -> None:
     text = reports.pages[TINY].text
     assert text.count(CLAIM_IN_WORDS["screening only"]) == 2
     assert text.count(VERDICT_IN_WORDS["undetermined"]) == 2
-    assert BLIND_CONTROL == blind_control.NAME
+    assert BLIND_CONTROL == blind_controls.NAME
 
 
 def test_a_word_that_no_report_may_use(reports: Written) -> None:

@@ -13,11 +13,11 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
 from audit_pipeline.catalogue.lineage import latest_run
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.answers import answer_missing
+from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.report.inline_picture import IN_PLACE, axis_markdown, counted_markdown
 from audit_pipeline.report.kinds import KINDS
-from audit_pipeline.report.known import Estimate
 from audit_pipeline.report.numbers import count
+from audit_pipeline.report.vocabulary import Estimate
 
 from .four_cases import MODEL_TITLE, NOTES, written_case
 from .made_findings import MODEL, SHELF

@@ -18,16 +18,9 @@ from PIL import Image
 from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS
-from audit_pipeline.catalogue.tables import table_from_rows
-from audit_pipeline.evidence.evaluate import ScoreColumn
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.evidence.evaluation import ScoreColumn
 from audit_pipeline.report.drawing import MARKDOWN_LIMIT, as_png, as_svg, markdown_image, plain
-from audit_pipeline.report.interval_plots import (
-    auroc_forest,
-    probability_curves,
-    rates_by_group,
-    reached_curves,
-    study_panels,
-)
 from audit_pipeline.report.pair_plots import (
     forest_markdown,
     histograms_markdown,
@@ -44,8 +37,16 @@ from audit_pipeline.report.picture_data import (
     spread_of,
     thin_roc_curve,
 )
-from audit_pipeline.report.roc_plots import roc_curves, roc_low_corner
-from audit_pipeline.report.spread_plots import score_histograms
+from audit_pipeline.report.plots import (
+    auroc_forest,
+    probability_curves,
+    rates_by_group,
+    reached_curves,
+    roc_curves,
+    roc_low_corner,
+    score_histograms,
+    study_panels,
+)
 
 from .made_findings import BOOKS, evaluation, rates
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.write import build_reports
+from audit_pipeline.report.files import build_reports
 from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder
 
 from .written import Page

@@ -11,7 +11,7 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.report import page as report_page
-from audit_pipeline.report.section_files import sections
+from audit_pipeline.report.page import sections
 from audit_pipeline.report.summary import whole_set_words
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.decided import write_rows

@@ -15,11 +15,8 @@ from scipy.stats import false_discovery_control
 
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.report.answer import answer_words, detectable_auroc
-from audit_pipeline.report.documents import penalty, smallest_q
-from audit_pipeline.report.kinds import KINDS
-from audit_pipeline.report.known import DetectorFindings, Estimate, PairFindings, ShelfDocuments, Sides
-from audit_pipeline.report.limits import LIMITS
+from audit_pipeline.report.answer import answer_words, detectable_auroc, penalty, smallest_q
+from audit_pipeline.report.kinds import KINDS, LIMITS
 from audit_pipeline.report.numbers import (
     count,
     duration,
@@ -36,10 +33,15 @@ from audit_pipeline.report.numbers import (
     time_to_wait,
 )
 from audit_pipeline.report.summary import instrument_words, sort_by_kind, summary_of, whole_set_words
-from audit_pipeline.report.words import (
+from audit_pipeline.report.vocabulary import (
     Q_LEVEL,
     TEST_IN_WORDS,
+    DetectorFindings,
+    Estimate,
+    PairFindings,
     ScoreOrigin,
+    ShelfDocuments,
+    Sides,
     Words,
     claim_words,
     counted_words,

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.write import ReportSummary, build_reports, json_copy
+from audit_pipeline.report.files import ReportSummary, build_reports, json_copy
 from tests.warehouse.conftest import Folder
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.fetch.rows import TextRow
-from audit_pipeline.scoring.chunks import ChunkLimits, bounds_for, chunks
+from audit_pipeline.scoring.file import ChunkLimits, bounds_for, chunks
 
 
 @given(

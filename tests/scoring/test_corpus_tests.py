@@ -12,8 +12,8 @@ import pytest
 from tiny_models import twin_statistics
 
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS
+from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.canaries import Canaries, CanarySet, make_canaries, seal_path, write_canaries
 from audit_pipeline.evidence.canary_rank import rank_sum_p

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.columns import ROWS_OF_A_PIECE
+from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.labels import LabelReader, SpellingError, label_of
-from audit_pipeline.fetch.read import read_rows
+from audit_pipeline.fetch.stream import ROWS_OF_A_PIECE
 from audit_pipeline.scoring.given_scores import read_given
 
 Given = dict[str, Any]

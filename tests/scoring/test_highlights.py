@@ -15,13 +15,12 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair
+from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.catalogue.tables import read_table
 from audit_pipeline.detectors.statistics import StatisticsIndex
-from audit_pipeline.operate.stages.scores import score_pair
-from audit_pipeline.operate.stages.token_statistics import run_tokens
+from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.scoring.highlights import MOST_TEXTS, excerpt, lowest
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 PAIR = Pair("made_60", "tiny")
 

@@ -8,8 +8,8 @@ import pytest
 from audit_pipeline.fetch.rows import TextRow
 from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import metric_intervals
-from audit_pipeline.scoring import labelled
-from audit_pipeline.scoring.labelled import LabelledScores, Separation
+from audit_pipeline.scoring import file
+from audit_pipeline.scoring.file import LabelledScores, Separation
 
 SETTINGS = [("loss", "{}"), ("min_k", '{"k":0.1}'), ("min_k", '{"k":0.2}')]
 
@@ -60,7 +60,7 @@ def test_texts_without_a_label_or_a_score_are_left_out() -> None:
 
 def test_more_texts_than_can_be_resampled_have_delongs_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, scores, labels = made(40)
-    monkeypatch.setattr(labelled, "FEW_ENOUGH_TO_RESAMPLE", 39)
+    monkeypatch.setattr(file, "FEW_ENOUGH_TO_RESAMPLE", 39)
     members = sum(labels)
     auroc, interval = auroc_with_interval(scores[:, 0], labels)
     assert kept.separations()[0] == Separation("loss", "{}", auroc, interval, members, 40 - members)

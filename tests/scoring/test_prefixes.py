@@ -13,8 +13,8 @@ from tiny_models import CONTEXT, SENTENCES
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, example_id
+from audit_pipeline.catalogue.files import table_from_rows, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows, write_json
 from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
@@ -31,10 +31,9 @@ from audit_pipeline.scoring.known_texts import (
 )
 from audit_pipeline.scoring.needs.provider import BY_ITSELF, UserInputs
 from audit_pipeline.scoring.prefixes import GIVEN_AWAY
-from audit_pipeline.scoring.selection import audit_selection
-from audit_pipeline.scoring.session import Session
-from audit_pipeline.token_statistics.encode import encode, encode_prefix
+from audit_pipeline.scoring.session import Session, audit_selection
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import encode, encode_prefix
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]

@@ -13,8 +13,7 @@ from audit_pipeline.detectors.combined import DEFAULT
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.scoring.selection import audit_selection
-from audit_pipeline.scoring.session import Session
+from audit_pipeline.scoring.session import Session, audit_selection
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")

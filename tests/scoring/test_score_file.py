@@ -25,17 +25,14 @@ from tiny_models import forward_of as load
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.read import open_texts
+from audit_pipeline.fetch.formats import open_texts
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.backends import HeldModel
-from audit_pipeline.scoring.chunks import ChunkLimits
-from audit_pipeline.scoring.file import FileScores, ProgressListener, score_file
-from audit_pipeline.scoring.labelled import GROUP
+from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.pace import FileProgress
 from audit_pipeline.token_statistics import cache as cache_module
-from audit_pipeline.token_statistics.encode import EncodedText
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.tokens import EncodedText, Window
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]

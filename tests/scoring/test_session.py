@@ -13,18 +13,18 @@ from made_files import write_rows
 from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.detector import score_texts
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.reference import votes
 from audit_pipeline.detectors.registry import REGISTRY, select
-from audit_pipeline.detectors.score import score_texts
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.references.count import count_to_file
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.needs.registry import PROVIDERS, is_extra
 from audit_pipeline.scoring.session import Selection, Session
-from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]

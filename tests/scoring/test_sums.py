@@ -16,8 +16,8 @@ from audit_pipeline.detectors.max_renyi import POWER_SUMS
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.session import Selection, Session
-from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

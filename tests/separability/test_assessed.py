@@ -6,11 +6,11 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.metrics.metrics import metrics
-from audit_pipeline.separability.assessed import assess, split_from_tables
-from audit_pipeline.separability.blind_control import blind_control
-from audit_pipeline.separability.labelled import labelled_examples
+from audit_pipeline.metrics.roc import metrics
+from audit_pipeline.separability.assessment import assess, split_from_tables
+from audit_pipeline.separability.blind_controls import blind_control
 from audit_pipeline.separability.quality import split_quality
+from audit_pipeline.separability.split_texts import labelled_examples
 
 
 def made(n: int = 240, seed: int = 0) -> pa.Table:

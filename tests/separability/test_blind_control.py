@@ -7,8 +7,8 @@ import pytest
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.intervals import metric_intervals
-from audit_pipeline.metrics.metrics import metrics
-from audit_pipeline.separability.blind_control import blind_control
+from audit_pipeline.metrics.roc import metrics
+from audit_pipeline.separability.blind_controls import blind_control
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length32.jsonl"
 

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 
 from audit_pipeline.metrics.intervals import NO_INTERVAL, metric_intervals
-from audit_pipeline.metrics.metrics import metrics
+from audit_pipeline.metrics.roc import metrics
 from audit_pipeline.separability import blind_controls as controls
-from audit_pipeline.separability.blind_control import BlindControl, blind_control
 from audit_pipeline.separability.blind_controls import (
+    BlindControl,
     ControlAuroc,
+    blind_control,
     dense_features,
     length_features,
     measure_controls,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from audit_pipeline.separability import both_sides
-from audit_pipeline.separability.both_sides import levelled, on_both_sides
+from audit_pipeline.separability import shared_text
+from audit_pipeline.separability.shared_text import levelled, on_both_sides
 
 TEXT = "The harbour was full of copper kettles, and nobody in the orchard asked for the winter ladder or a thimble."
 OTHER = "Shepherds of the quarry bring their saddles to a ferry that leaves before barley and timber are on the wagon."
@@ -47,7 +47,7 @@ def test_texts_that_are_not_there_are_one_by_their_digest() -> None:
 
 
 def test_among_many_texts_equal_ones_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(both_sides, "MOST_COMPARED", 2)
+    monkeypatch.setattr(shared_text, "MOST_COMPARED", 2)
     assert found((TEXT, 1), (OTHER, 1), (TEXT.upper(), 0), (f"{OTHER} No.", 0), ("short", 0)) == [0, 2]
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from audit_pipeline.separability.dates_in_text import dates_in
+from audit_pipeline.separability.blind_controls import dates_in
 
 
 @pytest.mark.parametrize(

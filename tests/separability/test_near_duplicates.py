@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.separability.near_duplicates import MOST_MISSED, bands, near_pairs
+from audit_pipeline.separability.shared_text import MOST_MISSED, bands, near_pairs
 
 
 def shingles(text, n=5):

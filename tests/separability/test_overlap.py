@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.separability.overlap import overlap_of_words
+from audit_pipeline.separability.shared_text import overlap_of_words
 
 
 def overlap(texts, others, size):

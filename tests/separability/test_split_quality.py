@@ -13,7 +13,7 @@ from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, descript
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.intervals import RESAMPLES
 from audit_pipeline.separability import quality as module
-from audit_pipeline.separability.assessed import assess
+from audit_pipeline.separability.assessment import assess
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length64.jsonl"
 

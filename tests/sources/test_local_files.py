@@ -15,11 +15,11 @@ from pydantic import ValidationError
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.read import ROW_SUFFIXES
+from audit_pipeline.fetch.formats import ROW_SUFFIXES
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import SourceSettings
 from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_path
-from audit_pipeline.whole_files.read import WHOLE_FILES
+from audit_pipeline.whole_files.document import WHOLE_FILES
 
 
 def settings(path: Path | None, **changes: object) -> LocalFilesSettings:

@@ -10,10 +10,9 @@ from config_problems import problems_of
 
 from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.sources.config import SourceSettings, load_source_settings
+from audit_pipeline.sources.config import SourceSettings, all_sources, load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 from audit_pipeline.sources.passages import PassagesSettings
-from audit_pipeline.sources.registry import all_sources
 
 
 def load(folder: Path, text: str) -> SourceSettings:

@@ -16,15 +16,15 @@ from made_settings import source_settings
 from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
-from audit_pipeline.catalogue.documents import documents_version, read_documents
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.catalogue.store import documents_version, read_documents
 from audit_pipeline.connectors.books.settings import BooksSettings
 from audit_pipeline.connectors.patents.settings import PatentsSettings
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.sources.config import all_sources, source_named
 from audit_pipeline.sources.local_files import LocalFilesSettings
-from audit_pipeline.sources.registry import all_sources, source_named
 from audit_pipeline.sources.release_notes import ReleaseNotesSettings
 from audit_pipeline.sources.store import SourceReport, keep, read_settings_digest, refresh
 

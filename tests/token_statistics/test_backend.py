@@ -16,8 +16,8 @@ from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import read_statistics
 from audit_pipeline.token_statistics.run import compute
 
 pytestmark = pytest.mark.usefixtures("one_thread")

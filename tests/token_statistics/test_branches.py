@@ -24,15 +24,14 @@ from audit_pipeline.token_statistics.branches import (
     Branches,
     Ints,
     branches_of,
+    lay_out,
     row_batches,
     rows_of,
 )
-from audit_pipeline.token_statistics.encode import EncodedText, encode, window_and_stride
+from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
-from audit_pipeline.token_statistics.kept import read_branches, read_statistics
-from audit_pipeline.token_statistics.packed import lay_out
 from audit_pipeline.token_statistics.run import compute
-from audit_pipeline.token_statistics.windows import Window, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, window_and_stride, windows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Tiny = Callable[[str], tuple[TokenizedModel, ForwardPass]]

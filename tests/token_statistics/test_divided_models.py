@@ -21,13 +21,12 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.token_statistics import answers, forward, ranks
+from audit_pipeline.token_statistics import forward, ranks
 from audit_pipeline.token_statistics.batches import LoadCheck
-from audit_pipeline.token_statistics.encode import encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.rank import Call
+from audit_pipeline.token_statistics.rank_process import Call
 from audit_pipeline.token_statistics.ready import forward_pass
-from audit_pipeline.token_statistics.windows import windows_of
+from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -94,8 +93,8 @@ def test_a_rank_that_is_stopped_ends_the_run_before_long(
     encoded = encode(model, TEXTS)
     batch = windows_of(0, encoded[0], *window_and_stride(model))
     run(divided, encoded, batch)
-    monkeypatch.setattr(answers, "_LOOK_SECONDS", 0.3)
-    monkeypatch.setattr(answers, "_IDLE_LOOKS", 6)
+    monkeypatch.setattr(ranks, "_LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(ranks, "_IDLE_LOOKS", 6)
     divided.apply(work_on, 3.0)
     ranks_of_this_process()[1].suspend()
     with pytest.raises(

@@ -17,11 +17,10 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import cache_key
+from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.kept import read_statistics
-from audit_pipeline.token_statistics.prepare import plan
 from audit_pipeline.token_statistics.run import Progress, compute
+from audit_pipeline.token_statistics.tokens import cache_key
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

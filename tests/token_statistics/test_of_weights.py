@@ -15,9 +15,8 @@ from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import BETAS, KINDS, P_FLOOR
 from audit_pipeline.token_statistics import blocks
-from audit_pipeline.token_statistics.blocks import Scratch
-from audit_pipeline.token_statistics.head import ComputedLogits, Head, HeadLogits, Logits
-from audit_pipeline.token_statistics.reduce import sweep
+from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, HeadLogits, Logits, Scratch
+from audit_pipeline.token_statistics.reductions import sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

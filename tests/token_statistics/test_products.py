@@ -16,10 +16,10 @@ from torch.nn import functional
 
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
-from audit_pipeline.token_statistics import products as module
+from audit_pipeline.token_statistics import layers as module
+from audit_pipeline.token_statistics.blocks import Head
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.head import Head
-from audit_pipeline.token_statistics.products import faster_with_onednn, linear_by, linear_layers, multiplied
+from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by, linear_layers, multiplied
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_onednn]

@@ -8,13 +8,12 @@ import pytest
 from tiny_models import forward_of, save_model, tokenized
 from whole_and_divided import assert_alike, assert_extracts_alike
 
+from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_json
-from audit_pipeline.models import room
-from audit_pipeline.models.room import Memory, fit_of, weight_bytes
-from audit_pipeline.models.weights import load_weights
+from audit_pipeline.models import weights
+from audit_pipeline.models.weights import Memory, fit_of, load_weights, weight_bytes
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.prefixed import runs_anew
+from audit_pipeline.token_statistics.prefixed_texts import runs_anew
 from audit_pipeline.token_statistics.ready import forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,7 +28,7 @@ def test_layers_that_are_not_in_memory_give_what_they_give_there(
     folder = save_model(tmp_path / "model", family, **layers)
     model, told = tokenized(folder, tmp_path / "data", devices="auto"), list[str]()
     size = weight_bytes(model, "cpu")
-    monkeypatch.setattr(room, "main_memory", lambda: Memory(size, int(share * size)))
+    monkeypatch.setattr(weights, "main_memory", lambda: Memory(size, int(share * size)))
     spread = load_weights(model, "cpu", told.append)
     devices = {parameter.device.type for parameter in spread.parameters()}
     assert devices == ({"cpu", "meta"} if share > 0.5 else {"meta"})
@@ -61,7 +60,7 @@ def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch:
     size = weight_bytes(model, "cpu")
     devices = []
     for free in (size * 21 // 20, size * 5 // 4):
-        monkeypatch.setattr(room, "main_memory", lambda free=free: Memory(2 * size, free))
+        monkeypatch.setattr(weights, "main_memory", lambda free=free: Memory(2 * size, free))
         spread = load_weights(model, "cpu")
         devices.append({parameter.device.type for parameter in spread.parameters()})
         assert fit_of(model, "cpu").now is (free > size * 10 // 9)

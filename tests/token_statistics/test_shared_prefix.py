@@ -22,10 +22,9 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import shared_prefix
 from audit_pipeline.token_statistics.batches import LoadCheck
-from audit_pipeline.token_statistics.encode import EncodedText, Prefix, behind, encode, encode_prefix
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.prefixed import compute_prefixed, plan_prefixed, read_prefixed
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, plan_prefixed, read_prefixed
+from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, behind, encode, encode_prefix
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]

@@ -28,8 +28,8 @@ from tiny_models import (
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.encode import encode
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

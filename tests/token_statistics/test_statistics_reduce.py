@@ -11,9 +11,8 @@ from profiles import max_examples
 from tiny_models import twin_of_logits
 
 from audit_pipeline.catalogue.contracts import MEASURED
-from audit_pipeline.token_statistics.blocks import Reduced, Scratch
-from audit_pipeline.token_statistics.head import ComputedLogits, Head, HeadLogits
-from audit_pipeline.token_statistics.reduce import fetched, sweep
+from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, HeadLogits, Reduced, Scratch
+from audit_pipeline.token_statistics.reductions import fetched, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

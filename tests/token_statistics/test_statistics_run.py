@@ -26,14 +26,12 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import cache as cache_module
-from audit_pipeline.token_statistics import kept
+from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.encode import EncodedText, encode
+from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
-from audit_pipeline.token_statistics.kept import read_statistics
-from audit_pipeline.token_statistics.prepare import plan
 from audit_pipeline.token_statistics.run import Progress, compute
-from audit_pipeline.token_statistics.windows import Window
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -79,7 +77,7 @@ def flush_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def eager(folder: Path, schema: pa.Schema) -> PartCache:
         return PartCache(folder, schema, flush_seconds=0.0)
 
-    monkeypatch.setattr(kept, "PartCache", eager)
+    monkeypatch.setattr(cached_texts, "PartCache", eager)
 
 
 def never() -> ForwardPass:
@@ -280,8 +278,8 @@ def test_kinds_that_are_asked_for_later_leave_the_others_alone(
         np.testing.assert_allclose(values, np.take_along_axis(log_p, ids.astype(np.int64), 1), atol=1e-4)
     for text, row in rows_of(model, texts, paths, "logits").items():
         [encoded] = encode(model, [text])
-        kept = np.frombuffer(row["logits"], "<f2").reshape(-1, row["vocab_size"])
-        np.testing.assert_allclose(kept, twin_logits(model, forward, encoded), rtol=1e-3, atol=2e-3)
+        logits = np.frombuffer(row["logits"], "<f2").reshape(-1, row["vocab_size"])
+        np.testing.assert_allclose(logits, twin_logits(model, forward, encoded), rtol=1e-3, atol=2e-3)
 
 
 def test_a_new_kind_version_recomputes_that_kind_only(
@@ -417,8 +415,8 @@ sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from tiny_models import forward_of, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.token_statistics import kept, run
-kept.PartCache = functools.partial(kept.PartCache, flush_seconds=0.0)
+from audit_pipeline.token_statistics import cached_texts, run
+cached_texts.PartCache = functools.partial(cached_texts.PartCache, flush_seconds=0.0)
 model = tokenized(Path(sys.argv[1]), Path(sys.argv[2]))
 forward = forward_of(model)
 real = forward.run

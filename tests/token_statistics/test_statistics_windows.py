@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.token_statistics.encode import EncodedText
-from audit_pipeline.token_statistics.windows import Window, batches, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, batches, windows_of
 
 
 def encoded(n: int, *, start: bool, first_scored: int) -> EncodedText:

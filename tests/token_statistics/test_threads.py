@@ -6,7 +6,7 @@ import joblib
 import pytest
 import torch
 
-from audit_pipeline.token_statistics.threads import use_threads
+from audit_pipeline.token_statistics.layers import use_threads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -15,15 +15,13 @@ import torch
 from tiny_models import SENTENCES
 
 from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.extraction.generate import generate, generate_greedily
-from audit_pipeline.extraction.near_verbatim import Nearness, near_verbatim
+from audit_pipeline.extraction.continuations import Nearness, generate, generate_greedily, near_verbatim
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics
 from audit_pipeline.token_statistics.batches import LocalPass, Task
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
-from audit_pipeline.token_statistics.encode import EncodedText, IntArray, encode, window_and_stride
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.windows import Window, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, encode, window_and_stride, windows_of
 
 TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]
 WANTED = tuple(sorted({name for kind in KINDS.values() for name in kind.statistics}))

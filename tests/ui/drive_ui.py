@@ -40,7 +40,7 @@ from browser import Browser, NotSeenError, browser
 from instance_state import Backfill, Instance, Run
 from live_workspace import LiveWorkspace, make
 
-from audit_pipeline.operate.dagster.groups import GROUPS, REPORTS
+from audit_pipeline.operate.dagster.jobs import GROUPS, REPORTS
 
 SENSORS = ("new_models", "changed_benchmarks", "publish_what_is_new", "alert_run_failed", "alert_finding_changed")
 SCHEDULE = "weekly_audit"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from audit_pipeline.catalogue.contracts import ComparedModel
-from audit_pipeline.unlearning.compared import MEANS, MIN_40, MIN_K, TextValues, ThresholdBefore
+from audit_pipeline.unlearning.measures import MEANS, MIN_40, MIN_K, TextValues, ThresholdBefore
 
 SIDE = 80
 

@@ -10,7 +10,7 @@ import pytest
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.unlearning.compare import UnlearningRequest, compare
+from audit_pipeline.unlearning.comparison import UnlearningRequest, compare
 
 
 def model(name: str, *, tokenizer: str = "t", start: int = 1, **reads: object) -> Any:

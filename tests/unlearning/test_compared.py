@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from made_values import SIDE, model, texts
 
-from audit_pipeline.metrics.metrics import metrics
-from audit_pipeline.unlearning.compared import (
+from audit_pipeline.metrics.roc import metrics
+from audit_pipeline.unlearning.conclusion import conclude
+from audit_pipeline.unlearning.measures import (
     FIRST_CHOICES,
     MEANS,
     NO_RETRAINED,
@@ -19,7 +20,6 @@ from audit_pipeline.unlearning.compared import (
     compare_documents,
     compare_texts,
 )
-from audit_pipeline.unlearning.conclusion import conclude
 
 BEFORE, AFTER, RETRAINED = model(1, known=2.0, spoken=0.9), model(2, known=0.0), model(3, known=0.1)
 OF_SIDES = (("forget", slice(SIDE)), ("holdout", slice(SIDE, None)))

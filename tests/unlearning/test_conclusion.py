@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from made_values import SIDE, model, texts
 
-from audit_pipeline.unlearning.compared import (
+from audit_pipeline.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude
+from audit_pipeline.unlearning.measures import (
     DocumentValues,
     ReproducedDocuments,
     compare_documents,
     compare_texts,
     find_still_reproduced,
 )
-from audit_pipeline.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude
 
 Model = Mapping[str, np.ndarray]
 KNOWN = model(1, known=2.0, spoken=0.9)

@@ -12,13 +12,12 @@ import pytest
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, EXAMPLES, Pair
+from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.unlearning.compared import DocumentValues
-from audit_pipeline.unlearning.documents import read_documents, read_reproduced
-from audit_pipeline.unlearning.texts import AuditThreshold, read_sides
+from audit_pipeline.unlearning.inputs import AuditThreshold, read_documents, read_reproduced, read_sides
+from audit_pipeline.unlearning.measures import DocumentValues
 
 Text = tuple[str, int | None, str]
 """A text's words, label and split."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.metrics.intervals import NO_INTERVAL, GroupBootstrap, Interval
-from audit_pipeline.metrics.metrics import rank, weighted_metrics
+from audit_pipeline.metrics.roc import rank, weighted_metrics
 from audit_pipeline.unlearning.statistics import (
     difference_of_means,
     exact_memorization,

@@ -30,13 +30,13 @@ from audit_pipeline.catalogue.contracts import (
     example_id,
     text_sha256,
 )
+from audit_pipeline.catalogue.files import table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.catalogue.lineage import entry_file
 from audit_pipeline.catalogue.outcomes import Status
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows, write_json, write_table
 from audit_pipeline.operate.situation import CODE
-from audit_pipeline.operate.stages.answers import answer_missing
+from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 Row = Mapping[str, object]

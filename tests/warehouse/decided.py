@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, digest
+from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import table_from_rows, write_table
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query
 

@@ -19,11 +19,11 @@ from profiles import max_examples
 from written import read_all
 
 from audit_pipeline.catalogue.contracts import SCORES, TABLES
+from audit_pipeline.catalogue.files import read_json, read_table, write_json, write_table
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS, literal
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.tables import read_json, read_table, write_json, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import build, fill

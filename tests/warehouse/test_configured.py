@@ -20,7 +20,7 @@ from audit_pipeline.operate.plan import is_as_configured
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.sources.base import Harvest
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources
 from audit_pipeline.warehouse.query import query
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.studies import panels_of
-from audit_pipeline.report.write import build_reports, json_copy
+from audit_pipeline.report.files import build_reports, json_copy
+from audit_pipeline.report.picture_data import panels_of
 from audit_pipeline.warehouse.build import lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 

@@ -16,18 +16,17 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import COVERAGE, EXAMPLES, SCORES
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.tables import read_json, write_json
 from audit_pipeline.operate.coverage import Present, coverage_of
 from audit_pipeline.operate.facts import BenchmarkFacts, Situation
 from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.define import changed_relation, create_tables, create_views, fill_derived
-from audit_pipeline.warehouse.load import insert as fill_table
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.schema import tables
+from audit_pipeline.warehouse.schema import changed_relation, create_tables, create_views, fill_derived, tables
+from audit_pipeline.warehouse.table_files import insert as fill_table
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder, temporal, write_config
 

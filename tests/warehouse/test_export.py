@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import export as module
@@ -132,7 +132,7 @@ def test_a_failed_export_leaves_the_earlier_file(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("audit_pipeline.catalogue.tables.os.fsync", full)
+    monkeypatch.setattr("audit_pipeline.catalogue.files.os.fsync", full)
     with pytest.raises(DataError, match="No space left"):
         export(warehouse, "coverage", out)
     assert out.read_bytes() == before

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from audit_pipeline.catalogue.contracts import Pair, digest, text_sha256
-from audit_pipeline.catalogue.tables import read_json, write_json
+from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.build import lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query

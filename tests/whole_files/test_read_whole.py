@@ -11,9 +11,15 @@ from made_epubs import epub, packed, page
 from made_whole_files import docx, paragraph, pdf, scan
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.whole_files.document import NoTextError, WholeDocument, usable_title
+from audit_pipeline.whole_files.document import (
+    WHOLE_FILES,
+    NoTextError,
+    WholeDocument,
+    is_whole_file,
+    read_whole,
+    usable_title,
+)
 from audit_pipeline.whole_files.pdf import joined, without_running_heads
-from audit_pipeline.whole_files.read import WHOLE_FILES, is_whole_file, read_whole
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
 NEXT = "the town below, and nobody who stood there in the cold said a word"

@@ -12,9 +12,7 @@ from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
-from audit_pipeline.benchmarks.drawn import MATCHED, Drawn
-from audit_pipeline.benchmarks.family import DesignOfSides, FamilySettings
+from audit_pipeline.benchmarks.builder import MATCHED, Builder, BuilderInputs, Drawn, ReadDocuments
 from audit_pipeline.benchmarks.row_settings import (
     DataSetPart,
     Files,
@@ -24,7 +22,7 @@ from audit_pipeline.benchmarks.row_settings import (
 )
 from audit_pipeline.benchmarks.rows import LabelledRows, Place, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
 from audit_pipeline.catalogue.contracts import Split
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validating import Text

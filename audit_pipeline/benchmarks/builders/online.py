@@ -13,9 +13,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, Provenance, ReadDocuments
-from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.family import Count, DesignOfSides, Length
+from audit_pipeline.benchmarks.builder import (
+    Builder,
+    BuilderInputs,
+    Drawn,
+    LabelledText,
+    Provenance,
+    ReadDocuments,
+    examples_table,
+)
 from audit_pipeline.benchmarks.row_settings import (
     WORDS_PLACE,
     DataSetPart,
@@ -26,7 +32,7 @@ from audit_pipeline.benchmarks.row_settings import (
 )
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, label_in, refuse_one_class, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.catalogue.paths import DataPaths

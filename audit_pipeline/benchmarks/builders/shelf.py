@@ -16,10 +16,8 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, read_documents_of
-from audit_pipeline.benchmarks.drawn import Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.family import DocumentsSettings
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.builder import Builder, Drawn, LabelledText, examples_table, read_documents_of
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest
 from audit_pipeline.config.entries import EntryReference

@@ -12,11 +12,10 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
-from audit_pipeline.benchmarks.family import DesignOfSides
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import OriginRows, concatenate_row_files, read_origin
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validating import Text

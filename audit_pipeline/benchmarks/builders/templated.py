@@ -14,9 +14,7 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
-from audit_pipeline.benchmarks.drawn import Drawn
-from audit_pipeline.benchmarks.family import ANY, MEANINGS, Count, Design
+from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, Drawn, ReadDocuments
 from audit_pipeline.benchmarks.row_settings import (
     DataSetPart,
     Files,
@@ -26,7 +24,7 @@ from audit_pipeline.benchmarks.row_settings import (
 )
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
 from audit_pipeline.benchmarks.rows_origin import read_origin
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
+from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validating import Text

@@ -1,12 +1,14 @@
 """Members and non-members by date: windows of documents published before one day, or from another day on.
 
-What belongs here: what such an entry says, and the pure path from a documents table to an examples table. What does
-not: fetching documents (sources/), files (build.py), and whether the sides differ in more than membership (the blind
-control, separability/): a split by date never makes them exchangeable.
+What belongs here: what such an entry says, where the windows of a document lie, and the pure path from a documents
+table to an examples table. What does not: fetching documents (sources/), words (words.py), files (build.py), and
+whether the sides differ in more than membership (the blind control, separability/): a split by date never makes them
+exchangeable.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +19,36 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, read_documents_of
-from audit_pipeline.benchmarks.drawn import MATCHED, Drawn, LabelledText, examples_table
-from audit_pipeline.benchmarks.family import Count, DocumentsSettings, FamilySettings
-from audit_pipeline.benchmarks.quotas import even_quotas
-from audit_pipeline.benchmarks.spec import BenchmarkSpec
-from audit_pipeline.benchmarks.windows import draw_windows
+from audit_pipeline.benchmarks.builder import MATCHED, Builder, Drawn, LabelledText, examples_table, read_documents_of
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings
+from audit_pipeline.benchmarks.splits import even_quotas
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.config.validating import StrictSettings
 from audit_pipeline.errors import DataError
+
+
+def draw_windows(n_words: int, length: int, count: int, seed: int) -> list[int]:
+    """The first words of up to ``count`` windows of ``length`` words, none overlapping another, in random order.
+
+    There are min(count, n_words // length) of them. Every set of positions that does not overlap is equally likely:
+    k gaps are chosen among the words that no window covers and the k windows themselves, and widened to windows. Their
+    order is random too, so that whoever takes the first few does not take the document's beginning.
+
+    Only ``random.Random.random`` is drawn from: its values for a seed never change from one Python to another.
+    """
+    count = min(count, n_words // length)
+    draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
+    slots = n_words - count * (length - 1)
+    # Floyd's algorithm: every subset of `count` slots with the same probability.
+    chosen: set[int] = set()
+    for last in range(slots - count, slots):
+        slot = int(draw.random() * (last + 1))
+        chosen.add(last if slot in chosen else slot)
+    starts = [slot + place * (length - 1) for place, slot in enumerate(sorted(chosen))]
+    order = sorted((draw.random(), start) for start in starts)
+    return [start for _, start in order]
+
 
 VERSION = 1
 

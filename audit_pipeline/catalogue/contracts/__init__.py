@@ -1,7 +1,7 @@
 """The tables that the stages hand to each other and that the warehouse holds, each declared once, and canonical forms.
 
 What belongs here: the modules that declare tables, by stage, and the list of all that they declare: a table that one of
-them declares is known everywhere. What does not: any declaration (its stage's module), what is made of them (ddl.py,
+them declares is known everywhere. What does not: any declaration (its stage's module), what is made of them (sql.py,
 store.py).
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
 
-from audit_pipeline.catalogue.contracts.canonical import *
+from audit_pipeline.catalogue.contracts.common import *
 from audit_pipeline.catalogue.contracts.controls import *
 from audit_pipeline.catalogue.contracts.documents import *
 from audit_pipeline.catalogue.contracts.examples import *

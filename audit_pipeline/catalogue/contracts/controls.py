@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import CI_HIGH, CI_LOW, DETECTOR, LANGUAGE, PARAMETERS, RUN_ID, SHA256
+from audit_pipeline.catalogue.contracts.common import CI_HIGH, CI_LOW, DETECTOR, LANGUAGE, PARAMETERS, RUN_ID, SHA256
 from audit_pipeline.catalogue.contracts.documents import DOCUMENTS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column, Table

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import COLLECTION, LANGUAGE, RUN_ID, SHA256
+from audit_pipeline.catalogue.contracts.common import COLLECTION, LANGUAGE, RUN_ID, SHA256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import WORDS_OF_TEXT
 from audit_pipeline.catalogue.table import Column, Table

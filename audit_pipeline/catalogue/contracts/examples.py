@@ -10,7 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, CI_HIGH, CI_LOW, COLLECTION, GROUP, LANGUAGE, RUN_ID
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, CI_HIGH, CI_LOW, COLLECTION, GROUP, LANGUAGE, RUN_ID
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS
 from audit_pipeline.catalogue.table import Column, Table

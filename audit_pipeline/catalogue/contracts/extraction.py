@@ -10,7 +10,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, COLLECTION, GROUP, MODEL, RUN_ID
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, COLLECTION, GROUP, MODEL, RUN_ID
 from audit_pipeline.catalogue.contracts.documents import DOCUMENTS
 from audit_pipeline.catalogue.contracts.statistics import BEST_TOKENS
 from audit_pipeline.catalogue.table import Column, Table, list_of

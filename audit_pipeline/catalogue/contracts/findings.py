@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import (
+from audit_pipeline.catalogue.contracts.common import (
     BENCHMARK,
     CI_HIGH,
     CI_LOW,
@@ -65,7 +65,7 @@ EVALUATIONS = _of_scores(
         Column("n_nonmembers", pa.int32(), "non-members, or held-out texts, with a score"),
         Column("n_groups", pa.int32(), "groups that the interval was resampled over"),
         Column("n_not_scored", pa.int32(), "labelled examples of the evaluation split without a score"),
-        Column("metric", pa.string(), "auroc, tpr_at_5_fpr, … (metrics/declared.py, docs/intervals.md)"),
+        Column("metric", pa.string(), "auroc, tpr_at_5_fpr, … (metrics/roc.py, docs/intervals.md)"),
         Column("value", pa.float64(), "the metric; null where it is not defined", null=True),
         CI_LOW,
         CI_HIGH,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, MODEL, ROW_DIGEST, RUN_ID
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, ROW_DIGEST, RUN_ID
 from audit_pipeline.catalogue.table import Column, Table
 
 LINEAGE = Table(

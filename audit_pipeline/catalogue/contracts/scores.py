@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, DETECTOR, MODEL, PARAMETERS, RUN_ID
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, MODEL, PARAMETERS, RUN_ID
 from audit_pipeline.catalogue.table import Column, Table, list_of
 
 ScoreStatus = Literal["ok", "not_applicable", "failed"]

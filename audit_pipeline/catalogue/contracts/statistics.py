@@ -263,12 +263,12 @@ class CachedKind:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """What a back end is asked for, for the rows (in this process: the sweep over the vocabulary, reduce.py)."""
+        """What a back end is asked for, for the rows (in this process: the sweep over the vocabulary, reductions.py)."""
         return tuple(name for name in self._lists if name not in _OF_TEXT) if self.swept is None else self.swept
 
     @property
     def is_from_logits(self) -> bool:
-        """Whether rows are made of a text's cached logits where these are there, without a pass (from_logits.py)."""
+        """Whether rows are made of a text's cached logits where these are there, without a pass (cached_logits.py)."""
         return "from_logits" in self.table.schema.names
 
     def is_had_from(self, gives: Callable[[str], bool]) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, CI_HIGH, CI_LOW, MODEL, RUN_ID
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, CI_HIGH, CI_LOW, MODEL, RUN_ID
 from audit_pipeline.catalogue.table import Column, Table, list_of
 
 ComparedModel = Literal["before", "after", "retrained", "change"]

@@ -1,14 +1,14 @@
 """The tables that the warehouse alone has: of JSON documents, of the configuration, and derived from other tables.
 
 What belongs here: their declarations, in the order in which they are filled. What does not: filling them
-(warehouse/load.py, warehouse/sql/fills/).
+(warehouse/table_files.py, warehouse/sql/fills/).
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts.columns import BENCHMARK, DETECTOR, GROUP, PARAMETERS, RUN_ID
+from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, GROUP, PARAMETERS, RUN_ID
 from audit_pipeline.catalogue.contracts.record import LINEAGE
 from audit_pipeline.catalogue.contracts.scores import SCORES
 from audit_pipeline.catalogue.table import Column, Table, list_of

@@ -1,14 +1,14 @@
 """Asking a library for one book after the other.
 
 What belongs here: trying a book's addresses in turn, and giving up on a library that does not answer. What does not:
-how one page is asked for (polite.py), and which books (gutenberg.py, standard_ebooks.py).
+how one page is asked for (polite_client.py), and which books (gutenberg.py, standard_ebooks.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from audit_pipeline.connectors.polite import FetchError, PoliteClient
+from audit_pipeline.connectors.polite_client import FetchError, PoliteClient
 from audit_pipeline.connectors.responses import FetchedPage
 
 MOST_FAILURES = 3

@@ -1,7 +1,7 @@
 """Books of Project Gutenberg: its catalogue, a selection of it, and the plain texts from a mirror.
 
 What belongs here: reading pg_catalog.csv, choosing books, where a mirror keeps their texts, and the year of first
-publication that a text's own head states. What does not: the network (polite.py, fetching.py) and what in a text
+publication that a text's own head states. What does not: the network (polite_client.py, fetching.py) and what in a text
 is the book (matter.py).
 
 The catalogue's date is that of the release at Project Gutenberg; a work's own date it does not have. Newer texts name
@@ -19,13 +19,21 @@ from datetime import timedelta
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.connectors.books.fetching import ask_for_books
-from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text, cleaned
-from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
+from audit_pipeline.connectors.books.files import (
+    BookEntry,
+    Dating,
+    UnusableBookError,
+    between_years,
+    book_document,
+    checked_text,
+    cleaned,
+    years_in,
+)
 from audit_pipeline.connectors.books.settings import GutenbergSettings
-from audit_pipeline.connectors.polite import PoliteClient
+from audit_pipeline.connectors.polite_client import PoliteClient
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.opened import MEBIBYTE
+from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.whole_files.matter import gutenberg_head, plain_text
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from audit_pipeline.connectors.books.files import harvest_folder
+from audit_pipeline.connectors.books.files import BookEntry, harvest_folder, read_metadata
 from audit_pipeline.connectors.books.gutenberg import harvest_gutenberg
-from audit_pipeline.connectors.books.metadata import BookEntry, read_metadata
 from audit_pipeline.connectors.books.settings import NAME, BooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import harvest_standard_ebooks
-from audit_pipeline.connectors.polite import PoliteClient, Politeness, user_agent
+from audit_pipeline.connectors.polite_client import PoliteClient, Politeness, user_agent
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Harvest, LeftOut, MissingPart, together
 

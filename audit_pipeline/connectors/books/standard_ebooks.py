@@ -1,7 +1,7 @@
 """Books of Standard Ebooks: a feed (Atom or OPDS) or a list of ids, and the EPUBs they lead to.
 
 What belongs here: reading a feed, where a book's EPUB lies, and the years of publication that its colophon states. What
-does not: the network (polite.py, fetching.py), the inside of an EPUB (epub.py), what is matter (matter.py).
+does not: the network (polite_client.py, fetching.py), the inside of an EPUB (epub.py), what is matter (matter.py).
 
 The dates in feeds and in a book's metadata are those of the ebook. When the work came out stands in the colophon, in
 prose: "was published in 1817 by".
@@ -20,12 +20,19 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.connectors.books.fetching import ask_for_books
-from audit_pipeline.connectors.books.files import UnusableBookError, book_document, checked_text
-from audit_pipeline.connectors.books.metadata import BookEntry, Dating, between_years, years_in
+from audit_pipeline.connectors.books.files import (
+    BookEntry,
+    Dating,
+    UnusableBookError,
+    between_years,
+    book_document,
+    checked_text,
+    years_in,
+)
 from audit_pipeline.connectors.books.settings import StandardEbooksSettings
-from audit_pipeline.connectors.polite import FetchError, PoliteClient
+from audit_pipeline.connectors.polite_client import FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.opened import MEBIBYTE
+from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.whole_files.epub import Epub, EpubError, read_epub
 from audit_pipeline.whole_files.matter import epub_text

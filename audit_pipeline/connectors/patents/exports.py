@@ -26,7 +26,7 @@ from audit_pipeline.connectors.patents.record import (
     settled_dates,
 )
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.read import ROW_SUFFIXES, read_rows, suffix_of
+from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, column_names, unicode_problem
 from audit_pipeline.sources.base import LeftOut, MissingPart
 

@@ -1,7 +1,7 @@
 """Patents in Chinese, for PatentMIA (Zhang et al. 2024): one document per publication, one collection per country.
 
 What belongs here: which inputs are read, and how a patent becomes a document. What does not: what may be set
-(settings.py), each kind of input (archives.py, exports.py, crawl.py), pages (page.py) and cleaning (cleaning.py).
+(settings.py), each kind of input (raw_pages.py, exports.py, raw_pages.py), pages (page.py) and cleaning (cleaning.py).
 
 A document's text is the abstract, the description and the claims, in this order, or those of them that are set. Its
 date is the day of publication; the priority date, before which the text cannot have existed, is kept as the earliest.
@@ -15,14 +15,13 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from audit_pipeline.connectors.patents.archives import saved_pages
 from audit_pipeline.connectors.patents.cleaning import NestedMarkupError, clean, find_broken_rule
-from audit_pipeline.connectors.patents.crawl import SITE, crawled_pages, read_numbers
 from audit_pipeline.connectors.patents.exports import exported_patents
 from audit_pipeline.connectors.patents.page import RawPage, parse_page
+from audit_pipeline.connectors.patents.raw_pages import SITE, crawled_pages, read_numbers, saved_pages
 from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError, grouped
 from audit_pipeline.connectors.patents.settings import LICENCE, NAME, PatentsSettings
-from audit_pipeline.connectors.polite import PoliteClient, Politeness, user_agent
+from audit_pipeline.connectors.polite_client import PoliteClient, Politeness, user_agent
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 

@@ -1,7 +1,7 @@
 """One page of Google Patents, as the server sends it: bytes to a patent.
 
 What belongs here: the charset, the fields by their microdata and meta tags, and a section's markup as text. What does
-not: where pages come from (archives.py, crawl.py), the check of dates (record.py), and cleaning.
+not: where pages come from (raw_pages.py, raw_pages.py), the check of dates (record.py), and cleaning.
 
 The page must be the source that the server sends, not what a browser made of it. A page in another language holds a
 machine translation with the original beside it (class google-src-text); the original is taken.
@@ -29,7 +29,7 @@ from audit_pipeline.connectors.patents.record import (
     publication_number,
     settled_dates,
 )
-from audit_pipeline.fetch.opened import MEBIBYTE
+from audit_pipeline.fetch.file_bytes import MEBIBYTE
 
 LARGEST_PAGE = 20 * MEBIBYTE
 NOT_A_PATENT = "not the source of a patent page"

@@ -1,6 +1,6 @@
 """The MediaWiki Action API: the pages of categories, when each was created, and its text as it was or is.
 
-What belongs here: the questions to the API and what its answers mean. What does not: politeness (polite.py), which
+What belongs here: the questions to the API and what its answers mean. What does not: politeness (polite_client.py), which
 pages are taken (pages.py), and turning wikitext into prose (wikitext.py).
 
 robots.txt is not asked: on Wikimedia's sites it shuts /w/ to search engines, and the API's own etiquette holds for
@@ -17,7 +17,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from audit_pipeline.connectors.polite import FetchError, PoliteClient, Politeness, user_agent
+from audit_pipeline.connectors.polite_client import FetchError, PoliteClient, Politeness, user_agent
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document, pages_in_words
 from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings

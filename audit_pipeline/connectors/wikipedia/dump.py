@@ -25,12 +25,18 @@ from xml.sax.xmlreader import AttributesImpl
 from defusedxml.common import DefusedXmlException
 from defusedxml.expatreader import create_parser
 
-from audit_pipeline.connectors.wikipedia.dates import CreationDates
-from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, harvest_files, page_document
+from audit_pipeline.connectors.wikipedia.pages import (
+    CreationDates,
+    LeftOutPages,
+    PageText,
+    choice_of,
+    harvest_files,
+    page_document,
+)
 from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import MOST_CHARACTERS
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.opened import MEBIBYTE
+from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest
 
 SUFFIXES = (".xml", ".xml.bz2", ".xml.gz")

@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from audit_pipeline.connectors.wikipedia.api import harvest_api
-from audit_pipeline.connectors.wikipedia.dates import CreationDates, read_dates
 from audit_pipeline.connectors.wikipedia.dump import SUFFIXES, dates_from_history, harvest_dump
-from audit_pipeline.connectors.wikipedia.pages import pages_in_words
+from audit_pipeline.connectors.wikipedia.pages import CreationDates, pages_in_words, read_dates
 from audit_pipeline.connectors.wikipedia.parquet import harvest_parquet
 from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError

@@ -1,6 +1,6 @@
 """The parquet form of a Wikipedia (wikimedia/wikipedia): id, url, title and plain text of each page.
 
-What belongs here: reading its rows. What does not: dates, which it does not have (dates.py), and wikitext
+What belongs here: reading its rows. What does not: dates, which it does not have (pages.py), and wikitext
 (dump.py).
 
 There are no categories, so titles alone choose the event pages; and no revisions, so a page that existed on ``as_of``
@@ -15,9 +15,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.tables import open_parquet
-from audit_pipeline.connectors.wikipedia.dates import CreationDates
-from audit_pipeline.connectors.wikipedia.pages import Choice, LeftOutPages, choice_of, date_problem, harvest_files
+from audit_pipeline.catalogue.files import open_parquet
+from audit_pipeline.connectors.wikipedia.pages import (
+    Choice,
+    CreationDates,
+    LeftOutPages,
+    choice_of,
+    date_problem,
+    harvest_files,
+)
 from audit_pipeline.connectors.wikipedia.pages import document as document_of
 from audit_pipeline.connectors.wikipedia.settings import Part, WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import is_tail_heading

@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import Field
 
 from audit_pipeline.endpoints.client import ServerRequest
-from audit_pipeline.endpoints.dialects.dialect import (
+from audit_pipeline.endpoints.exchange import (
     Answer,
     AnswerPart,
     BadAnswerError,
@@ -29,12 +29,12 @@ from audit_pipeline.endpoints.dialects.dialect import (
     Number,
     OtherTokensError,
     Place,
+    Prompt,
     Wanted,
     parsed,
     require_as_many,
     values_of,
 )
-from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.models.config import Endpoint
 
 

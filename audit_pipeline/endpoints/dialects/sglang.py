@@ -11,19 +11,19 @@ from __future__ import annotations
 from typing import Any
 
 from audit_pipeline.endpoints.client import ServerRequest
-from audit_pipeline.endpoints.dialects.dialect import (
+from audit_pipeline.endpoints.exchange import (
     Answer,
     AnswerPart,
     BadAnswerError,
     Number,
     Place,
+    Prompt,
     TokenId,
     Wanted,
     parsed,
     require_as_many,
     values_of,
 )
-from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.models.config import Endpoint
 
 _Triple = tuple[Number | None, TokenId, Any]

@@ -18,7 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from audit_pipeline.endpoints.client import ServerRequest
-from audit_pipeline.endpoints.dialects.dialect import (
+from audit_pipeline.endpoints.exchange import (
     LARGEST_ID,
     WHOLE,
     Answer,
@@ -26,13 +26,13 @@ from audit_pipeline.endpoints.dialects.dialect import (
     BadAnswerError,
     Number,
     Place,
+    Prompt,
     Rank,
     Wanted,
     parsed,
     require_as_many,
     values_of,
 )
-from audit_pipeline.endpoints.prompt import Prompt
 from audit_pipeline.models.config import Endpoint
 
 # JSON has no infinity.

@@ -13,10 +13,10 @@ import dagster as dg
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
-from audit_pipeline.benchmarks.rolling import keep_day, roll, utc_today
+from audit_pipeline.benchmarks.relative_days import keep_day, roll, utc_today
 from audit_pipeline.catalogue.contracts import Kind, Pair
+from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.catalogue.tables import read_json
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.endpoints.budget import Limits
@@ -27,15 +27,13 @@ from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, reference_of
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
-from audit_pipeline.operate.dagster.carry_out import Runner, carry_out, ensure, ensure_frequencies, product
-from audit_pipeline.operate.dagster.pair_runs import run_pairs
-from audit_pipeline.operate.dagster.spending import compute_remaining_limits, tags_of_command
+from audit_pipeline.operate.dagster.step_runs import Runner, carry_out, ensure, ensure_frequencies, product, run_pairs
+from audit_pipeline.operate.dagster.tags import compute_remaining_limits, tags_of_command
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
-from audit_pipeline.scoring.selection import audit_session
-from audit_pipeline.token_statistics.kept import require_kinds
-from audit_pipeline.token_statistics.prepare import Plan
+from audit_pipeline.scoring.session import audit_session
+from audit_pipeline.token_statistics.cached_texts import Plan, require_kinds
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ from audit_pipeline.operate.removal import (
     remove,
     would_go,
 )
-from audit_pipeline.operate.removal_lots import Gone
+from audit_pipeline.operate.removal_files import Gone
 
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 PARTITION = "dagster/partition"

@@ -16,8 +16,7 @@ import dagster as dg
 import sqlalchemy.exc
 import yaml
 
-from audit_pipeline.catalogue.data_folder import is_writable
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths, is_writable
 from audit_pipeline.operate.dagster.in_process import (
     HOST_TAG,
     UNFINISHED,

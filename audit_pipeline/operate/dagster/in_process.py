@@ -27,9 +27,8 @@ import psutil
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from filelock import FileLock
 
-from audit_pipeline.catalogue.data_folder import make_private
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.tables import write_atomically
+from audit_pipeline.catalogue.files import write_atomically
+from audit_pipeline.catalogue.paths import DataPaths, make_private
 from audit_pipeline.errors import AuditError, PairsFailedError
 
 # Dagster's prefix of tags that the UI does not list: they are for this module, not for readers.

@@ -1,11 +1,57 @@
-"""Jobs that the UI offers and the command line runs.
+"""The groups of assets, the jobs that run selections of them, and when assets follow by themselves or are late.
 
-What belongs here: selections of assets and how they execute. What does not: when they run by themselves.
+What belongs here: the names of the groups in the UI, numbered in the order of the flow (what every week runs, and then,
+apart, what runs only on request: further sources, and controls with studies of them); jobs that the UI offers and the
+command line runs; automation conditions and freshness policies that several assets share. What does not: which asset is
+in which group (assets/), the weekly schedule (weekly.py), and sensors that look at files (sensors.py).
 """
+
+from datetime import timedelta
 
 import dagster as dg
 
-from audit_pipeline.operate.dagster.groups import BENCHMARKS, REPORTS, SOURCES, SOURCES_ON_REQUEST
+SOURCES = "1_sources"
+BENCHMARKS = "2_benchmarks"
+MODEL_RUNS = "3_model_runs"
+FINDINGS = "4_findings"
+REPORTS = "5_reports"
+SOURCES_ON_REQUEST = "6_sources_on_request"
+CONTROLS_ON_REQUEST = "7_controls_on_request"
+
+GROUPS = (SOURCES, BENCHMARKS, MODEL_RUNS, FINDINGS, REPORTS, SOURCES_ON_REQUEST, CONTROLS_ON_REQUEST)
+
+
+REBUILT = (
+    dg.AutomationCondition.any_deps_match(dg.AutomationCondition.newly_updated()).since(
+        dg.AutomationCondition.newly_requested()
+    )
+    & ~dg.AutomationCondition.in_progress()
+).with_label("rebuilt when anything upstream was")
+"""For what is rebuilt whole, however much is missing upstream: eager() would wait for every partition, so for ever.
+
+Not any_deps_updated().since_last_handled() either: the two are made of "and" and "or", which forget when a thing
+happened, so that what is updated while a rebuild runs would be taken for handled by it. Without them the later of
+update and request decides, and the last pair of an audit is never left out.
+"""
+
+FOLLOWS = (
+    dg.AutomationCondition.any_deps_updated().since_last_handled() & ~dg.AutomationCondition.in_progress()
+).with_label("rebuilt with what it is made of")
+"""For what is made of one asset, in the same run as that."""
+
+WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=15), warn_window=timedelta(days=8))
+"""For what every weekly audit materialises, sources, warehouse and report: late after a week and a day."""
+
+QUARTERLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=184), warn_window=timedelta(days=92))
+"""For findings, which are materialised only where something was new: so long without any, somebody should look why."""
+
+publish_sensor = dg.AutomationConditionSensorDefinition(
+    "publish_what_is_new",
+    target=dg.AssetSelection.groups(REPORTS),
+    minimum_interval_seconds=30,
+    description="Rebuilds the warehouse after any audit, and then the report.",
+)
+
 
 JOBS = [
     dg.define_asset_job(

@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.outcomes import PairOutcome, Status, outcome_of_run, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.client import RefusedError
-from audit_pipeline.endpoints.dialects.dialect import BadAnswerError
+from audit_pipeline.endpoints.exchange import BadAnswerError
 from audit_pipeline.errors import AuditError, BudgetError, ClusterError, ConfigError, DataError, PairsFailedError
 from audit_pipeline.operate.dagster.partitions import by_model, pair_of, pair_partitions
 from audit_pipeline.operate.dagster.retries import is_transient, with_retries

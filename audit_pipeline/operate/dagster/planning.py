@@ -1,7 +1,7 @@
 """What the sensors ask of Dagster: from the planner's steps, and what was asked before, to partitions and runs.
 
 What belongs here: pure functions, and the state they hand from one tick to the next: ranges, run keys, cursors. What
-does not: which steps there are (operate/plan.py), reading files or Dagster's instance (situation.py), and saying it to
+does not: which steps there are (operate/plan.py), reading files or Dagster's instance (sensors.py), and saying it to
 Dagster (sensors.py).
 """
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from audit_pipeline.catalogue.data_folder import make_private
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths, make_private
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.cluster.engine import Engine, chosen_engine
 from audit_pipeline.config.entries import Entries
@@ -25,7 +24,7 @@ from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags
-from audit_pipeline.operate.dagster.spending import note_spent
+from audit_pipeline.operate.dagster.tags import note_spent
 from audit_pipeline.operate.progress import describe, terminal_bar
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.token_statistics.run import Progress

@@ -1,33 +1,228 @@
-"""The sensors on models and benchmarks: how Dagster is told what follows. They are off until somebody turns them on.
+"""The sensors: how Dagster is told what follows, and how people are told what happened.
 
-What belongs here: ticks. What does not: what is to be done (operate/plan.py), what is requested for it (planning.py),
-reading the state of things (operate/situation.py, situation.py), the sensors that only tell somebody (alerting.py,
-hub_watch.py).
+What belongs here: ticks (new models, changed benchmarks, the hub, failed runs, changed findings), what they read of
+Dagster's unfinished runs and ask the planner, and what an alert says of a run. What does not: what lies in the data
+folder (operate/situation.py), what is to be done (operate/plan.py), what is requested for it (planning.py), which
+changes of findings count and how an alert travels (operate/alerts.py), asking the hub, and what becomes a proposal
+(models/watch.py).
 
-A file of the configuration that cannot be read ends the tick with an error that names it: nothing is requested, no
-partition goes, and the cursor stays. An entry that cannot be used is reported, and stops nothing else.
+Those on models, benchmarks and the hub are off until somebody turns them on. A file of the configuration that cannot be
+read ends the tick with an error that names it: nothing is requested, no partition goes, and the cursor stays. An entry
+that cannot be used is reported, and stops nothing else.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.config import standing
-from audit_pipeline.benchmarks.staleness import built_digest
+from audit_pipeline.benchmarks.build import built_digest
+from audit_pipeline.benchmarks.config import BenchmarkSpec, standing
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.models.config import exclude_control_models
+from audit_pipeline.catalogue.files import read_json, write_json
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.models.config import ModelEntry, exclude_control_models, load_models
+from audit_pipeline.models.fingerprint import entry_version
+from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
+from audit_pipeline.operate.alerts import (
+    Alert,
+    NotKeptError,
+    State,
+    changes,
+    deliver,
+    from_text,
+    read_findings,
+    to_text,
+)
 from audit_pipeline.operate.configuration import Configuration, load_configuration
-from audit_pipeline.operate.dagster import planning, situation
-from audit_pipeline.operate.dagster.carry_out import SPLIT_QUALITY
-from audit_pipeline.operate.dagster.in_process import mark_dead_runs_failed
+from audit_pipeline.operate.dagster import planning
+from audit_pipeline.operate.dagster.in_process import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
 from audit_pipeline.operate.dagster.planning import BrokenEntries, PairRange
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.tags import REASON_TAG
-from audit_pipeline.operate.facts import PlanRequest
-from audit_pipeline.operate.plan import plan
+from audit_pipeline.operate.dagster.step_runs import SPLIT_QUALITY
+from audit_pipeline.operate.dagster.tags import REASON_TAG, WEEKLY_TAG
+from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest
+from audit_pipeline.operate.plan import as_built, plan
+from audit_pipeline.operate.seen import read_cards, seen_last, sightings_of
 from audit_pipeline.operate.situation import look
+from audit_pipeline.warehouse.shared import bring_current
+
+PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
+
+
+def model_versions(models: Mapping[str, ModelEntry]) -> dict[str, str]:
+    """The versions of the configured models, by name."""
+    return {name: entry_version(entry) for name, entry in models.items()}
+
+
+def pairs_to_audit(
+    pairs: Collection[Pair], benchmarks: Mapping[str, BenchmarkSpec], models: Mapping[str, ModelEntry], paths: DataPaths
+) -> list[PlannedStep]:
+    """The planner's steps of ``pairs`` on the benchmarks as they are built, with the models as they were seen last: a
+    tick has no time to load them."""
+    if not pairs:
+        return []
+    asked = PlanRequest(pairs=tuple(pairs))
+    named = {pair.benchmark for pair in pairs}
+    there = look(asked, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
+    written = [
+        one
+        for pair, audit in there.audits.items()
+        for one in sightings_of(pair.model, (audit.scores, audit.evaluations))
+    ]
+    seen = seen_last(read_cards(paths), written, models, paths)
+    audits = {
+        pair: replace(audit, now=seen.conventions(pair.model, there.benchmarks[pair.benchmark].built))
+        for pair, audit in there.audits.items()
+    }
+    return [step for step in plan(as_built(replace(there, audits=audits)), asked) if step.kind in OF_PAIRS]
+
+
+def find_unfinished_preparation(instance: dg.DagsterInstance) -> str | None:
+    """The unfinished run that changes sources or benchmarks just now, in words; None where there is none."""
+    return _unfinished(instance, PREPARING_JOBS)
+
+
+def auditing(instance: dg.DagsterInstance) -> str | None:
+    """The unfinished run of the job that audits pairs, in words; None where there is none."""
+    return _unfinished(instance, ("audit_pairs",))
+
+
+def _unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
+    for job in jobs:
+        for run in instance.get_runs(dg.RunsFilter(job_name=job, statuses=UNFINISHED), limit=1):
+            return f"waiting for run {run.run_id[:8]} of {job}"
+    return None
+
+
+@dg.sensor(
+    minimum_interval_seconds=6 * 3600,
+    description="Looks at the organisations and collections of config/watch.yaml on the hub and writes the models that "
+    "are not configured yet to config/models.proposed.yaml. It audits nothing: moving an entry to models.yaml does.",
+)
+def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """One look at the hub; raises TransientError where it cannot be reached, and looks again at the next tick."""
+    listed = load_watched()
+    watched = listed.named("hub") if "hub" in listed.names else ()
+    if not watched:
+        return dg.SkipReason("config/watch.yaml names no organisation or collection to watch")
+    candidates = [candidate for name in watched for candidate in list_candidates(name)]
+    proposals = propose(candidates, load_models())
+    changed = write_proposals(proposals_path(), proposals)
+    state = "written to" if changed else "as before in"
+    return dg.SkipReason(f"{len(proposals.entries)} of {len(candidates)} models proposed, {state} {proposals_path()}")
+
+
+_TOLD_TAGS = (
+    "dagster/partition",
+    "dagster/asset_partition_range_start",
+    "dagster/asset_partition_range_end",
+    "dagster/backfill",
+    "dagster/schedule_name",
+    "dagster/sensor_name",
+)
+
+
+@dg.run_failure_sensor(
+    minimum_interval_seconds=30,
+    # Runs of the command line, and those that the weekly audit starts, belong to no code location.
+    monitor_all_code_locations=True,
+    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of every run "
+    "that failed.",
+)
+def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> None:
+    """One failed run. An alert that cannot be delivered is kept in the file, and the tick shows why."""
+    run = context.dagster_run
+    if WEEKLY_TAG in run.tags:
+        # The weekly audit that asked for it fails as well, and names it.
+        return
+    reasons = [_reason(event) for event in context.get_step_failure_events()]
+    alert = Alert(
+        kind="run_failed",
+        title=f"run {run.run_id[:8]} of {run.job_name} failed",
+        lines=tuple(reasons or [context.failure_event.message or "no reason was given"]),
+        details={
+            "run_id": run.run_id,
+            "job": run.job_name,
+            **{tag.removeprefix("dagster/"): run.tags[tag] for tag in _TOLD_TAGS if tag in run.tags},
+        },
+    )
+    context.log.info(deliver(alert, data.paths, patient=False))
+
+
+def _reason(event: dg.DagsterEvent) -> str:
+    """The step and what the error says of itself, without Dagster's words around it and without a stack trace."""
+    error: Any = event.step_failure_data.error
+    while error is not None and str(error.cls_name).startswith("Dagster") and error.cause is not None:
+        error = error.cause
+    message = error.message if error is not None else event.message
+    return f"{event.step_key}: {' '.join(str(message).split())}"
+
+
+@dg.sensor(
+    minimum_interval_seconds=60,
+    description="Tells the webhook in CORPUS_AUDIT_WEBHOOK, or data/alerts.jsonl where there is none, of findings that "
+    "are new, gone, or say something else than before.",
+)
+def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
+    """Compare the warehouse with the last one seen; the first tick only looks."""
+    paths = data.paths
+    bring_current(paths.warehouse)
+    if not paths.warehouse.exists():
+        return dg.SensorResult(skip_reason="there is no warehouse yet")
+    # The cursor is stored with every tick, so the findings themselves are kept in a file.
+    cursor = str(paths.warehouse.stat().st_mtime_ns)
+    if context.cursor == cursor:
+        return dg.SensorResult(skip_reason="the warehouse is the one that was looked at")
+    findings = read_findings(paths.warehouse)
+    if not paths.findings_told.exists():
+        _remember(paths, findings)
+        return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
+    changed = changes(_read_reported_findings(paths), findings)
+    if not changed:
+        return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
+    alert = Alert(
+        kind="finding_changed",
+        title=f"findings of {len(changed)} model(s) on a benchmark changed",
+        lines=tuple(change.words for change in changed),
+        details={
+            "changes": [
+                {"model": change.model, "benchmark": change.benchmark, "kinds": list(change.kinds)}
+                for change in changed
+            ]
+        },
+    )
+    try:
+        told = deliver(alert, paths)
+    except NotKeptError:
+        # Neither sent nor kept: the cursor stays, and the next tick tells it again.
+        raise
+    except AuditError as error:
+        # It lies in the file by now; told again at every tick, it would be there as often.
+        context.log.error(str(error))
+        told = str(error)
+    _remember(paths, findings)
+    return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {told}", cursor=cursor)
+
+
+def _read_reported_findings(paths: DataPaths) -> State:
+    try:
+        content = read_json(paths.findings_told)
+    except ValueError as error:
+        raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
+    return from_text(json.dumps(content))
+
+
+def _remember(paths: DataPaths, findings: State) -> None:
+    write_json(paths.findings_told, json.loads(to_text(findings)))
+
+
+ALERT_SENSORS = [alert_run_failed, alert_finding_changed]
 
 
 def _range_request(one: PairRange) -> dg.RunRequest:
@@ -85,7 +280,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     config = load_configuration()
     specs = standing(config.benchmarks)
     seen = planning.models_state(context.cursor)
-    versions = situation.model_versions(exclude_control_models(config.models))
+    versions = model_versions(exclude_control_models(config.models))
     built = {name: built_digest(spec, paths) for name, spec in specs.items()}
     unseen = [name for name in versions if name not in seen]
     pairs = [Pair(benchmark, model) for model in unseen for benchmark, digest in built.items() if digest is not None]
@@ -95,8 +290,8 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         built,
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
-        situation.pairs_to_audit(pairs, specs, config.models, paths),
-        situation.find_unfinished_preparation(instance),
+        pairs_to_audit(pairs, specs, config.models, paths),
+        find_unfinished_preparation(instance),
         _broken(config),
     )
     for problem in config.models.problems:
@@ -134,12 +329,12 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     found = planning.changed_benchmarks(
         seen,
         there,
-        [*plan(there, asked), *situation.pairs_to_audit(pairs, specs, config.models, paths)],
+        [*plan(there, asked), *pairs_to_audit(pairs, specs, config.models, paths)],
         models,
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
-        situation.find_unfinished_preparation(instance),
-        situation.auditing(instance),
+        find_unfinished_preparation(instance),
+        auditing(instance),
         _broken(config),
     )
     problems = [*map(str, config.benchmarks.problems), *found.problems]

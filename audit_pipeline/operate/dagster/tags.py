@@ -1,7 +1,22 @@
-"""The tags that runs of this project carry, besides those that say which process runs them (in_process.py).
+"""The tags that runs of this project carry, and what they say of the texts that a command's runs have sent.
 
-What belongs here: names. What does not: who sets them.
+What belongs here: the tags' names; noting with each run what it has sent to models behind interfaces, and what that
+leaves of a command's limits. What does not: the tags that say which process runs a run (in_process.py), who sets the
+others, and the limits and keeping to them while texts are sent (endpoints/budget.py).
 """
+
+import json
+import uuid
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+
+from audit_pipeline.endpoints.budget import Limits, find_endpoint_models
+from audit_pipeline.endpoints.in_use import Endpoints
+from audit_pipeline.models.config import ModelEntry
 
 REASON_TAG = "why"
 """Why there is the run, in words; a short name, because the UI's list of runs has room for 40 characters."""
@@ -11,3 +26,47 @@ WEEKLY_TAG = "corpus_audit/weekly_audit"
 
 SUMMARY_TAG = "corpus_audit/summary"
 """What a weekly audit came to."""
+
+
+COMMAND_TAG = "corpus_audit/command"
+"""The command that the run is a step of, where its steps share one budget."""
+
+TOKENS_TAG = "corpus_audit/tokens_sent"
+"""How many tokens the run sent to models behind interfaces."""
+
+SENT_TAG = "corpus_audit/tokens_by_endpoint"
+"""The same by endpoint, as JSON."""
+
+COST_TAG = "corpus_audit/cost"
+"""What they cost, by the prices in the models' entries."""
+
+
+def tags_of_command(entry: ModelEntry) -> Mapping[str, str]:
+    """The tags of all runs of a command that runs a model; they share one budget where anything is sent."""
+    return {COMMAND_TAG: str(uuid.uuid4())} if find_endpoint_models(entry) else {}
+
+
+def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) -> None:
+    """Note with a run what it has sent; nothing where it sent nothing."""
+    if endpoints.tokens:
+        by_endpoint = json.dumps(dict(endpoints.sent))
+        tags = {TOKENS_TAG: str(endpoints.tokens), SENT_TAG: by_endpoint, COST_TAG: repr(endpoints.cost)}
+        instance.add_run_tags(run_id, tags)
+
+
+def compute_remaining_limits(
+    limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str], before: Endpoints | None
+) -> dict[str, Any]:
+    """What is left of a command's limits after the runs with its tag, and what they sent to which endpoint, as the
+    configuration of the resource models; empty where there is nothing to say.
+
+    ``before`` is what the command itself has asked, ahead of its runs.
+    """
+    runs = instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})) if COMMAND_TAG in tags else []
+    sent = Counter(before.sent if before is not None else {})
+    cost = before.cost if before is not None else 0.0
+    for run in runs:
+        sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
+        cost += float(run.tags.get(COST_TAG, 0))
+    left = {name: value for name, value in asdict(limits.less(sent.total(), cost)).items() if value is not None}
+    return {**left, **({"sent": dict(sent)} if sent else {})}

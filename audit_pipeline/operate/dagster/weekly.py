@@ -1,12 +1,11 @@
-"""The weekly audit: cutoffs move on, sources are fetched again, and what has changed is built and audited.
+"""The weekly audit: when it is due, cutoffs move on, sources are fetched again, what has changed is built and audited.
 
-What belongs here: the order in which the planner's steps are carried out, and what is reported of them. What does not:
-which steps there are (operate/plan.py), what they run (the jobs that the UI and the command line run as well), and when
-it is due (schedules.py).
+What belongs here: the order in which the planner's steps are carried out, what is reported of them, the job that does
+so, and its schedule, which is off until somebody turns it on. What does not: which steps there are (operate/plan.py),
+and what they run (the jobs that the UI and the command line run as well).
 """
 
-from __future__ import annotations
-
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,18 +14,19 @@ import dagster as dg
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, moved_cutoffs, standing
-from audit_pipeline.benchmarks.rolling import roll
+from audit_pipeline.benchmarks.relative_days import roll, utc_today
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.documents import version_of_documents
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import version_of_documents
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.configuration import OF_AUDITS, load_configuration
 from audit_pipeline.operate.dagster import in_process, partitions
-from audit_pipeline.operate.dagster.carry_out import Jobs, Runner, carry_out, ensure_frequencies
-from audit_pipeline.operate.dagster.pair_runs import run_pairs
+from audit_pipeline.operate.dagster.resources import AuditData
+from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, carry_out, ensure_frequencies, run_pairs
+from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import as_built, plan, problems, state_of
 from audit_pipeline.operate.situation import look
@@ -223,3 +223,61 @@ def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, 
 def _note(week: WeeklySummary, tell: Log, problem: str) -> None:
     week.problems.append(problem)
     tell(problem)
+
+
+WEEKLY_IS_ON = "CORPUS_AUDIT_WEEKLY"
+"""The environment variable with which the schedule is on where nobody has switched it in the UI."""
+
+
+def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
+    """The schedule with its job; ``jobs`` gives those that a weekly audit runs, by their names."""
+
+    @dg.op(
+        name="audit_what_is_new",
+        description="Moves relative cutoffs on, fetches the sources again, builds the benchmarks that changed, audits "
+        "the pairs that are not done, and rebuilds warehouse and report; each step is a run of its own.",
+    )
+    def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
+        tags = {WEEKLY_TAG: context.run_id}
+        _tell(context, run_week(jobs, context.instance, data.paths, utc_today(), context.log.info, tags))
+
+    @dg.job(
+        name="weekly_audit",
+        executor_def=dg.in_process_executor,
+        description="Everything that has changed since the last time: cutoffs, documents, benchmarks, models.",
+    )
+    def weekly_audit_job() -> None:
+        audit_week()
+
+    return dg.ScheduleDefinition(
+        name="weekly_audit",
+        job=weekly_audit_job,
+        cron_schedule="0 6 * * 1",
+        execution_timezone="UTC",
+        default_status=dg.DefaultScheduleStatus.RUNNING
+        if os.environ.get(WEEKLY_IS_ON)
+        else dg.DefaultScheduleStatus.STOPPED,
+        description="Mondays at 06:00 UTC: audits what is new, and says so where nothing is.",
+    )
+
+
+def _tell(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
+    """What the week came to, on its run and in its log; raises Failure where a part of it failed."""
+    context.log.info(week.summary)
+    context.add_output_metadata(
+        {
+            "summary": week.summary,
+            "cutoffs moved": week.rolled,
+            "sources changed": [name for name, changed in week.fetched.items() if changed],
+            "benchmarks built": week.built,
+            "audited": week.audited,
+            "problems": week.problems,
+        }
+    )
+    context.instance.add_run_tags(context.run_id, {SUMMARY_TAG: week.summary[:250]})
+    if week.problems:
+        raise dg.Failure(
+            f"{len(week.problems)} part(s) of the weekly audit failed, the others are done; {week.problems[0]}",
+            metadata={"problems": week.problems, "summary": week.summary},
+            allow_retries=False,
+        )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
-from audit_pipeline.benchmarks.family import ExtractionSettings
+from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     DOCUMENT_MEMORISATION,
@@ -25,28 +25,28 @@ from audit_pipeline.catalogue.contracts import (
     NON_MEMBER,
     Pair,
 )
-from audit_pipeline.catalogue.documents import read_documents
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.controls.kept import occurrences_in_training
 from audit_pipeline.controls.roles import EXPOSED
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extraction.conclude import memorisation, windows_from
+from audit_pipeline.extraction.conclusions import memorisation, windows_from
 from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.judged import Judged
 from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
+from audit_pipeline.extraction.set_apart import Judged
 from audit_pipeline.extraction.tables import extraction_tables
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.operate.shown import Shown
-from audit_pipeline.operate.stages.token_statistics import statistics_version
+from audit_pipeline.operate.stages.scores import statistics_version
 from audit_pipeline.report.extraction_words import SearchCounts, extraction_words
-from audit_pipeline.sources.registry import all_sources
+from audit_pipeline.sources.config import all_sources
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import Caches
+from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
 
 EXTRACTION_VERSION = "2"
@@ -233,7 +233,7 @@ def _near_verbatim(
     if asked.near_verbatim is None:
         return {}
     # Here and not above: what is cached needs no torch.
-    from audit_pipeline.extraction.near_verbatim import Nearness  # noqa: PLC0415
+    from audit_pipeline.extraction.continuations import Nearness  # noqa: PLC0415
 
     near = Nearness(asked.near_verbatim, BEAMS, edits=False)
     return {

@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.report.drawing import as_png, markdown_image
-from audit_pipeline.report.studies import panels_of
+from audit_pipeline.report.picture_data import panels_of
 
 if TYPE_CHECKING:
     from audit_pipeline.controls.build import ControlReport
@@ -43,7 +43,7 @@ def shown_of_convergence(report: ControlReport) -> Shown:
 
 def shown_of_study(name: str, table: pa.Table, paths: DataPaths) -> Shown:
     """Of a study (schema CONTROL_STUDIES): the AUROC at every setting, as a picture and as a table."""
-    from audit_pipeline.report.interval_plots import study_panels  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.report.plots import study_panels  # noqa: PLC0415 - it imports matplotlib
 
     rows = table.to_pylist()
     results = [

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.coverage import judge
 from audit_pipeline.operate.shown import Shown
-from audit_pipeline.operate.stages.answers import answer_missing
+from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_with, lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
 if TYPE_CHECKING:
-    from audit_pipeline.report.write import ReportSummary
+    from audit_pipeline.report.files import ReportSummary
 
 _LISTED = 50
 

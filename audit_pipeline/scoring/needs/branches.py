@@ -14,11 +14,9 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.infilling import BRANCHES
-from audit_pipeline.detectors.needs import Lacking
-from audit_pipeline.detectors.statistics import BranchStatistics
+from audit_pipeline.detectors.statistics import BranchStatistics, Lacking
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.kept import lists_by_text, read_branches
-from audit_pipeline.token_statistics.prepare import plan
+from audit_pipeline.token_statistics.cached_texts import lists_by_text, plan, read_branches
 
 _NOT_RUN = Lacking("no branches of the text that are long enough are cached: run the model on it again")
 

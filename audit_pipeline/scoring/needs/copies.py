@@ -13,9 +13,8 @@ from functools import partial
 
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.pac import COPIES, PAC, STREAM, Copying
-from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
     OnProgress,
@@ -25,8 +24,7 @@ from audit_pipeline.scoring.needs.provider import (
     TextWithStatistics,
 )
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import read_statistics
-from audit_pipeline.token_statistics.prepare import Plan, plan
+from audit_pipeline.token_statistics.cached_texts import Plan, plan, read_statistics
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 _NOT_RUN = Lacking("the model has not been run on every copy of the text: run it again")

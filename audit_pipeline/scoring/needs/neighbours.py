@@ -11,9 +11,8 @@ from functools import cached_property, partial
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.neighbour import NEIGHBOURS
-from audit_pipeline.detectors.statistics import NOT_GIVEN, StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import NOT_GIVEN, Lacking, StatisticsIndex, TextStatistics
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.scoring.needs.provider import (
     BY_ITSELF,
@@ -27,7 +26,7 @@ from audit_pipeline.scoring.needs.provider import (
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.proposer import Proposer
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 _NONE = "the text has no neighbours that the model was run on"

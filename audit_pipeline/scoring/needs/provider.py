@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.needs import Lacking, Need
-from audit_pipeline.detectors.statistics import TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, Need, TextStatistics
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import Where
-from audit_pipeline.token_statistics.prepare import Plan
+from audit_pipeline.token_statistics.cached_texts import Plan, Where
 from audit_pipeline.token_statistics.run import Progress, RunSummary
 
 if TYPE_CHECKING:

@@ -17,12 +17,11 @@ import scipy
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.combined import NAME, RANKS, listed
 from audit_pipeline.detectors.detector import Detector, Outcome, Settings
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.registry import ONE_PASS
-from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 Floats = npt.NDArray[np.float64]
 Ranks = Sequence[float] | Lacking

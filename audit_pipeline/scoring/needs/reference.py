@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.needs import Lacking
 from audit_pipeline.detectors.reference import REFERENCE_MODEL
-from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.scoring.needs.provider import (
@@ -22,7 +21,7 @@ from audit_pipeline.scoring.needs.provider import (
     TextWithStatistics,
 )
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import RunSummary, compute
 
 _NOT_RUN = Lacking("the reference model has not been run on the text: run the audit again")

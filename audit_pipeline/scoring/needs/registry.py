@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.config.by_module import by_name
+from audit_pipeline.config.discovery import by_name
 from audit_pipeline.scoring import needs
 from audit_pipeline.scoring.needs.provider import Provider
 

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.max_renyi import OF_POWER_SUMS, POWER_SUMS
-from audit_pipeline.detectors.needs import Lacking
-from audit_pipeline.detectors.statistics import PowerSums
+from audit_pipeline.detectors.statistics import Lacking, PowerSums
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.kept import lists_by_text, read_statistics
+from audit_pipeline.token_statistics.cached_texts import lists_by_text, read_statistics
 
 _NOT_RUN = Lacking("the sums for Rényi entropies of this order are not cached for the text: run the model on it again")
 

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from audit_pipeline.catalogue.contracts import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.detectors.acmia import TEMPERATURES
 from audit_pipeline.detectors.detector import Settings
-from audit_pipeline.detectors.needs import Lacking
-from audit_pipeline.detectors.statistics import Temperatures
+from audit_pipeline.detectors.statistics import Lacking, Temperatures
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.kept import lists_by_text, read_statistics
+from audit_pipeline.token_statistics.cached_texts import lists_by_text, read_statistics
 
 _NOT_RUN = Lacking("other temperatures are not cached for the text: run the model on it again")
 

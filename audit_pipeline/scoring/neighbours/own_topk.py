@@ -19,9 +19,8 @@ from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
-from audit_pipeline.token_statistics.encode import cache_key
-from audit_pipeline.token_statistics.kept import Where, read_statistics
-from audit_pipeline.token_statistics.prepare import plan
+from audit_pipeline.token_statistics.cached_texts import Where, plan, read_statistics
+from audit_pipeline.token_statistics.tokens import cache_key
 
 NAME = "own-topk"
 _VERSION = 1

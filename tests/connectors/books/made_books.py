@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from audit_pipeline.connectors.polite import PoliteClient, Politeness
+from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
 
 
 @dataclass

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.connectors.books.metadata import Dating, dating_of, read_metadata, years_in
+from audit_pipeline.connectors.books.files import Dating, dating_of, read_metadata, years_in
 from audit_pipeline.errors import DataError
 
 

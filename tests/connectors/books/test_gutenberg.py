@@ -10,6 +10,7 @@ import pytest
 from made_books import Library, impatient_client, library
 from pydantic import ValidationError
 
+from audit_pipeline.connectors.books.files import BookEntry, Dating
 from audit_pipeline.connectors.books.gutenberg import (
     COPYRIGHTED,
     LICENCE,
@@ -19,7 +20,6 @@ from audit_pipeline.connectors.books.gutenberg import (
     original_publication,
     read_catalogue,
 )
-from audit_pipeline.connectors.books.metadata import BookEntry, Dating
 from audit_pipeline.connectors.books.settings import GutenbergSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest

@@ -10,7 +10,7 @@ import pytest
 from made_books import Library, impatient_client, library
 from made_epubs import epub, page
 
-from audit_pipeline.connectors.books.metadata import BookEntry, Dating
+from audit_pipeline.connectors.books.files import BookEntry, Dating
 from audit_pipeline.connectors.books.settings import StandardEbooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import (
     LICENCE,

@@ -11,9 +11,9 @@ from made_patents import page
 from warcio.statusandheaders import StatusAndHeaders
 from warcio.warcwriter import WARCWriter
 
-from audit_pipeline.connectors.patents import archives as patent_archives
-from audit_pipeline.connectors.patents.archives import saved_pages
+from audit_pipeline.connectors.patents import raw_pages as patent_archives
 from audit_pipeline.connectors.patents.page import RawPage
+from audit_pipeline.connectors.patents.raw_pages import saved_pages
 from audit_pipeline.sources.base import LeftOut, MissingPart
 
 URL = "https://patents.google.com/patent/{}/zh"

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from made_patents import page
 
-from audit_pipeline.connectors.patents.crawl import crawled_pages, read_numbers
 from audit_pipeline.connectors.patents.harvest import harvest_inputs
 from audit_pipeline.connectors.patents.page import RawPage
+from audit_pipeline.connectors.patents.raw_pages import crawled_pages, read_numbers
 from audit_pipeline.connectors.patents.settings import PatentsSettings
-from audit_pipeline.connectors.polite import PoliteClient, Politeness
+from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import MissingPart
 

@@ -15,7 +15,7 @@ from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE
 from audit_pipeline.connectors.patents import exports as patent_exports
 from audit_pipeline.connectors.patents.exports import exported_patents
 from audit_pipeline.connectors.patents.record import PARTS, Part, Patent
-from audit_pipeline.fetch.read import ROW_SUFFIXES
+from audit_pipeline.fetch.formats import ROW_SUFFIXES
 from audit_pipeline.sources.base import LeftOut, MissingPart
 
 TODAY = date(2024, 12, 31)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from made_wikipedia import FLOOD, FLOOD_LATER, Rev, export, page
 from pydantic import ValidationError
 
-from audit_pipeline.connectors.wikipedia.dates import CreationDates, read_dates
 from audit_pipeline.connectors.wikipedia.harvest import harvest
+from audit_pipeline.connectors.wikipedia.pages import CreationDates, read_dates
 from audit_pipeline.connectors.wikipedia.parquet import prose
 from audit_pipeline.connectors.wikipedia.settings import LICENCE, NAME, WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError

@@ -12,7 +12,7 @@ import pytest
 from bad_server import Answer, BadServer, Request, fault, truncated
 from made_wikipedia import FAIR, FAIR_BY_2016, FAIR_LATER, FLOOD, FLOOD_LATER, Rev
 
-from audit_pipeline.connectors.polite import PoliteClient, Politeness
+from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
 from audit_pipeline.connectors.wikipedia.api import harvest_api
 from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.errors import SourceError

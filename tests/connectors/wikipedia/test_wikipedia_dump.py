@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_wikipedia import FAIR, FAIR_BY_2016, FAIR_LATER, FLOOD, FLOOD_LATER, PAGES, Rev, export, page
 
-from audit_pipeline.connectors.wikipedia.dates import CreationDates
 from audit_pipeline.connectors.wikipedia.dump import dates_from_history, harvest_dump, read_dump
+from audit_pipeline.connectors.wikipedia.pages import CreationDates
 from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import MOST_CHARACTERS
 from audit_pipeline.errors import DataError

@@ -21,8 +21,8 @@ from filelock import FileLock
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, TransientError
 from audit_pipeline.fetch.retry import RetryPolicy
-from audit_pipeline.operate.alerts import deliver as module
-from audit_pipeline.operate.alerts.deliver import INSECURE, WEBHOOK, Alert, NotKeptError, deliver, payload
+from audit_pipeline.operate import alerts as module
+from audit_pipeline.operate.alerts import INSECURE, WEBHOOK, Alert, NotKeptError, deliver, payload
 
 SECRET = "T00SECRETB00"
 SHIPPED = module.RETRY_POLICY

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import ClaimLevel, SplitVerdict
-from audit_pipeline.operate.alerts.changes import FindingKey, WatchedFinding, changes, from_text, read_findings, to_text
+from audit_pipeline.operate.alerts import FindingKey, WatchedFinding, changes, from_text, read_findings, to_text
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 LOSS = WatchedFinding("tiny", "notes_32", "loss", "{}", 0.6, 0.55, 0.65, "screening only", "mild shift", True)

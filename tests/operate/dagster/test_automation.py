@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from audit_pipeline.definitions import defs
-from audit_pipeline.operate.dagster.groups import REPORTS
+from audit_pipeline.operate.dagster.jobs import REPORTS
 from audit_pipeline.operate.dagster.partitions import register
 
 WAREHOUSE, REPORT = dg.AssetKey("warehouse"), dg.AssetKey("contamination_report")

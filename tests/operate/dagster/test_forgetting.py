@@ -30,8 +30,7 @@ from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, pro
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.removal import RemovalTarget, unfinished
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
-from audit_pipeline.operate.stages.scores import score_pair
-from audit_pipeline.operate.stages.token_statistics import run_tokens
+from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")

@@ -24,8 +24,7 @@ from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.build import current_digest
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, resolve
-from audit_pipeline.benchmarks.registry import BUILDERS
+from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve
 from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.build import build_control
@@ -34,9 +33,8 @@ from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
 from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import plan, problems
 from audit_pipeline.operate.situation import look
-from audit_pipeline.token_statistics.encode import encode, window_and_stride
 from audit_pipeline.token_statistics.run import compute
-from audit_pipeline.token_statistics.windows import windows_of
+from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

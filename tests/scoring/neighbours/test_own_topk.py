@@ -18,9 +18,9 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.scoring.neighbours.own_topk import OwnTopkProposer
 from audit_pipeline.scoring.neighbours.proposer import Proposer
-from audit_pipeline.token_statistics.encode import encode
-from audit_pipeline.token_statistics.kept import read_statistics
+from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.tokens import encode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

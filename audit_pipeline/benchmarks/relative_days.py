@@ -1,0 +1,119 @@
+"""Dates that are told by today, such as "90 days before today", and the day that counts as today.
+
+What belongs here: reading such words, and the rolled day: the day that is kept in the data folder and counts as today
+until it is rolled on. A cutoff that moved by itself at midnight would make its benchmark stale every day; so the
+weekly schedule rolls the day, or a user does, and between two rolls nothing moves. What does not: the fields that may
+hold such words (config.py), and when to roll (operate/dagster/).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from dateutil.relativedelta import relativedelta
+
+from audit_pipeline.catalogue.files import read_json, write_json
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import DataError
+
+ACCEPTED = "a date (2025-01-31), or words: today, 90 days before today, 1 week before today, 6 months before today"
+
+_WORDS = re.compile(r"(?:(?P<amount>[0-9]{1,5}) (?P<unit>day|week|month|year)s? before )?today")
+
+
+@dataclass(frozen=True)
+class RelativeDay:
+    """A day told by today. ``words`` are those that were given, in small letters and single blanks."""
+
+    words: str
+    before: relativedelta
+
+    def on(self, today: date) -> date:
+        """The day that is meant where ``today`` is today; raises ValueError where no calendar has it.
+
+        A month or year back from a day that the month does not have is the month's last: 6 months before 31 August
+        is 28 or 29 February.
+        """
+        try:
+            found: date = today - self.before
+        except (ValueError, OverflowError) as error:
+            raise ValueError(f"{self.words}: there is no such day ({error})") from error
+        return found
+
+
+def parse_cutoff(given: object) -> date | RelativeDay:
+    """What stands for a cutoff in benchmarks.yaml; raises ValueError, with the accepted forms, for anything else."""
+    if isinstance(given, datetime):
+        if given.timetz() == datetime.min.timetz():
+            return given.date()
+    elif isinstance(given, date):
+        return given
+    elif isinstance(given, str):
+        words = " ".join(given.lower().split())
+        match = _WORDS.fullmatch(words)
+        if match is not None:
+            amount, unit = int(match["amount"] or 0), match["unit"] or "day"
+            return RelativeDay(words, relativedelta(**{f"{unit}s": amount}))
+        try:
+            return date.fromisoformat(words)
+        except ValueError:
+            pass
+    raise ValueError(f"must be {ACCEPTED}; not {given!r}")
+
+
+def rolled_day(paths: DataPaths) -> date | None:
+    """The day that counts as today; None where none is kept yet.
+
+    Raises DataError, saying what to do, where the file holds anything else.
+    """
+    path = paths.rolled_day
+    try:
+        content = read_json(path)
+        return date.fromisoformat(content["day"])
+    except FileNotFoundError:
+        return None
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
+        raise DataError(
+            f"the rolled day cannot be read ({path}): {' '.join(str(error).split())}; "
+            "remove the file and roll again: relative cutoffs count from today until then"
+        ) from error
+
+
+def roll(paths: DataPaths, day: date) -> bool:
+    """Let ``day`` count as today from now on; True where that changes anything.
+
+    Raises DataError where the kept day is later: members' and non-members' sides are only ever moved on, and a clock
+    that was wrong once must not move them back unseen.
+    """
+    kept = rolled_day(paths)
+    if kept is not None and day < kept:
+        raise DataError(
+            f"the rolled day is {kept} and does not go back to {day}; if {kept} is wrong, remove {paths.rolled_day} "
+            "and roll again"
+        )
+    if day == kept:
+        return False
+    write_json(paths.rolled_day, {"day": day.isoformat()})
+    return True
+
+
+def keep_day(paths: DataPaths) -> date:
+    """The rolled day; where there is none yet, today's (UTC), which is kept as such from now on."""
+    kept = rolled_day(paths)
+    if kept is None:
+        kept = utc_today()
+        roll(paths, kept)
+    return kept
+
+
+def current_day(paths: DataPaths) -> date:
+    """The day that relative dates count from: the rolled day, or today's (UTC) where none is kept yet."""
+    return rolled_day(paths) or utc_today()
+
+
+def utc_today() -> date:
+    """Today's date in UTC, whatever zone the machine is set to."""
+    return datetime.now(UTC).date()

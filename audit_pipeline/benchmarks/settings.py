@@ -1,0 +1,286 @@
+"""What an entry of config/benchmarks.yaml may hold, and one benchmark: such an entry at one length in words.
+
+What belongs here: the fields that all builders, or all that draw from documents, share, what a builder's settings say
+of themselves, and what everybody asks of a benchmark, whatever builds it. What does not: reading the file (config.py),
+the fields of rows (row_settings.py) and those of one builder (its own module).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+
+from audit_pipeline.benchmarks.words import UnitName
+from audit_pipeline.config.entries import EntryReference
+from audit_pipeline.config.validating import Language, Seed, StrictSettings, Text
+from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
+
+ANY = "any"
+
+Design = Literal["temporal", "randomised", "exchangeable", "selected", "unlabelled"]
+MEANINGS: Mapping[Design, str] = {
+    "temporal": "by their dates, members are older",
+    "randomised": "chance decided which texts the model was trained on",
+    "exchangeable": "chance decided which texts are on which side",
+    "selected": "by different rules, none of them the date",
+    "unlabelled": "nobody knows which texts are members",
+}
+DesignOfSides = Annotated[
+    Design,
+    Field(
+        description="how the two sides came about: "
+        + ", ".join(f"{design} ({meaning})" for design, meaning in MEANINGS.items())
+    ),
+]
+
+# No text of a benchmark is longer than a long book.
+Length = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+def _listed_or_any(value: object) -> object:
+    if value is None:
+        raise ValueError(f"must be a list of lengths, or {ANY}")
+    return None if value == ANY else value
+
+
+class ExtractionSettings(StrictSettings):
+    """How the documents of a benchmark are searched for passages that the model gives (docs/extraction.md)."""
+
+    prefix: Count = Field(default=PREFIX, description="tokens that the model is given")
+    suffix: Annotated[int, Field(ge=2, strict=True)] = Field(default=SUFFIX, description="tokens that it has to give")
+    stride: Annotated[str, StringConstraints(pattern=r"^(coarse-to-fine|tiled|chars:[1-9][0-9]*)$")] = Field(
+        default=COARSE_TO_FINE, description="where windows begin: coarse-to-fine, tiled or chars:N"
+    )
+    characters: Count | None = Field(
+        default=None, description="only so many characters of each document are searched, from its first on; None: all"
+    )
+    near_verbatim: Count | None = Field(
+        default=None,
+        description="tokens that may differ where each document's strongest passage is asked for nearly word for word; "
+        "None: it is not",
+    )
+
+
+def _as_extraction(value: object) -> object:
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+class FamilySettings(StrictSettings):
+    """What every family says, whatever builds it.
+
+    ``words`` are the family's lengths; None stands for `any`: one benchmark, whose texts are as long as they are.
+    """
+
+    takes_any_length: ClassVar[bool] = False
+    # Whether the design follows from how the texts are drawn, so that nobody has to be believed.
+    design_follows: ClassVar[bool] = False
+    # Keys that hold a date, or words relative to today; and the day that stands for one that cannot be read, so
+    # that the rest of the entry is looked at all the same.
+    cutoffs: ClassVar[Mapping[str, date]] = {}
+    # Keys that name a source, a control or the like.
+    leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("combined",), "one-pass detector"),)
+    # Fields that came later: left out of an entry's description at their default, so that digests stay.
+    added: ClassVar[frozenset[str]] = frozenset(
+        {"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction", "title"}
+    )
+
+    builder: str = Field(description="how the benchmark is built; the other keys depend on it")
+    design: Design = Field(description="how the two sides came about; what may be claimed depends on it")
+    title: Text | None = Field(default=None, description="its name for people, in reports; None: the entry's own")
+    description: Text = Field(description="what the benchmark is, for people; changing it rebuilds nothing")
+    words: Annotated[
+        Annotated[tuple[Length, ...], Field(min_length=1)] | None,
+        BeforeValidator(_listed_or_any),
+    ] = Field(
+        description="lengths of a text in words, one benchmark each; or any: one benchmark of texts as long as they are"
+    )
+    unit: UnitName = Field(
+        default="whitespace",
+        description="what counts as a word: whitespace divides words; jieba, for Chinese, segments the text",
+    )
+    seed: Seed = Field(description="every random choice follows from it")
+    calibration_fraction: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.2,
+        description="share of the groups that thresholds and detectors may be chosen on; the rest is evaluated",
+    )
+    near_duplicate_threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.5, description="Jaccard similarity of 5-word sequences from which on two texts are near-duplicates"
+    )
+    licence: Text | None = Field(default=None, description="of the texts")
+    on_request: bool = Field(
+        default=False, description="built and audited only where it is named: not by sensors, the weekly audit or all"
+    )
+    extraction: Annotated[ExtractionSettings | None, BeforeValidator(_as_extraction)] = Field(
+        default=None,
+        description="true, or the keys below: an audit also searches whole documents for passages that the model gives",
+    )
+    infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
+        default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
+    )
+    dc_pdd_a: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="upper bound of DC-PDD; None: 0.01 (10 for BookMIA: Zhang et al. 2024)"
+    )
+    combined: Annotated[tuple[Text, ...], Field(min_length=2)] | None = Field(
+        default=None, description="the detectors whose ranks are averaged; None: the default list of `combined`"
+    )
+
+    @property
+    def read_sources(self) -> tuple[str, ...]:
+        """The sources whose documents it is drawn from; none where it is made of rows."""
+        return ()
+
+    @property
+    def every_length_exact(self) -> bool:
+        """Whether a text that has not exactly the benchmark's number of words would be wrong."""
+        return True
+
+    @property
+    def cutoff_dates(self) -> tuple[date, date] | None:
+        """The days before which members, and from which on non-members, are dated; None where dates decide nothing."""
+        return None
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether every collection has as many members as non-members."""
+        return False
+
+    @property
+    def made_of_control(self) -> str | None:
+        """The control whose texts it is made of; None where it is made of none."""
+        return None
+
+    @model_validator(mode="after")
+    def _each_length_once(self) -> Self:
+        if self.words is None:
+            if not self.takes_any_length:
+                raise ValueError(f"words: {ANY} is not for this builder, which cuts its texts: list their lengths")
+        elif len(set(self.words)) != len(self.words):
+            raise ValueError("words: a length is named twice")
+        return self
+
+    @model_validator(mode="after")
+    def _each_detector_once(self) -> Self:
+        if self.combined is not None and len(set(self.combined)) != len(self.combined):
+            raise ValueError("combined: a detector is named twice")
+        return self
+
+
+class DocumentsSettings(FamilySettings):
+    """Drawn from the documents of sources that are fetched already."""
+
+    leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("sources",), "source"),)
+
+    sources: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(
+        description="sources (config/sources.yaml) whose documents the texts are taken from"
+    )
+    windows_per_document: Count = Field(description="at most so many texts are taken from one document")
+    language: Language | None = Field(default=None, description="only documents in this language; None: all")
+
+    @property
+    def read_sources(self) -> tuple[str, ...]:
+        return self.sources
+
+    @model_validator(mode="after")
+    def _each_source_once(self) -> Self:
+        if len(set(self.sources)) != len(self.sources):
+            raise ValueError("sources: a source is named twice")
+        return self
+
+
+def described(settings: FamilySettings) -> dict[str, Any]:
+    """The settings as JSON values, without those that came later and say nothing."""
+    entry = settings.model_dump(mode="json")
+    for name in settings.added:
+        if getattr(settings, name) == type(settings).model_fields[name].default:
+            del entry[name]
+    return entry
+
+
+FILE_NAME = "benchmarks.yaml"
+
+F = TypeVar("F", bound=FamilySettings)
+
+
+def name_of(family: str, words: int | None) -> str:
+    """The name of a family's benchmark of that length (None: of any)."""
+    return family if words is None else f"{family}_{words}"
+
+
+@dataclass(frozen=True)
+class BenchmarkSpec:
+    """One benchmark: a family's settings at one length in words. Its name is its partition in Dagster.
+
+    ``words`` None means texts of any length; the family is then one benchmark, of its own name. ``relative`` are the
+    words that cutoffs were given in, by key; the settings hold the dates that they mean now.
+    """
+
+    family: str
+    words: int | None
+    settings: FamilySettings
+    relative: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def name(self) -> str:
+        return name_of(self.family, self.words)
+
+    @property
+    def title(self) -> str | None:
+        """What people call it, with its length where the family has several; None where its entry has no title."""
+        lengths = self.settings.words
+        if self.settings.title is None or lengths is None or len(lengths) == 1:
+            return self.settings.title
+        return f"{self.settings.title} ({self.words} words a text)"
+
+    def settings_of(self, kind: type[F]) -> F:
+        """The settings as those of one builder, or of one kind of builders; raises TypeError where they are others'."""
+        if not isinstance(self.settings, kind):
+            raise TypeError(f"{self.name} is not built by what {kind.__name__} are for")
+        return self.settings
+
+    @property
+    def length(self) -> int:
+        """The one length; raises TypeError where texts are of any, which no builder that cuts texts accepts."""
+        if self.words is None:
+            raise TypeError(f"{self.name} has no one length")
+        return self.words
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every text has exactly ``words`` words."""
+        return self.words is not None and self.settings.every_length_exact
+
+    @property
+    def design(self) -> Design:
+        """How the two sides came about; what may be claimed depends on it."""
+        return self.settings.design
+
+    @property
+    def design_stated_by(self) -> str | None:
+        """Whose word the design is; None where it follows from how the texts are drawn here."""
+        follows = self.settings.design_follows or self.design == "unlabelled"
+        return None if follows else f"whoever wrote config/{FILE_NAME}"
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The sources whose documents it is drawn from; none where it is made of rows."""
+        return self.settings.read_sources
+
+    @property
+    def control(self) -> str | None:
+        """The control whose texts it is made of; its labels say something of that control's models alone."""
+        return self.settings.made_of_control
+
+    @property
+    def is_relative(self) -> bool:
+        """Whether a cutoff is told by today, so that it moves when the day is rolled."""
+        return bool(self.relative)
+
+    def described(self) -> dict[str, Any]:
+        """The entry as JSON values, with the one length (null: any) in place of the family's list."""
+        entry = {"family": self.family, **described(self.settings), "words": self.words}
+        return {**entry, "relative": dict(self.relative)} if self.relative else entry

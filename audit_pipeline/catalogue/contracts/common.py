@@ -1,0 +1,111 @@
+"""What the tables have in common: columns that several have, and the canonical forms that keys are made of.
+
+What belongs here: a column that means the same in each, columns that go together, and one spelling for one value: JSON,
+digests, a partition's name. What does not: tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.integrity import ROW_SHA256
+from audit_pipeline.catalogue.table import Column
+
+# One encoder for all: making it takes longer than what it does for a short value.
+_JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def canonical_json(value: object) -> str:
+    """JSON with one spelling for one value: sorted keys, no blanks, floats at 12 significant digits.
+
+    Floats are rounded so that ``0.1 * 3`` and ``0.3`` name the same parameter setting.
+    """
+    return _JSON.encode(_canonical(value))
+
+
+def _canonical(value: object) -> object:
+    # First what there is most of: asking whether something is a Mapping takes longest.
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return float(f"{value:.12g}")
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(item) for item in value]
+    return value
+
+
+def digest(*parts: object) -> str:
+    """sha256 (hex) of the canonical JSON of ``parts``: unambiguous, whatever the parts hold."""
+    return hashlib.sha256(canonical_json(list(parts)).encode()).hexdigest()
+
+
+def digest_of_items(items: Iterable[object]) -> str:
+    """What :func:`digest` is of a list of them, which need not all be in memory."""
+    found, between = hashlib.sha256(b"[["), b""
+    for item in items:
+        found.update(between + canonical_json(item).encode())
+        between = b","
+    found.update(b"]]")
+    return found.hexdigest()
+
+
+def text_sha256(text: str) -> str:
+    """sha256 (hex) of the text's UTF-8 bytes."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def example_id(benchmark: str, document_id: str, text: str) -> str:
+    """The identity of an example: sha256(benchmark, document_id, text), 16 hex digits."""
+    return digest(benchmark, document_id, text)[:16]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One model on one benchmark: a partition of the token statistics, scores and evaluations."""
+
+    benchmark: str
+    model: str
+
+    @property
+    def partition(self) -> str:
+        """The partition's name; Dagster sorts dimensions by name, so the benchmark comes first."""
+        return f"{self.benchmark}|{self.model}"
+
+
+RUN_ID = Column("run_id", pa.string(), "the run that wrote the row; joins to lineage.run_id")
+MODEL = Column("model", pa.string(), "the model")
+BENCHMARK = Column("benchmark", pa.string(), "the benchmark")
+DETECTOR = Column("detector", pa.string(), "the detector")
+PARAMETERS = Column("parameters", pa.string(), "canonical JSON of the detector's parameters")
+IS_DEFAULT = Column(
+    "is_default", pa.bool_(), "whether these are the detector's default parameters (the headline finding)"
+)
+CI_LOW = Column("ci_low", pa.float64(), "lower end of the 95% interval", null=True)
+CI_HIGH = Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True)
+CLAIM_LEVEL = Column("claim_level", pa.string(), "screening only | statistical evidence | sound test")
+COLLECTION = Column("collection", pa.string(), "the project, series or folder within the source")
+GROUP = Column("group", pa.string(), "the unit of resampling, calibration and cross-validation")
+LANGUAGE = Column("language", pa.string(), "ISO 639-1 code")
+SHA256 = Column("sha256", pa.string(), "sha256 of the UTF-8 text")
+ROW_DIGEST = Column(
+    ROW_SHA256,
+    pa.string(),
+    "sha256 of the row's other columns (catalogue/integrity.py); null where an earlier version wrote the row",
+    later=True,
+)
+
+
+def rate(name: str, description: str, *, null: bool = True) -> tuple[Column, Column, Column]:
+    """A rate and both ends of its 95% interval, NAME_low and NAME_high; ``null``: there may be no rate."""
+    return (
+        Column(name, pa.float64(), description, null=null),
+        Column(f"{name}_low", pa.float64(), "lower end of its 95% interval", null=True),
+        Column(f"{name}_high", pa.float64(), "upper end of its 95% interval", null=True),
+    )

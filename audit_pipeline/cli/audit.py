@@ -1,0 +1,206 @@
+"""The command audit.
+
+What belongs here: its options, the table of --dry-run. What does not: bringing pairs up to date and showing the
+findings (audit_shown.py), any work. Heavy packages are imported where they are needed, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli.audit_shown import audit_pairs, show_audited
+from audit_pipeline.cli.options import DETAILS, DEVICE, ENGINE, LIMITS, MODEL, json_option, options_of
+from audit_pipeline.cli.shared import about, say_room, say_sending, seconds_of, tell_problems
+from audit_pipeline.errors import AuditError
+from audit_pipeline.operate.console import Row, answers_in_json, say, show_table, tell
+from audit_pipeline.operate.options import BENCHMARK, AuditOptions
+from audit_pipeline.operate.requests import find_pairs
+from audit_pipeline.report.numbers import thousands
+
+if TYPE_CHECKING:
+    from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.operate.facts import PlannedStep
+    from audit_pipeline.token_statistics.cached_texts import Plan
+
+
+@click.command()
+@MODEL
+@click.option("--benchmark", required=True, help=BENCHMARK.help)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what would be fetched and built, the texts, tokens, passes and bytes, and about how long it takes. "
+    "Nothing is fetched or run.",
+)
+@options_of(AuditOptions, "refresh", "again")
+@DEVICE
+@options_of(AuditOptions, "kinds", "logits_budget_gb")
+@DETAILS
+@LIMITS
+@json_option
+@ENGINE
+def audit(model: str, benchmark: str, dry_run: bool, details: bool, **given: Any) -> None:
+    """Audit a model on a benchmark, a family of them, or all.
+
+    The audit runs through Dagster, in this process. What is done is not done again; what is cached is not run again.
+    """
+    asked = AuditOptions(**given)
+    if dry_run and asked.refresh:
+        raise click.UsageError(
+            "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
+        )
+    if dry_run:
+        _dry_run(model, benchmark, asked)
+    else:
+        show_audited(audit_pairs(model, benchmark, asked), details=details)
+
+
+def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
+    named = find_pairs(model, benchmark)
+    entry, specs = named.model, named.benchmarks
+    tell_problems(named.problems)
+
+    from audit_pipeline.controls.current import trained_version
+    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
+
+    paths = DataPaths.from_environment()
+    is_untrained = entry.control is not None and trained_version(entry.control.name, paths) is None
+    tokenized = None if is_untrained else load_tokenizer(entry, paths)
+    limits = asked.limits.for_model(entry)
+    request = AuditRequest(entry.name, specs, again=asked.again, kinds=asked.kinds, leave_out=named.leave_out)
+    dry = dry_run(request, entry, tokenized, paths)
+    for name, problem in dry.cannot.items():
+        tell(f"{name} is left out: {problem}")
+    _show_first(dry.first, dry.not_built, paths)
+    if tokenized is None or not dry.plans:
+        say("\nNothing was fetched, built or run.", plans=[])
+        return
+    plans = dry.plans
+    _show_plans(plans, tokenized, asked)
+    say_room(tokenized, asked)
+    measured = (
+        "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
+        "loading and without the passes of a reference model."
+    )
+    elsewhere = "what a reference model takes comes on top, and the time is not known."
+    is_here = entry.host.is_here and asked.chosen_engine.name == "in_process"
+    say(
+        "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
+        + (measured if is_here else elsewhere)
+    )
+    # Each pass is a request, for which the server generates a token besides.
+    own = sum(plan.tokens_to_run + plan.passes for plan, _ in plans.values())
+    say_sending([(tokenized, own), *_count_reference_tokens(tokenized, list(plans), paths)], limits)
+    for spec in specs:
+        if spec.settings.extraction and spec.name in plans:
+            say(
+                f"The documents of {spec.name} are searched besides: corpus-audit extract --model {entry.name} "
+                f"--benchmark {spec.name} --dry-run says what that takes."
+            )
+
+
+def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, asked: AuditOptions) -> None:
+    """How much of each benchmark is run, and about how long it takes."""
+    rows = [
+        {
+            "benchmark": name,
+            "texts": plan.texts,
+            "cached": plan.cached_texts,
+            "to_run": plan.texts_to_run,
+            "passes": plan.passes,
+            "tokens": plan.tokens_to_run,
+            "branch_tokens": plan.branch_tokens,
+            "bytes_to_write": sum(plan.bytes_to_write.values()),
+            "seconds": seconds_of(model, plan.tokens_to_run + plan.branch_tokens, asked),
+            "because": because,
+        }
+        for name, (plan, because) in plans.items()
+    ]
+    counted = ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
+    numbers = [(name.replace("_", " "), name, thousands) for name in counted]
+    time = ("time", "seconds", about)
+    show_table(
+        "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", "because", lambda why: why or "done")]
+    )
+
+
+def _show_first(steps: Sequence[PlannedStep], not_built: Sequence[str], paths: DataPaths) -> None:
+    """What is fetched, trained, built and counted before the model is run, each with its reason."""
+    if steps or answers_in_json():
+        rows = [_first_row(step, paths) for step in steps]
+        show_table("first", rows, (("first", "step"), ("what", _what_in_words), ("why", "because")))
+    if not_built:
+        say(
+            f"How many texts and tokens there are is known once these are built: {', '.join(not_built)}. "
+            f"corpus-audit benchmarks --build {not_built[0]} builds one, without running a model; corpus-audit audit "
+            "does all of it.",
+            not_built=list(not_built),
+        )
+
+
+def _first_row(step: PlannedStep, paths: DataPaths) -> Row:
+    """A step, with what is known beforehand of what it fetches or builds."""
+    from audit_pipeline.benchmarks.config import load_benchmarks
+    from audit_pipeline.benchmarks.row_settings import RowsSettings
+    from audit_pipeline.benchmarks.rows_origin import origin_in_words
+    from audit_pipeline.sources.config import all_sources
+
+    row = {"step": step.kind, "what": step.what, "because": step.because}
+    if step.kind == "build":
+        spec = load_benchmarks()[step.what]
+        rows = origin_in_words(spec.settings) if isinstance(spec.settings, RowsSettings) else None
+        sources = {name: _count_fetched_documents(name, paths) for name in spec.sources}
+        return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
+    if step.kind != "fetch":
+        return row
+    source, documents = all_sources()[step.what], _count_fetched_documents(step.what, paths)
+    return {**row, "description": source.description, "licence": source.licence, "documents_there": documents}
+
+
+def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
+    """How many documents of a source are there; None where none were fetched."""
+    from audit_pipeline.catalogue.files import read_json
+
+    manifest = paths.source_manifest(source)
+    documents: int | None = read_json(manifest)["documents"] if manifest.exists() else None
+    return documents
+
+
+def _what_in_words(row: Row) -> str:
+    if row["step"] == "count":
+        corpus, _, model = row["what"].partition("|")
+        return f"tokens of {corpus}, as {model} cuts them"
+    if row["step"] == "train":
+        return f"both models of the control {row['what']}"
+    if row["step"] == "build":
+        sources = ", ".join(f"{name}{_format_document_count(there)}" for name, there in row["sources"].items())
+        return f"{row['what']}, of {row['rows_of'] or sources or 'the control ' + row['control']}"
+    return f"{row['what']}: {row['description']}{_format_document_count(row['documents_there'])}"
+
+
+def _format_document_count(documents: int | None) -> str:
+    return "" if documents is None else f" ({documents:,} documents are there)"
+
+
+def _count_reference_tokens(
+    model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
+) -> list[tuple[TokenizedModel, int]]:
+    """The reference model, where texts would be sent to it, and how many tokens; it gets each text once."""
+    from audit_pipeline.benchmarks.built import read_built
+    from audit_pipeline.models.load import reference_of
+    from audit_pipeline.token_statistics.cached_texts import plan
+
+    try:
+        reference = reference_of(model, paths)
+    except AuditError as error:
+        tell(f"the reference model: {error}")
+        return []
+    if reference is None or reference.entry.host.is_here:
+        return []
+    planned = plan(reference, [text for name in benchmarks for text in read_built(paths, name).texts], paths)
+    return [(reference, planned.tokens_to_run + planned.passes)]

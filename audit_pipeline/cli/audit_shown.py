@@ -1,0 +1,289 @@
+"""How commands tell of an audit, and show what it came to.
+
+What belongs here: what demo, audit and control share: telling of the pairs, publishing, the table of findings, and the
+answer as the report's first screen has it, in a few lines or as it is in JSON. What does not: the commands and their
+options (first_steps.py, audit.py, controls.py), what an answer is and its words (report/), and the work itself
+(operate/).
+
+Heavy packages are imported where they are needed, so that `--help` and an audit with nothing to do answer at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli.shared import dagster_definitions, detector_and_setting, estimate_of, sides, tell_problems
+from audit_pipeline.operate.console import (
+    Columns,
+    Row,
+    answers_in_json,
+    mention,
+    say,
+    show_table,
+    tell,
+    tell_step,
+    visible,
+)
+from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import Audited, find_pairs, run_audit
+
+if TYPE_CHECKING:
+    from audit_pipeline.operate.dagster.audit import AuditOutcome
+
+_NAMED = 5
+
+
+def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str, Any] | None:
+    """What the report's first screen says of a model on a benchmark, in its order: what the scores come to, tests of
+    the whole set, and what the model gives word for word. Returns the answer from scores, or None where there is
+    none."""
+    from audit_pipeline.report.page import conclusions_of
+    from audit_pipeline.report.summary import sort_by_kind
+
+    found = conclusions_of(paths.warehouse, model)
+    answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
+    tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_test_shown(test)]
+    for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
+        if row is answer:
+            say(visible("\n" + "\n".join(filter(None, _lines(row)))), answers=[row])
+        elif row is given:
+            words = f"\n{benchmark}: {row['headline']}\n{row['how_sure']}"
+            say(visible(words), word_for_word=[{"benchmark": benchmark, **row}])
+        else:
+            say(visible(f"\n{benchmark}: {row['headline']}"), corpus_tests=[row])
+    return answer
+
+
+def _is_test_shown(test: Mapping[str, Any]) -> bool:
+    """A test that was refused is told where somebody asked for it, by the command or by the benchmark's design."""
+    return (
+        test["outcome"] != "refused"
+        or test["test"] != "dataset_inference"
+        or test["design"] in ("exchangeable", "randomised")
+    )
+
+
+def tell_left_out(paths: DataPaths) -> None:
+    """The damaged files whose rows are not in the warehouse, by name, on standard error."""
+    from audit_pipeline.warehouse.query import open_read_only
+
+    with open_read_only(paths.warehouse) as connection:
+        statement = (
+            'SELECT "table", "partition", run_id, left_out FROM files_gone WHERE left_out IS NOT NULL ORDER BY ALL'
+        )
+        found = connection.execute(statement).fetchall()
+    for table, partition, run_id, reason in found[:_NAMED]:
+        words = f"damaged, and left out: {table} of {partition} (run {run_id}): {reason}"
+        tell(f"{words}; corpus-audit doctor --deep names the file", style="yellow")
+    if len(found) > _NAMED:
+        tell(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
+
+
+def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    from audit_pipeline.report.vocabulary import counted_words
+
+    if answer["sides"] == "none":
+        yield f"{answer['benchmark']}: {answer['headline']}"
+        yield "None of its texts to evaluate is labelled; its scores are in the view scores_with_examples"
+        return
+    yield f"{answer['benchmark']}: {answer['headline']}"
+    yield answer["explanation"]
+    if answer["warning"]:
+        yield f"Few texts: {answer['warning']}"
+    yield _level(answer)
+    yield _provenance(answer)
+    yield counted_words(answer["counted"])
+    if answer["not_scored"]:
+        yield f"Labelled texts without a score by {answer['detector']}: {answer['not_scored']:,}"
+    documents = answer["documents"]
+    if documents is not None and documents["calibration_groups_in_all"] not in (None, documents["calibration_groups"]):
+        yield (
+            f"Documents were compared with at least {documents['calibration_groups']} of the "
+            f"{documents['calibration_groups_in_all']} calibration documents, those with as many texts as are "
+            "compared; thresholds are chosen on all."
+        )
+
+
+def _level(answer: Mapping[str, Any]) -> str:
+    """The claim level, and what the blind control makes of the same texts."""
+    from audit_pipeline.metrics.claims import level_in_words
+    from audit_pipeline.report.numbers import interval, number, percent
+
+    level = (
+        level_in_words(answer["claim_level"], answer["claim_stated_by"]) if answer["claim_level"] else "not evaluated"
+    )
+    blind, rate = answer["blind"], answer["blind_tpr_at_5_fpr"]
+    control = (
+        "not computed"
+        if blind is None or blind["value"] is None
+        else f"AUROC {number(blind['value'])} {interval((blind['low'], blind['high']))}".rstrip()
+    )
+    if rate is not None and rate["value"] is not None:
+        control += f", TPR at 5% FPR {percent(rate['value'])}"
+    return (
+        f"{answer['benchmark']}: {level}; split: {answer['split_verdict']}; "
+        f"blind control, which never sees the model: {control}"
+    )
+
+
+def _provenance(answer: Mapping[str, Any]) -> str:
+    """Which detector answers, who made the labels, and who stated the design."""
+    chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer["detector_chosen"] or "", "")
+    design = (
+        f"{answer['design']}, stated by {answer['design_stated_by']}"
+        if answer["design_stated_by"]
+        else answer["design"]
+    )
+    told = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
+    told += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
+    return "; ".join([*told, f"design: {design}"])
+
+
+_METRICS = {
+    "auroc": "AUROC [95% interval]",
+    "tpr_at_5_fpr": "TPR at 5% FPR",
+    "fpr_at_95_tpr": "FPR at 95% TPR",
+}
+_SHOWN = (
+    *("benchmark", "detector"),
+    *(f"{metric}{end}" for metric in _METRICS for end in ("", "_low", "_high")),
+    *("n_members", "n_nonmembers"),
+)
+
+
+def audit_pairs(model: str, benchmark: str, asked: AuditOptions) -> Audited:
+    """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
+    # Before the heavy packages: what is wrong with it is told at once.
+    named = find_pairs(model, benchmark)
+    tell_problems(named.problems)
+    audited = run_audit(named, asked, dagster_definitions, tell_step)
+    if audited.outcome is not None:
+        _tell_outcome(audited.outcome)
+    return audited
+
+
+def _tell_outcome(outcome: AuditOutcome) -> None:
+    if outcome.dead_runs:
+        tell(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
+    for partition, done in outcome.passes.items():
+        mention(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
+    for partition, reason in outcome.not_applicable.items():
+        tell(f"{partition} could not run: {reason}", style="red")
+
+
+def publish_audited(audited: Sequence[Audited]) -> None:
+    """Rebuild warehouse and report once, where they do not show what these audits came to."""
+    from audit_pipeline.operate.situation import steps_to_publish
+
+    paths = DataPaths.from_environment()
+    if not steps_to_publish([pair for one in audited for pair in one.pairs], paths):
+        return
+
+    definitions = dagster_definitions()
+    from audit_pipeline.operate.dagster.audit import publish
+
+    tell_step("rebuilding warehouse and report")
+    publish(definitions, paths, tell_step, include_text=texts_are_quoted())
+
+
+def show_audited(audited: Audited, *, details: bool = False) -> None:
+    """The answers, the findings behind them, the way to the report, and the error where there was one.
+
+    ``details``: the findings of texts of unknown membership, too.
+    """
+    paths = DataPaths.from_environment()
+    for spec in audited.benchmarks:
+        show_findings(paths, audited.model.name, spec.name, details=details)
+    tell_left_out(paths)
+    say(f"\nReport: {paths.report}", report=paths.report)
+    if audited.failed is not None:
+        raise audited.failed
+
+
+_FINDINGS: Columns = (
+    ("detector", detector_and_setting),
+    *((head, estimate_of(metric, ".3f" if metric == "auroc" else ".0%")) for metric, head in _METRICS.items()),
+)
+
+
+def show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> None:
+    """The answer, then every detector: where membership is unknown only for ``details``, the detector that answers
+    first, for the others were tried beside it."""
+    from audit_pipeline.warehouse.query import findings_of
+
+    answer = say_conclusions(paths, model, benchmark)
+    found: list[dict[str, Any]] = findings_of(paths.warehouse, model, [benchmark]).to_pylist()
+    rows = [{"model": model, **{name: row[name] for name in _SHOWN}, **setting_of(row)} for row in found]
+    if answer is not None and answer["sides"] == "audited against held-out":
+        _show_tried(answer, rows, details=details)
+        return
+    _show_labelled(benchmark, rows)
+    if details or answers_in_json():
+        show_comparisons(paths, model, benchmark, None if answer is None else answer["detector"])
+
+
+def _show_labelled(benchmark: str, findings: Sequence[Row]) -> None:
+    """How well each detector separates members from non-members."""
+    if answers_in_json():
+        show_table("findings", findings, _FINDINGS)
+        return
+    if not findings:
+        return
+    most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
+    say(visible(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members"))
+    show_table("findings", findings, _FINDINGS)
+    for row in findings:
+        if sides(row) != sides(most):
+            say(visible(f"{detector_and_setting(row)} scored {sides(row)} of them"))
+
+
+def _show_tried(answer: Row, findings: Sequence[Row], *, details: bool) -> None:
+    """How well each detector separates audited from held-out texts, the one that answers first."""
+
+    def part(row: Row) -> str:
+        return "named beforehand" if row["detector"] == answer["detector"] else "tried beside it"
+
+    rows = sorted(findings, key=lambda row: row["detector"] != answer["detector"])
+    if details or answers_in_json():
+        show_table("findings", rows, (*_FINDINGS[:2], ("", part)))
+    elif len(rows) > 1:
+        say(f"\n{len(rows)} detectors were run: --details shows them, the others beside {answer['detector']}.")
+
+
+def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
+    """Compare detectors on the same texts: all pairs, or those of ``detector``."""
+    from audit_pipeline.report.numbers import interval, probability, signed
+    from audit_pipeline.warehouse.query import comparisons_of
+
+    rows = [
+        {**row, "parameters": json.loads(row["parameters"]), "other_parameters": json.loads(row["other_parameters"])}
+        for row in comparisons_of(paths.warehouse, model, benchmark, detector).to_pylist()
+    ]
+    if rows:
+        say("\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):")
+    show_table(
+        "comparisons",
+        rows,
+        (
+            ("detector", detector_and_setting),
+            (
+                "compared with",
+                lambda row: detector_and_setting({"detector": row["other"], "parameters": row["other_parameters"]}),
+            ),
+            (
+                "difference in AUROC [95%]",
+                lambda row: (
+                    f"{signed(row['difference'])} {interval((row['ci_low'], row['ci_high']), sign=True)}".rstrip()
+                ),
+            ),
+            ("p", "p_value", probability),
+        ),
+    )
+
+
+def setting_of(row: Row) -> dict[str, Any]:
+    """The row's parameters as they are, not as canonical JSON."""
+    return {"parameters": json.loads(row["parameters"])}

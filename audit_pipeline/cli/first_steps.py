@@ -1,0 +1,293 @@
+"""First steps: what `corpus-audit` says without a command, and the command demo.
+
+What belongs here: looking at what is there, and the commands that are worth trying then; the order of the demo (the
+checks of the instrument, a first audit of a real model, texts that everybody expects a model to recite), and the search
+for those texts, shown beside how often their passages stand in what is installed. What does not: the checks and the
+audit (controls.py, audit_shown.py), which texts and settings (config/), the search (extraction/), sentences (report/).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.cli.audit_shown import audit_pairs, publish_audited, say_conclusions, show_audited
+from audit_pipeline.cli.controls import MEMORISATION_CHECK, audit_control, show_checks, show_memorisation
+from audit_pipeline.cli.options import json_option
+from audit_pipeline.cli.shared import dagster_definitions, whole_configuration
+from audit_pipeline.controls.roles import INSTRUMENT_CHECK
+from audit_pipeline.errors import AuditError, one_line
+from audit_pipeline.operate.console import say, show_table, tell, tell_step, visible
+from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import Audited
+from audit_pipeline.report.numbers import DASH, probability, thousands, yes_or_no
+
+if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec
+    from audit_pipeline.models.config import ModelEntry
+
+Suggestions = Sequence[tuple[str, str]]
+"""Commands to try, each with what it does in a few words."""
+
+_FIRST: Suggestions = (
+    ("check FILES --model smollm2-135m", "asks of documents of your own whether a model read them"),
+    ("demo", "audits a small real model on real texts, in a few minutes"),
+    ("score --model smollm2-135m --texts FILE --out scores.parquet", "scores the texts of a file of your own"),
+    ("init my-audits", "makes a folder for audits of your own, with its configuration"),
+)
+_BEGUN: Suggestions = (
+    ("report --open", "shows what is finished"),
+    ("demo", "goes on with the demo; any audit goes on with the command that began it"),
+)
+_NEXT: Suggestions = (
+    ("report --open", "opens the report in a browser"),
+    ('sql "SELECT * FROM leaderboard"', "shows the findings as a table"),
+    ("models", "lists the models that can be audited"),
+    ("benchmarks", "lists what they can be audited on"),
+    ("audit --model M --benchmark B", "audits one of them"),
+    ("dev", "starts the Dagster UI: audits on a schedule"),
+)
+_SHORT = 40
+_PAIRS_LEFT = ('sql "FROM not_audited"', "names what is not done yet, and why")
+
+
+@dataclass(frozen=True)
+class _Results:
+    """How much the warehouse shows: audited models and benchmarks, and pairs that are not done."""
+
+    models: int
+    benchmarks: int
+    pairs_left: int
+
+
+def say_what_next() -> None:
+    """What is here, and which commands to try; nothing is run, and nothing is changed."""
+    paths = DataPaths.from_environment()
+    say("Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n")
+    if not paths.warehouse.exists():
+        begun = paths.dagster_home.is_dir()
+        say(f"{'An audit was begun' if begun else 'There are no results yet'} in {_shown(paths.root)}")
+        say_commands(
+            "Next:" if begun else "First:", [*_BEGUN, *(one for one in _FIRST if one[0] != "demo")] if begun else _FIRST
+        )
+    else:
+        _say_of_results(paths)
+    say(f"\nAll commands: {program()}corpus-audit --help")
+
+
+def say_commands(head: str, commands: Suggestions) -> None:
+    """Commands to try, each in a line of its own with what it does below it: two columns would not fit a terminal."""
+    say(f"\n{head}")
+    for command, what in commands:
+        say(f"  {program()}corpus-audit {command}\n      {what}")
+
+
+def program() -> str:
+    """What to type before the command's name where its folder is not on the PATH."""
+    folder = Path(sys.argv[0]).resolve().parent
+    if str(folder) in os.environ.get("PATH", "").split(os.pathsep):
+        return ""
+    return f"{os.path.relpath(folder)}/" if folder.is_relative_to(Path.cwd()) else f"{folder}/"
+
+
+def _say_of_results(paths: DataPaths) -> None:
+    try:
+        found = _results(paths)
+    except AuditError as error:
+        say(f"The results cannot be read: {one_line(error)}")
+        say_commands("Next:", [("doctor --deep", "says what is damaged"), ("report", "builds them again")])
+        return
+    counted = f"{_number(found.models, 'model')} audited on {_number(found.benchmarks, 'benchmark')}"
+    say(f"{counted}, in {_shown(paths.root)}")
+    if paths.report.exists():
+        say(f"Report: {_shown(paths.report)}")
+    first, *others = _NEXT
+    say_commands("Next:", [first, *([_PAIRS_LEFT] if found.pairs_left else []), *others])
+
+
+def _results(paths: DataPaths) -> _Results:
+    from audit_pipeline.warehouse.query import query
+
+    [row] = query(
+        paths.warehouse,
+        "SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks, "
+        "(SELECT count(*) FROM not_audited) AS pairs_left FROM leaderboard",
+    ).to_pylist()
+    return _Results(**row)
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _shown(path: Path) -> str:
+    """The path, from the current folder where it lies in it, on a line of its own where it is long."""
+    inside = path.is_relative_to(Path.cwd()) and path != Path.cwd()
+    words = visible(str(path.relative_to(Path.cwd()) if inside else path))
+    return words if len(words) <= _SHORT else f"\n  {words}"
+
+
+FAMOUS_TEXTS = "famous_texts"
+_LICENCES = ("licen", "copying", "notice")
+_FOUND = """
+SELECT title, p_value, q_bh, document.reproduced > 0 AS is_reproduced, strongest.log_p, log_p_near_verbatim,
+    first_choices, strongest.tokens, document.document_id, suffix_begin, suffix_end
+FROM current_document_memorisation AS document
+JOIN current_extraction_windows AS strongest USING (model, benchmark, document_id)
+WHERE model = $model AND benchmark = $benchmark AND side = 'audited' AND strength = 1
+ORDER BY strongest.log_p DESC
+"""
+
+
+def search_famous_texts(model: str) -> list[Audited]:
+    """Search the famous texts for what the model recites, where that is not done; warehouse and report do not follow
+    yet. Nothing where the configuration has no such benchmark."""
+    config = whole_configuration()
+    specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
+    if not specs:
+        tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
+    from audit_pipeline.models.config import resolve_model
+
+    entry = resolve_model(model, config.models)
+    for spec in specs:
+        if _is_searched(entry, spec):
+            tell_step(f"{model} on {spec.name}: everything is up to date, nothing is run")
+        else:
+            _search(entry, spec)
+    return [Audited(entry, [spec]) for spec in specs]
+
+
+def _search(entry: ModelEntry, spec: BenchmarkSpec) -> None:
+    definitions = dagster_definitions()
+    from audit_pipeline.benchmarks.settings import ExtractionSettings
+    from audit_pipeline.operate.dagster.audit import AuditRequest, extract
+    from audit_pipeline.operate.stages.extraction import asked_by
+
+    began = time.monotonic()
+    request = AuditRequest(entry.name, [spec], terminal=True, publish=False)
+    asked = asked_by(spec.settings.extraction or ExtractionSettings())
+    extract(request, asked, definitions, DataPaths.from_environment(), tell_step)
+    tell_step(f"searched in {time.monotonic() - began:.0f} s")
+
+
+def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
+    from audit_pipeline.operate.situation import steps_at_a_glance
+
+    steps = steps_at_a_glance(entry, [spec], DataPaths.from_environment(), publish=False)
+    return steps is not None and not {"fetch", "build", "extract"} & {step.kind for step in steps}
+
+
+def show_famous_texts(searched: Audited) -> None:
+    """The answer, each text with its p-value, and how often its passage stands in what is installed."""
+    from audit_pipeline.catalogue.store import read_documents
+    from audit_pipeline.warehouse.query import open_read_only
+
+    [spec], paths = searched.benchmarks, DataPaths.from_environment()
+    say(f"\n{spec.settings.description}", famous_texts=spec.name)
+    say_conclusions(paths, searched.model.name, spec.name)
+    with open_read_only(paths.warehouse) as connection:
+        pair = {"model": searched.model.name, "benchmark": spec.name}
+        rows: list[dict[str, Any]] = connection.sql(_FOUND, params=pair).to_arrow_table().to_pylist()
+    texts: dict[str, str] = {}
+    for source in spec.sources:
+        table = read_documents(paths, source).select(["document_id", "text"])
+        texts |= {row["document_id"]: row["text"] for row in table.to_pylist()}
+    passages = [texts[row["document_id"]][row["suffix_begin"] : row["suffix_end"]] for row in rows]
+    copies = count_installed_copies(passages)
+    show_table(
+        "recited",
+        [{**row, "installed_copies": count} for row, count in zip(rows, copies, strict=True)],
+        [
+            ("text", "title"),
+            ("p-value", "p_value", probability),
+            ("q-value", "q_bh", probability),
+            ("word for word", "is_reproduced", yes_or_no),
+            ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
+            ("probability", "log_p", lambda log_p: f"{math.exp(log_p):.2g}"),
+            (f"{_get_near_verbatim_tolerance(spec)} may differ", "log_p_near_verbatim", _format_lower_bound),
+            ("copies", "installed_copies", thousands),
+        ],
+    )
+    say(
+        "First choices, probability (and where so many tokens may differ) and copies are of the strongest passage; "
+        "copies: the licence files of installed packages that hold it, a stand-in for how often the model has read it."
+    )
+
+
+def count_installed_copies(passages: Sequence[str]) -> list[int]:
+    """In how many licence files of the installed packages each passage stands, case and white space levelled."""
+    from audit_pipeline.separability.shared_text import levelled
+
+    files = [levelled(text) for text in _installed_licences()]
+    return [sum(levelled(passage) in text for text in files) for passage in passages]
+
+
+def _installed_licences() -> Iterable[str]:
+    for distribution in distributions():
+        for file in distribution.files or ():
+            if file.name.lower().startswith(_LICENCES):
+                try:
+                    yield file.read_text(encoding="utf-8")
+                except (OSError, UnicodeDecodeError):
+                    # Removed since, or in another encoding: not counted.
+                    continue
+
+
+def _get_near_verbatim_tolerance(spec: BenchmarkSpec) -> int:
+    return (spec.settings.extraction and spec.settings.extraction.near_verbatim) or 0
+
+
+def _format_lower_bound(log_p: float | None) -> str:
+    return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"
+
+
+@click.command()
+@click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
+@json_option
+def demo(model: str) -> None:
+    """Check the instrument, audit a model, and let it recite.
+
+    The texts are real; all of it takes a few minutes on two cores.
+    """
+    checked, memorised = (
+        _audit_control_if_configured(INSTRUMENT_CHECK),
+        _audit_control_if_configured(MEMORISATION_CHECK),
+    )
+    audited = audit_pairs(model, "demo", AuditOptions(publish=False))
+    recited = search_famous_texts(model)
+    publish_audited([*checked, *memorised, audited, *recited])
+    show_checks(checked)
+    show_memorisation(memorised)
+    show_audited(audited)
+    for one in recited:
+        show_famous_texts(one)
+    paths = DataPaths.from_environment()
+    say_commands(
+        "Next:",
+        [
+            ("dev", "the same in the Dagster UI"),
+            ("report --open", "the report in a browser"),
+            ('sql "SELECT * FROM leaderboard"', "the findings in SQL"),
+            (f"audit --model {model} --benchmark release_notes", "the whole benchmark"),
+            (f"score --model {model} --texts FILE --out scores.parquet", "texts of your own"),
+        ],
+    )
+    say(f"\nEverything lies under {paths.root}")
+
+
+def _audit_control_if_configured(name: str) -> list[Audited]:
+    """Both models of a control, audited; none where the configuration has no such control."""
+    if name in whole_configuration().controls.names:
+        return audit_control(name, None)
+    tell(f"config/controls.yaml has no control '{name}': its check is left out")
+    return []

@@ -1,0 +1,87 @@
+"""What is found rather than listed: by its module in this project, or by the entry point of an installed package.
+
+What belongs here: giving sources, builders, detectors and providers of needs each its name, once; loading detectors and
+sources of one's own, and leaving out what cannot be used. What does not: what any of them is, and which modules are
+looked at (each kind's registry).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Generic, TypeVar
+
+from audit_pipeline.errors import ConfigError, LeftOutWarning, one_line
+
+T = TypeVar("T")
+
+
+def by_name(
+    modules: Iterable[ModuleType], *, what: str, is_one: Callable[[object], bool], name_of: Callable[[T], str]
+) -> dict[str, T]:
+    """Every value of the modules that ``is_one``, by its name, in the order of the modules; ``what`` it is in a word.
+
+    What a module imports from another counts once. Raises ConfigError, naming both modules, where two have one name.
+    """
+    found: dict[str, tuple[T, str]] = {}
+    for module in modules:
+        values: list[T] = [value for value in vars(module).values() if is_one(value)]
+        for value in values:
+            other, where = found.setdefault(name_of(value), (value, module.__name__))
+            if other is not value:
+                raise ConfigError(
+                    f"there are two {what} named '{name_of(value)}', in {where} and in {module.__name__}: rename one"
+                )
+    return {name: value for name, (value, _) in found.items()}
+
+
+@dataclass(frozen=True)
+class PluginRegistry(Generic[T]):
+    """What there is, by name: that of this project and that of installed packages.
+
+    ``origins`` are the packages of the latter with their versions, as ``package==1.0``, by the same names.
+    """
+
+    found: Mapping[str, T]
+    origins: Mapping[str, str]
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Every package that brings something, with its version, once."""
+        return tuple(sorted(set(self.origins.values())))
+
+
+def merge_entry_points(
+    own: Mapping[str, T], group: str, kind: type[T], name_of: Callable[[T], str]
+) -> PluginRegistry[T]:
+    """``own`` and what the entry points of ``group`` name, each a ``kind``, in the order of the entry points' names.
+
+    What cannot be loaded, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.
+    """
+    found, origins = dict(own), {}
+    for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+        origin = _origin(point)
+        try:
+            value = point.load()
+        except Exception as error:  # noqa: BLE001 - what other people's code may raise is not known
+            _leave_out(point, origin, f"it cannot be imported ({type(error).__name__}: {one_line(error)})")
+            continue
+        if not isinstance(value, kind):
+            _leave_out(point, origin, f"{point.value} is no {kind.__name__} but a {type(value).__name__}")
+        elif name_of(value) in found:
+            _leave_out(point, origin, f"there is one named '{name_of(value)}' already: give yours another name")
+        else:
+            found[name_of(value)], origins[name_of(value)] = value, origin
+    return PluginRegistry(found, origins)
+
+
+def _origin(point: EntryPoint) -> str:
+    return f"{point.dist.name}=={point.dist.version}" if point.dist is not None else "an unknown package"
+
+
+def _leave_out(point: EntryPoint, origin: str, reason: str) -> None:
+    words = f"{point.name} of {origin} ({point.group}) is left out: {reason}"
+    warnings.warn(LeftOutWarning(words), stacklevel=3)

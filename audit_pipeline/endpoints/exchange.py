@@ -1,0 +1,255 @@
+"""What is sent to an endpoint and what is read from its answer, as far as all dialects have it in common.
+
+What belongs here: which tokens of a window are sent and which of them are scored, the string of these tokens for
+servers that take strings alone, and making sure that it means them; the shape of a dialect, what is wanted of an
+answer, and what each answer is checked for. What does not: any one dialect (dialects/), requests (client.py), which
+windows there are (token_statistics/tokens.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from audit_pipeline.catalogue.contracts import TOPK_ENTRIES
+from audit_pipeline.endpoints.client import ServerRequest
+from audit_pipeline.errors import ModelError, one_line
+from audit_pipeline.models.config import Endpoint
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
+
+
+class NoStringError(ModelError):
+    """A window of a text that cannot be sent to a server that takes strings alone."""
+
+
+@dataclass(frozen=True)
+class PromptString:
+    """A prompt as a string, and where each of its tokens begins in it, in every way that servers count characters."""
+
+    text: str
+    starts: frozenset[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The tokens ``ids`` that are sent, of which the last ``scored`` ones are scored; ``sha256`` names the text.
+
+    ``spelled`` is the string that means these tokens, where the server takes no ids.
+    """
+
+    sha256: str
+    ids: tuple[int, ...]
+    scored: int
+    spelled: PromptString | None = None
+
+    @property
+    def cost(self) -> int:
+        """Tokens that the server runs: these, the one that it generates, and a start token that it may put in front."""
+        return len(self.ids) + 1 + (self.spelled is not None)
+
+
+def prompt_of(
+    model: TokenizedModel, text: EncodedText, window: Window, before: Sequence[int] = (), *, spelled: bool = False
+) -> Prompt:
+    """What is sent of ``window`` of ``text`` behind the tokens ``before``.
+
+    A server that starts by itself is not sent the start token that stands for nothing of the text. Raises NoStringError
+    where ``spelled`` and no string means these tokens: a window that begins within a character, a prefix whose last
+    characters would form a token with the text's first.
+    """
+    start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
+    ids = (*before, *start, *text.token_id[window.begin : window.end].tolist())
+    endpoint = model.entry.endpoint
+    if endpoint is not None and endpoint.starts_by_itself and (before or start) and _is_started(model):
+        ids = ids[1:]
+    string = _spelled(model, ids, text.text_sha256) if spelled else None
+    return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
+
+
+def _is_started(model: TokenizedModel) -> bool:
+    """Whether the tokenizer puts a start token in front of every text, and of every prefix."""
+    return encode(model, ["a"])[0].start_token_id is not None
+
+
+def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
+    string = model.tokenizer.decode(ids)
+    [again] = model.tokenizer.encode([string], add_special_tokens=False)
+    if tuple(again.ids) != ids:
+        raise NoStringError(
+            f"no string means the tokens of a window of the text with sha256 {sha256}, and the server takes strings "
+            "alone: raise window where the text is longer than it"
+        )
+    special = [
+        (end - start) * (one in model.tokenizer.special_ids)
+        for one, (start, end) in zip(ids, again.offsets, strict=True)
+    ]
+    starts = [start for start, _ in again.offsets]
+    ways = (
+        starts,
+        # llama-cpp-python does not count the characters of special tokens.
+        [start - left_out for start, left_out in zip(starts, accumulate(special[:-1], initial=0), strict=True)],
+        # Elsewhere tokens are decoded one by one: each part of a character counts as one.
+        accumulate((len(model.tokenizer.decode([one])) for one in ids[:-1]), initial=0),
+    )
+    return PromptString(string, frozenset(map(tuple, ways)))
+
+
+WHOLE = -1
+"""As many best tokens as there are, where a server gives that; mean and deviation are then computed of them here."""
+_MASS = 40
+_WORDS = 80
+# Half precision rounds a certain token's log-probability to a little more than 0.
+_ROUNDING = 0.01
+# The same of many tokens' probabilities together.
+_ROUNDING_OF_MASS = 0.1
+
+LARGEST_ID = int(np.iinfo(np.int32).max)
+_LARGEST = float(np.finfo(np.float32).max)
+Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+"""A number of an answer that its column can hold, as the next three are."""
+Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
+TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]
+Rank = Annotated[int, Field(ge=1, le=LARGEST_ID)]
+
+
+class AnswerPart(BaseModel):
+    """A part of an answer: a number is no string, a truth value no number, and a whole number no fraction."""
+
+    model_config = ConfigDict(strict=True)
+
+
+Shape = TypeVar("Shape", bound=BaseModel)
+
+
+class BadAnswerError(ModelError):
+    """An answer that cannot be what was asked for."""
+
+
+class OtherTokensError(BadAnswerError):
+    """An answer that is about other tokens than those that were asked about: the server cuts the text otherwise."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How many of the best tokens are wanted at every place, and whether mean and deviation are."""
+
+    best: int
+    moments: bool = False
+
+    @classmethod
+    def of(cls, endpoint: Endpoint, statistics: Collection[str]) -> Wanted:
+        """As little as ``statistics`` (token_statistics/cached_texts.py) need: answers grow with it, and take time."""
+        needed = max([0, *(_BEST.get(name, 0) for name in statistics)])
+        return cls(min(needed, endpoint.top_logprobs), not {"mean", "std"}.isdisjoint(statistics))
+
+
+_BEST: Mapping[str, int] = {"max_logprob": 1, "argmax_id": 1, "topk": TOPK_ENTRIES, "log_mass_40": _MASS}
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What is read from an answer: ``values`` by the names that WindowStatistics has, one a scored token.
+
+    ``best_given`` is the largest number of best tokens at a place. ``server`` is what the server says of itself.
+    """
+
+    values: Mapping[str, npt.NDArray[Any]]
+    best_given: int
+    server: str | None
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a kind of server is asked about a prompt, and how its answer to it is read (raises BadAnswerError)."""
+
+    ask: Callable[[Endpoint, Prompt, Wanted], ServerRequest]
+    read: Callable[[Prompt, Wanted, bytes], Answer]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What an answer holds of one token of the prompt: its own log-probability, the ``best`` ones, best first.
+
+    ``best_ids`` go with ``best`` where the server names ids. ``rank`` is 0 for the best token.
+    """
+
+    own: float
+    best: Sequence[float] = ()
+    best_ids: Sequence[int] | None = None
+    rank: int | None = None
+    moments: tuple[float, float] | None = None
+
+
+def parsed(shape: type[Shape], body: bytes) -> Shape:
+    """The JSON ``body`` in a shape; raises BadAnswerError where it has another."""
+    try:
+        return shape.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = one_line(".".join(map(str, first["loc"])))[:_WORDS]
+        raise BadAnswerError(f"its answer has not the expected form ({where or 'JSON'}: {first['msg']})") from error
+
+
+def require_as_many(entries: int, sent: int) -> None:
+    """Raise BadAnswerError where an answer has not one entry for each token that was sent."""
+    if entries == sent:
+        return
+    words = f"its answer has {entries} entries for {sent} tokens"
+    if entries <= 1:
+        raise BadAnswerError(f"{words}: it ignores what is asked of the prompt")
+    raise OtherTokensError(f"{words}: it cuts the text otherwise, or shortens it")
+
+
+def values_of(places: Sequence[Place], wanted: Wanted) -> dict[str, npt.NDArray[Any]]:
+    """The statistics of the scored tokens. Raises BadAnswerError where they cannot be log-probabilities."""
+    own = np.array([place.own for place in places], dtype=np.float32)
+    values: dict[str, npt.NDArray[Any]] = {"logprob": own}
+    if all(place.rank is not None for place in places):
+        values["rank"] = np.array([place.rank for place in places], dtype=np.int32)
+    if wanted.moments:
+        moments = np.array([place.moments or (np.nan, np.nan) for place in places], dtype=np.float32).reshape(-1, 2)
+        values |= {"mean": moments[:, 0], "std": moments[:, 1]}
+        if (values["mean"] > _ROUNDING).any() or (values["std"] < 0).any():
+            raise BadAnswerError("its answer has a mean above 0 or a deviation below 0")
+    if wanted.best:
+        values |= _of_the_best(places)
+    if any(np.isnan(array).any() for array in values.values()) or (own > _ROUNDING).any():
+        raise _no_log_probabilities()
+    return values
+
+
+def _no_log_probabilities() -> BadAnswerError:
+    return BadAnswerError("its answer has log-probabilities that are none")
+
+
+def _of_the_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
+    if not all(place.best for place in places):
+        raise BadAnswerError("its answer lacks the best tokens of some place")
+    values: dict[str, npt.NDArray[Any]] = {"max_logprob": np.array([one.best[0] for one in places], dtype=np.float32)}
+    if any(place.best[0] > _ROUNDING for place in places):
+        raise _no_log_probabilities()
+    if any(place.best[0] < place.own - _ROUNDING for place in places):
+        raise BadAnswerError("its answer has a token that is more likely than the best one")
+    ids = [place.best_ids for place in places if place.best_ids is not None]
+    if len(ids) < len(places):
+        return values
+    values["argmax_id"] = np.array([one[0] for one in ids], dtype=np.int32)
+    counts = {len(one) for one in ids}
+    if max(counts, default=0) > 1 and len(counts) > 1:
+        raise BadAnswerError("its answer has not as many of the best tokens at one place as at another")
+    best = np.array([place.best for place in places], dtype=np.float32).reshape(len(places), -1)
+    if best.shape[1] >= TOPK_ENTRIES:
+        values["topk_id"] = np.array([one[:TOPK_ENTRIES] for one in ids], dtype=np.int32).reshape(len(places), -1)
+        values["topk_logprob"] = best[:, :TOPK_ENTRIES]
+    if best.shape[1] >= _MASS:
+        values["log_mass_40"] = np.logaddexp.reduce(best[:, :_MASS].astype(np.float64), axis=1).astype(np.float32)
+    if best.size and np.logaddexp.reduce(best.astype(np.float64), axis=1).max() > _ROUNDING_OF_MASS:
+        raise BadAnswerError("its answer has best tokens of a place whose probabilities add up to more than 1")
+    return values

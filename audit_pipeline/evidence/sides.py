@@ -1,0 +1,168 @@
+"""The two sides that are compared: which examples they are, and the scores of a detector beside them.
+
+What belongs here: how examples are read as members and non-members, audited texts of unknown label against held-out
+texts, which the model cannot have read, too; and joining a table of scores with labelled examples, by detector and
+setting. What does not: metrics of the scores and differences between detectors (evaluation.py), and thresholds
+(group_rows.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
+from audit_pipeline.errors import DataError
+from audit_pipeline.metrics.roc import Floats, RocPoints, roc_points, undefined
+from audit_pipeline.separability.split_texts import LabelledExamples, labelled_examples
+
+IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
+_BEFORE = "audited texts, of which nobody knows, stand in the members' place, held-out texts are the non-members"
+"""The same as earlier versions wrote it."""
+
+
+def is_against_held_out(method: str | None) -> bool:
+    """Whether a metric's ``method`` says that it compares audited with held-out texts."""
+    return (method or "").startswith((IN_WORDS, _BEFORE))
+
+
+def as_compared(examples: pa.Table) -> pa.Table:
+    """The examples (schema EXAMPLES) whose labels are compared: theirs, or those of :func:`against_held_out`."""
+    compared = against_held_out(examples)
+    return examples if compared is None else compared
+
+
+def against_held_out(examples: pa.Table) -> pa.Table | None:
+    """The examples (schema EXAMPLES) as audited against held-out: what is audited has label 1, what is held out 0.
+
+    All of them are in the evaluation split then. The AUROC is how well the two are told apart: .5 where the audited
+    texts were read no more than the held-out ones, but for chance. None where some text to evaluate is labelled, or
+    nothing is held out: there is nothing to rewrite.
+    """
+    evaluated = pc.equal(examples["split"], "evaluation")
+    held_out = pc.fill_null(
+        pc.and_(pc.equal(examples["split"], "calibration"), _has_label(examples, NON_MEMBER)), False
+    )
+    labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
+    if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
+        return None
+    audited = examples.filter(evaluated)
+    sides = (
+        (audited, MEMBER),
+        (examples.filter(held_out), NON_MEMBER),
+    )
+    return pa.concat_tables(_set_label_and_split(table, label) for table, label in sides)
+
+
+def _has_label(examples: pa.Table, label: int) -> pa.ChunkedArray:
+    return pc.equal(examples["label"], label)
+
+
+def _set_label_and_split(examples: pa.Table, label: int) -> pa.Table:
+    columns = {
+        "label": pa.array([label] * len(examples), pa.int8()),
+        "split": pa.array(["evaluation"] * len(examples), pa.string()),
+    }
+    for name, values in columns.items():
+        examples = examples.set_column(examples.schema.get_field_index(name), EXAMPLES.field(name), values)
+    return examples
+
+
+Bools = npt.NDArray[np.bool_]
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreColumn:
+    """One detector's scores at one setting, of those n labelled examples that have one: [n] each array.
+
+    ``scored`` says which of all labelled examples these are, and ``n_not_scored`` counts the others; ``is_default``:
+    the headline setting.
+    """
+
+    detector: str
+    parameters: str
+    scores: Floats
+    labels: npt.NDArray[np.int8]
+    groups: list[str]
+    scored: Bools
+    n_not_scored: int
+    is_default: bool
+
+    @property
+    def key(self) -> Key:
+        return self.detector, self.parameters
+
+    @property
+    def members(self) -> Floats:
+        """The members' scores, for histograms."""
+        return np.asarray(self.scores[self.labels == MEMBER])
+
+    @property
+    def nonmembers(self) -> Floats:
+        """The non-members' scores, for histograms."""
+        return np.asarray(self.scores[self.labels == NON_MEMBER])
+
+    def roc(self) -> RocPoints | None:
+        """The ROC curve, for plots; None where there is one class only."""
+        return None if undefined(self.labels) else roc_points(self.scores, self.labels)
+
+
+def score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str) -> list[ScoreColumn]:
+    """The scores of one model on one benchmark, by detector and parameters, beside their examples' labels.
+
+    Sorted by detector and parameters. Raises DataError for an example or setting that is scored twice, a score of an
+    example that is not in ``examples``, a status ``ok`` without a finite score, and as :func:`labelled_examples` and
+    :func:`settings_of` do.
+    """
+    labelled = labelled_examples(examples)
+    own = scores.filter(pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark)))
+    unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=examples["example_id"]))).as_py()
+    if unknown:
+        raise DataError(f"{unknown} scores are of examples that are not in benchmark {benchmark}: score it again")
+    place = pc.index_in(own["example_id"], value_set=pa.array(labelled.example_ids, pa.string()))
+    own = own.append_column("place", place)
+    ok = pc.equal(own["status"], "ok")
+    if pc.any(pc.and_(ok, pc.invert(pc.fill_null(pc.is_finite(own["score"]), False)))).as_py():
+        raise DataError(f"a score of benchmark {benchmark} has status ok and is not a finite number: score it again")
+    columns = []
+    for (detector, parameters), is_default in settings_of(own).items():
+        rows = own.filter(pc.and_(pc.equal(own["detector"], detector), pc.equal(own["parameters"], parameters)))
+        if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
+            raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
+        rows = rows.filter(pc.and_(pc.equal(rows["status"], "ok"), pc.is_valid(rows["place"])))
+        places = np.asarray(rows["place"].to_numpy(), dtype=np.intp)
+        values = np.full(len(labelled), np.nan)
+        values[places] = rows["score"].to_numpy()
+        scored = np.zeros(len(labelled), dtype=np.bool_)
+        scored[places] = True
+        columns.append(column_of(detector, parameters, values[scored], scored, labelled, is_default=is_default))
+    return columns
+
+
+def column_of(
+    detector: str, parameters: str, scores: Floats, scored: Bools, labelled: LabelledExamples, *, is_default: bool
+) -> ScoreColumn:
+    """The column of the ``scores`` [n] of those ``labelled`` examples that are ``scored`` (one truth value each)."""
+    groups = [group for group, one in zip(labelled.groups, scored, strict=True) if one]
+    not_scored = len(labelled) - int(scored.sum())
+    return ScoreColumn(detector, parameters, scores, labelled.labels[scored], groups, scored, not_scored, is_default)
+
+
+def settings_of(scores: pa.Table) -> dict[Key, bool]:
+    """By detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
+
+    Raises DataError where a row does not say so: those of earlier versions are to be filled when they are read
+    (:func:`audit_pipeline.detectors.registry.mark_defaults`).
+    """
+    if scores["is_default"].null_count:
+        raise DataError("the scores do not say which setting is the detector's default: score the benchmark again")
+    found = scores.group_by(["detector", "parameters"]).aggregate([("is_default", "any")])
+    columns = (found[name].to_pylist() for name in ("detector", "parameters", "is_default_any"))
+    return {
+        (detector, parameters): is_default for detector, parameters, is_default in sorted(zip(*columns, strict=True))
+    }

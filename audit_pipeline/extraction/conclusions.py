@@ -1,0 +1,293 @@
+"""What windows say of a document: how likely each suffix is, how much the likely ones cover, and where to look closer.
+
+What belongs here: where windows begin, as numbers of characters, and numbers from their cached rows. What does not:
+texts, models, tokens of windows (windows.py), several documents (tables.py).
+
+A window is a prefix and, behind it, a suffix of so many tokens. The suffixes of coarse windows stand one behind the
+other, so that every token behind the first prefix is in one. A fine window is worth its pass only where the coarse ones
+show that it could be likely.
+
+``log_p`` is the log-probability with which the model, drawing from its whole distribution, gives a window's suffix word
+for word behind its prefix (Hayes et al. 2025); ``log_p_top`` the same where every token is drawn from the
+``BEST_TOKENS`` best ones, minus infinity where a token of the suffix is not among them.
+
+An interface that a model is behind need not give the best tokens of every place. What they would decide is unknown then
+(None): which tokens are first choices, or outside of the best. ``log_p_top`` is ``log_p`` then, which is never above it
+where the suffix can be drawn from the best at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import BEST_TOKENS
+from audit_pipeline.metrics.claims import REPRODUCED_FROM
+from audit_pipeline.metrics.roc import Floats
+
+Starts = npt.NDArray[np.integer]
+
+FINE_STEP = 10
+"""Characters between the beginnings of fine windows (the grid of Cooper et al. 2025)."""
+SLACK = 0.8
+"""A half of a coarse suffix counts as likely down to so many nats a token below the threshold: a fine window has other
+tokens before it."""
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """A coarse window: where it begins, and how likely the halves of its suffix are.
+
+    ``start`` and ``half_on`` are characters: the beginnings of the window and of the one whose suffix begins half a
+    suffix later. ``first_half`` and ``second_half`` are log-probabilities.
+    """
+
+    start: int
+    half_on: int
+    first_half: float
+    second_half: float
+
+
+def tiled(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
+    """Numbers of the tokens at which coarse windows begin, for a document whose tokens begin at ``token_starts``.
+
+    The last one ends with the document. None where the document is shorter than a window.
+    """
+    last = len(token_starts) - prefix - suffix
+    if last < 0:
+        return []
+    return sorted({*range(0, last + 1, suffix), last})
+
+
+def grid(characters: int, step: int) -> range:
+    """Every ``step``-th character of a document."""
+    return range(0, characters, step)
+
+
+def choose_fine_starts(coarse: Sequence[Coarse], threshold: float, half: int, step: int = FINE_STEP) -> list[int]:
+    """Where fine windows begin: the characters of the grid where one could be above ``threshold``, a log-probability.
+
+    ``half`` is the number of tokens in the first half of a suffix.
+
+    The suffix of a fine window that begins between two coarse ones holds the second half of the first one's suffix or
+    the first half of the second one's; where both halves are less likely than the threshold, so is the window.
+    """
+    found: set[int] = set()
+    least = threshold - SLACK * half
+    if coarse and max(coarse[-1].first_half, coarse[-1].second_half) >= least:
+        # The same text, begun a little later, may be cut into fewer tokens and still have room for a window.
+        found.update(_between(coarse[-1].start, coarse[-1].half_on, step))
+    for one, following in pairwise(coarse):
+        if one.second_half >= least:
+            found.update(_between(one.start, one.half_on, step))
+        if following.first_half >= least:
+            found.update(_between(one.half_on, following.start, step))
+    return sorted(found - {one.start for one in coarse})
+
+
+def _between(low: int, high: int, step: int) -> Iterable[int]:
+    """The multiples of ``step`` from ``low`` up to ``high``, both included."""
+    return range(-(-low // step) * step, high + 1, step)
+
+
+THRESHOLDS = (REPRODUCED_FROM, 0.01, 0.1, 0.5)
+"""The probabilities of a suffix that shares of a document are reported for."""
+STRONGEST = 10
+"""How many passages of a document are named."""
+GAP = 8
+"""Suffixes this many characters apart are on end: two windows may cut the text between them into tokens differently."""
+
+LIKELIEST = ("rank", "log_mass_40")
+"""The statistics of a token by which it is known whether, and how likely, it is drawn from the best ones."""
+
+_READ = ("token_id", "char_start", "char_end", "logprob", "argmax_id", "rank", "log_mass_40")
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The windows of one document, by their beginning; [n] each.
+
+    start: first character of the window. begin, end: characters of its suffix. log_p, log_p_top: see above. outside:
+    tokens of the suffix that are not among the ``BEST_TOKENS`` best. matches: tokens that are the model's first choice,
+    or tied with it. tokens: tokens of the suffix. half: log_p_top of the first and the second half of the suffix,
+    tokens outside taken as likely as they are: [n, 2]. outside and matches are None where they are unknown, and
+    top_is_known is False where log_p_top is log_p for that.
+    """
+
+    start: Ints
+    begin: Ints
+    end: Ints
+    log_p: Floats
+    log_p_top: Floats
+    outside: Ints | None
+    matches: Ints | None
+    tokens: Ints
+    half: Floats
+    top_is_known: bool
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def greedy(self) -> Mask:
+        """Whether the model is known to give the suffix word for word when it always takes its first choice."""
+        return np.zeros(len(self), dtype=np.bool_) if self.matches is None else np.equal(self.matches, self.tokens)
+
+    @property
+    def reproduced(self) -> Mask:
+        """Whether the model gives the suffix word for word: likely enough when it draws, or by its first choices."""
+        return np.logical_or(self.log_p_top >= math.log(REPRODUCED_FROM), self.greedy)
+
+
+def windows_from(rows: pa.Table) -> Windows:
+    """From rows of the cache (EXTRACTION) of one document, in the order of ``start``."""
+    ends = rows.column("logprob").combine_chunks().offsets.to_numpy()
+    flat = {name: _flat(rows, name) for name in _READ}
+    # An empty list: the model's back end does not give it.
+    given = {name for name, values in flat.items() if len(values) == len(flat["logprob"])}
+    begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
+    log_p = flat["logprob"]
+    top_is_known = {*LIKELIEST} <= given
+    within = log_p - flat["log_mass_40"] if top_is_known else log_p
+    outside = _counts(flat["rank"] >= BEST_TOKENS, begins, lasts) if "rank" in given else None
+    is_first = None
+    if "rank" in given:
+        is_first = flat["rank"] == 0
+    elif "argmax_id" in given:
+        is_first = flat["argmax_id"] == flat["token_id"]
+    sums = _sums(within, begins, lasts)
+    return Windows(
+        start=rows.column("start").to_numpy().astype(np.int64),
+        begin=flat["char_start"][begins].astype(np.int64),
+        end=flat["char_end"][lasts - 1].astype(np.int64),
+        log_p=_sums(log_p, begins, lasts),
+        log_p_top=np.where(outside > 0, -np.inf, sums) if top_is_known and outside is not None else sums,
+        outside=outside,
+        matches=None if is_first is None else _counts(is_first, begins, lasts),
+        tokens=(lasts - begins).astype(np.int64),
+        half=np.stack([_sums(within, begins, middles), _sums(within, middles, lasts)], axis=1),
+        top_is_known=top_is_known,
+    )
+
+
+def together(*parts: Windows) -> Windows:
+    """The windows of several parts of one document, by their beginning."""
+    order = np.argsort(np.concatenate([part.start for part in parts]), kind="stable")
+    joined: dict[str, Any] = {
+        one.name: np.concatenate([getattr(part, one.name) for part in parts])[order]
+        for one in fields(Windows)
+        if one.name != "top_is_known" and getattr(parts[0], one.name) is not None
+    }
+    return replace(parts[0], **joined)
+
+
+def coarse_of(windows: Windows, half_on: Sequence[int]) -> list[Coarse]:
+    """The coarse windows as conclusions.py takes them; ``half_on`` [n] are the characters half a suffix behind each."""
+    halves = windows.half.tolist()
+    return [Coarse(int(start), int(on), *half) for start, on, half in zip(windows.start, half_on, halves, strict=True)]
+
+
+def log_draws(log_p: float, p: float = 0.5) -> float:
+    """The log of how many draws give a suffix at least once with probability ``p``: n = ln(1 - p) / ln(1 - p_z).
+
+    In logs, since p_z may be far below the smallest float (Hayes et al. 2025, the (n, p)-discoverable extraction).
+    """
+    if log_p >= 0.0:
+        return 0.0
+    # -ln(1 - p_z), and where p_z is tiny p_z itself.
+    log_rate = log_p if log_p < -30.0 else math.log(-math.log1p(-math.exp(log_p)))
+    return max(0.0, math.log(-math.log1p(-p)) - log_rate)
+
+
+@dataclass(frozen=True)
+class Memorisation:
+    """What the windows of one document come to. Windows that are set apart count nowhere but where it is said.
+
+    reproduced, set_apart: how many windows the model reproduces. covered: the share of the document's characters in a
+    suffix at least as likely as each of ``THRESHOLDS``, by ``log_p_top``; greedy: the same of suffixes that the model
+    gives by its first choices, None where these are unknown; covered_set_apart: of windows that are set apart.
+    longest_run: the most characters on end in suffixes of the lowest threshold, gaps of up to ``GAP`` characters
+    included; longest_run_words: the same stretch in words between white space. strongest: numbers of the windows that
+    are likeliest by ``log_p``, no two of which overlap. The first prefix is in no suffix: of a short document no share
+    can be 1.
+    """
+
+    characters: int
+    windows: int
+    reproduced: int
+    set_apart: int
+    covered: tuple[float, ...]
+    greedy: float | None
+    covered_set_apart: float
+    longest_run: int
+    longest_run_words: int
+    strongest: tuple[int, ...]
+
+
+def memorisation(windows: Windows, apart: Mask, text: str) -> Memorisation:
+    """The conclusions on a document of this ``text``; ``apart`` [n] are the windows that are set apart."""
+    characters = len(text)
+    likely = [(windows.log_p_top >= math.log(one)) & ~apart for one in THRESHOLDS]
+    begin, end = max(_runs(windows, likely[0], GAP), key=lambda run: run[1] - run[0], default=(0, 0))
+    return Memorisation(
+        characters=characters,
+        windows=len(windows),
+        reproduced=int((windows.reproduced & ~apart).sum()),
+        set_apart=int(apart.sum()),
+        covered=tuple(_covered(windows, which) / max(characters, 1) for which in likely),
+        greedy=None if windows.matches is None else _covered(windows, windows.greedy & ~apart) / max(characters, 1),
+        covered_set_apart=_covered(windows, apart) / max(characters, 1),
+        longest_run=end - begin,
+        longest_run_words=len(text[begin:end].split()),
+        strongest=_strongest(windows, apart),
+    )
+
+
+def _runs(windows: Windows, which: Mask, gap: int = 0) -> list[tuple[int, int]]:
+    """The stretches of characters that the suffixes of these windows cover, across gaps of so many characters."""
+    runs: list[tuple[int, int]] = []
+    for begin, end in sorted(zip(windows.begin[which].tolist(), windows.end[which].tolist(), strict=True)):
+        if runs and begin <= runs[-1][1] + gap:
+            runs[-1] = runs[-1][0], max(runs[-1][1], end)
+        else:
+            runs.append((begin, end))
+    return runs
+
+
+def _covered(windows: Windows, which: Mask) -> int:
+    return sum(end - begin for begin, end in _runs(windows, which))
+
+
+def _strongest(windows: Windows, apart: Mask) -> tuple[int, ...]:
+    chosen: list[int] = []
+    for number in np.argsort(-windows.log_p, kind="stable").tolist():
+        begin, end = windows.begin[number], windows.end[number]
+        if not apart[number] and all(end <= windows.begin[one] or begin >= windows.end[one] for one in chosen):
+            chosen.append(number)
+        if len(chosen) == STRONGEST:
+            break
+    return tuple(chosen)
+
+
+def _flat(rows: pa.Table, name: str) -> Floats:
+    """The values of all windows, one window behind the other."""
+    return np.asarray(rows.column(name).combine_chunks().flatten(), dtype=np.float64)
+
+
+def _sums(values: Floats, begins: Ints, ends: Ints) -> Floats:
+    """The sum of ``values`` from each of ``begins`` to each of ``ends``."""
+    return np.array([values[begin:end].sum() for begin, end in zip(begins, ends, strict=True)], dtype=np.float64)
+
+
+def _counts(which: Mask, begins: Ints, ends: Ints) -> Ints:
+    return _sums(which.astype(np.float64), begins, ends).astype(np.int64)

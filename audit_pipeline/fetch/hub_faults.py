@@ -1,0 +1,129 @@
+"""What the hub's clients raise, in words of ours: which of their errors may pass, and what there is to do about each.
+
+What belongs here: the errors of huggingface_hub, `datasets` and the hub's file system. What does not: which files are
+asked for (models/locate.py, models/watch.py, benchmarks/rows_origin.py, references/corpus.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import httpx2
+from huggingface_hub import constants
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    IncompleteSnapshotError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+    RevisionResolutionError,
+)
+
+from audit_pipeline.errors import AuditError, DataError, TransientError, one_line
+from audit_pipeline.fetch.retry import seconds_asked_for, status_may_pass
+
+_UNAUTHORISED, _FORBIDDEN = 401, 403
+_LONGEST_REASON = 300
+_Error = TypeVar("_Error", bound=BaseException)
+
+
+class HubDataUnreachableError(DataError, TransientError):
+    """The hub did not answer, or was too busy to: the same data may be had later."""
+
+
+@dataclass(frozen=True)
+class HubFault:
+    """What is wrong with a model or a data set of the hub, as the end of a sentence that begins with its name.
+
+    ``passing``: the same request may be answered later.
+    """
+
+    why: str
+    passing: bool
+
+
+def fault_of(error: BaseException, revision: str | None = None) -> HubFault | None:
+    """What an error of the hub's clients means, by itself or by what led to it; None where it is none of theirs."""
+    every = list(_chain_of(error))
+    if (
+        isinstance(error, OSError)
+        and error.errno is not None
+        and not isinstance(error, (ConnectionError, TimeoutError))
+    ):
+        # The disk's: the client goes on with a download while it handles the fault that it met before.
+        return None
+    if _is_offline(every):
+        partly = " whole" if _first(every, IncompleteSnapshotError) is not None else ""
+        return HubFault(f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", passing=False)
+    refused = _first(every, HfHubHTTPError) or _first(every, httpx2.HTTPStatusError)
+    if refused is not None:
+        return _refusal(refused, revision)
+    lost = _first(every, httpx2.TransportError) or _first(every, ConnectionError) or _first(every, TimeoutError)
+    if lost is None:
+        return None
+    reason = one_line(lost)[:_LONGEST_REASON] or type(lost).__name__
+    return HubFault(f"cannot be had now: the hub cannot be reached, or broke off ({reason}); try again later", True)
+
+
+@contextmanager
+def hub_errors(
+    name: str, revision: str | None, instead: str, lasting: type[AuditError], passing: type[AuditError]
+) -> Iterator[None]:
+    """Within it, an error of the hub's clients is one of ours: ``passing`` where it may pass, else ``lasting``.
+
+    The message begins with ``name`` and ends with what to do ``instead``.
+    """
+    try:
+        yield
+    except (httpx2.HTTPError, HFValidationError, RevisionResolutionError, OSError) as error:
+        fault = fault_of(error, revision) or HubFault(f"cannot be had: {one_line(error)[:_LONGEST_REASON]}", False)
+        raise (passing if fault.passing else lasting)(f"{name} {fault.why}, {instead}") from error
+
+
+def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
+    """Whether there is no such repository, or nobody without the right token is told of it."""
+    return isinstance(error, RepositoryNotFoundError) or error.response.status_code == _UNAUTHORISED
+
+
+def _chain_of(error: BaseException) -> Iterator[BaseException]:
+    """``error``, what caused it, what caused that; `datasets` hides causes, and says that it found no file."""
+    one: BaseException | None = error
+    while one is not None:
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _is_offline(every: list[BaseException]) -> bool:
+    # `datasets` does not always tell that it is offline by choice: its error then has no cause.
+    unreached = any(isinstance(one, (ConnectionError, LocalEntryNotFoundError)) for one in every)
+    return _first(every, OfflineModeIsEnabled) is not None or (unreached and constants.is_offline_mode())
+
+
+def _refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
+    status = error.response.status_code
+    if isinstance(error, GatedRepoError):
+        refused = "is gated, and HF_TOKEN may not read it: accept its terms with that account"
+        unknown = "is gated: accept its terms on the hub and set HF_TOKEN in the environment"
+        return HubFault(refused if status == _FORBIDDEN else unknown, False)
+    if isinstance(error, RevisionNotFoundError):
+        return HubFault(f"has no revision {revision}: correct it", False)
+    if isinstance(error, RemoteEntryNotFoundError):
+        return HubFault("has no such file: correct its name", False)
+    if is_missing(error):
+        return HubFault("is not on the hub, or is private: check the name, or set HF_TOKEN", False)
+    if status_may_pass(status):
+        pause = seconds_asked_for(error.response.headers.get("Retry-After"))
+        asked = f" and asks to wait {pause:.0f} s" if pause is not None else ""
+        return HubFault(f"cannot be had now: the hub is busy (status {status}){asked}; try again later", True)
+    return HubFault(f"cannot be had: {one_line(error)[:_LONGEST_REASON]}", False)
+
+
+def _first(errors: list[BaseException], kind: type[_Error]) -> _Error | None:
+    return next((one for one in errors if isinstance(one, kind)), None)

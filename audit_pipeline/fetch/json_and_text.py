@@ -1,0 +1,195 @@
+"""Rows of .jsonl, .txt and .json files: a line each, or what a document of JSON holds.
+
+What belongs here: one row per line that is not blank; and of a .json file, which of three it is (an array of objects,
+lines of objects, as C4 names them, or an object of columns), and its rows. What does not: the bytes below, and a single
+line of JSON as a row (rows.py). Whoever wants a whole .txt file as one document (sources/local_files.py) reads it as
+such.
+
+An array is read an object at a time, so that its file may be larger than memory. An object of columns, which is what
+pandas writes unless told otherwise, has each column's first value at its beginning: it is read whole, and bounded.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import BinaryIO
+
+from audit_pipeline.fetch.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, lines_of, opened
+from audit_pipeline.fetch.rows import TXT_COLUMN, Row, Skipped, UnreadableFileError, json_row, row_of
+from audit_pipeline.fetch.stream import Entries, RowStream
+
+
+def json_lines(file: InputFile, string_lines: str | None) -> RowStream:
+    """One row per line of JSON; ``string_lines`` is the column of a line that is a string and no object."""
+
+    def read(columns: object) -> Entries:
+        with opened(file) as binary:
+            for index, (number, line) in enumerate(lines_of(file, binary)):
+                yield json_row(line, f"{file.name}:{number}", index, string_lines)
+
+    return RowStream(file, read)
+
+
+def text_lines(file: InputFile, string_lines: str | None) -> RowStream:
+    """One row per line of text."""
+
+    def read(columns: object) -> Entries:
+        with opened(file) as binary:
+            for index, (number, line) in enumerate(lines_of(file, binary)):
+                location = f"{file.name}:{number}"
+                try:
+                    yield Row(location, index, {TXT_COLUMN: line.decode()})
+                except UnicodeDecodeError as error:
+                    yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of the line")
+
+    return RowStream(file, read, columns=(TXT_COLUMN,))
+
+
+_WHOLE_LIMIT = 256 * MEBIBYTE
+_PIECE = 64 * 1024
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
+
+def json_document(file: InputFile, string_lines: str | None) -> RowStream:
+    """The rows of a .json file, whichever of the three it is.
+
+    What is none of them is read as lines, each of which then says what is wrong with it. Raises UnreadableFileError
+    where the file cannot be opened.
+    """
+    with opened(file) as binary:
+        start = binary.read(_PIECE).removeprefix(codecs.BOM_UTF8).lstrip()
+    if start.startswith(b"["):
+        # On one line as a rule, which may be longer than a line may be.
+        return RowStream(file, lambda columns: _array(file, string_lines))
+    with opened(file) as binary:
+        lines = lines_of(file, binary)
+        first = next(lines, (0, b""))[1]
+        single = next(lines, None) is None
+    whole = _load_whole_document(file) if single or not isinstance(_value(first), dict) else None
+    if not isinstance(whole, dict):
+        return json_lines(file, string_lines)
+    rows = _rows(whole)
+    return RowStream(file, lambda columns: _numbered(file, rows), count=len(rows))
+
+
+def _value(text: bytes | str) -> object:
+    """What ``text`` is in JSON; None where it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _load_whole_document(file: InputFile) -> object:
+    with opened(file) as binary:
+        content = binary.read(_WHOLE_LIMIT + 1)
+    return _value(content.removeprefix(codecs.BOM_UTF8)) if len(content) <= _WHOLE_LIMIT else None
+
+
+def _rows(whole: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    """The rows of an object of columns; any other object is one row."""
+    columns = _columns(whole)
+    return [whole] if columns is None else [dict(zip(whole, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _numbered(file: InputFile, rows: Sequence[Mapping[str, object]]) -> Entries:
+    for index, values in enumerate(rows):
+        yield Row(f"{file.name}:{index + 1}", index, values)
+
+
+def _columns(whole: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
+    """The columns of an object that holds them as lists of one length, or by the same rows' names; else None."""
+    lists = [value for value in whole.values() if isinstance(value, list)]
+    named = [value for value in whole.values() if isinstance(value, dict)]
+    if lists and len(lists) == len(whole) and len({len(one) for one in lists}) == 1:
+        return lists
+    if named and len(named) == len(whole) and all(list(one) == list(named[0]) for one in named):
+        return [list(one.values()) for one in named]
+    return None
+
+
+def _array(file: InputFile, string_lines: str | None) -> Entries:
+    with opened(file) as binary:
+        for index, value in enumerate(_ArrayReader(file, binary)):
+            yield row_of(value, f"{file.name}:{index + 1}", index, string_lines)
+
+
+class _ArrayReader:
+    """The values of an array one after another; only what has not been taken yet is in memory.
+
+    Bytes that are not UTF-8 become lone surrogates, which costs the row that holds them and no other.
+    """
+
+    def __init__(self, file: InputFile, binary: BinaryIO) -> None:
+        self._file, self._binary = file, binary
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
+        self._scanner = json.JSONDecoder()
+        self._held, self._taken, self._let_go = "", 0, 0
+        self._ended = False
+
+    def __iter__(self) -> Iterator[object]:
+        self._next("[")
+        if self._skip_blanks() == "]":
+            self._next("]")
+        else:
+            more = True
+            while more:
+                yield self._element()
+                more = self._next(",]") == ","
+        if self._skip_blanks():
+            raise self._broken("there is more behind the array's end")
+
+    def _element(self) -> object:
+        """The next value. What is held grows until it is whole, twice as long each time."""
+        self._skip_blanks()
+        while True:
+            try:
+                value, end = self._scanner.raw_decode(self._held, self._taken)
+            except json.JSONDecodeError as error:
+                if self._ended or len(self._held) - self._taken > LINE_LIMIT:
+                    raise self._broken(error.msg) from error
+            except (ValueError, RecursionError) as error:
+                raise self._broken(str(error)) from error
+            else:
+                # A number may go on behind what is held.
+                if end < len(self._held) or self._ended:
+                    self._taken = end
+                    return value
+            self._read(max(_PIECE, len(self._held) - self._taken))
+
+    def _next(self, wanted: str) -> str:
+        found = self._skip_blanks()
+        if not found or found not in wanted:
+            what = " or ".join(f"'{one}'" for one in wanted)
+            raise self._broken(f"{what} is expected, and there is {repr(found) if found else 'the end of the file'}")
+        self._taken += 1
+        return found
+
+    def _skip_blanks(self) -> str:
+        """The next character that is not white space, not taken yet; empty at the end of the file."""
+        while True:
+            self._taken = _end_of_blanks(self._held, self._taken)
+            if self._taken < len(self._held):
+                return self._held[self._taken]
+            if self._ended:
+                return ""
+            self._read(_PIECE)
+
+    def _read(self, size: int) -> None:
+        piece = self._binary.read(size)
+        self._ended = not piece
+        self._held = self._held[self._taken :] + self._decoder.decode(piece, final=self._ended)
+        self._let_go += self._taken
+        self._taken = 0
+
+    def _broken(self, why: str) -> UnreadableFileError:
+        place = f"in what begins at character {self._let_go + self._taken + 1:,}"
+        return UnreadableFileError(self._file.path, f"is not readable JSON: {why}, {place}; write it again")
+
+
+def _end_of_blanks(text: str, start: int) -> int:
+    found = _BLANKS.match(text, start)
+    return found.end() if found else start

@@ -1,0 +1,114 @@
+"""What a model's own config.json says of its sizes and of weights in few bits, read before anything is built of it.
+
+What belongs here: the bounds of sizes, the formats of quantised weights, the packages that transformers reads them
+with, and the errors where a size cannot be or a package is lacking. What does not: what transformers makes of a
+configuration (architecture.py), a .gguf, which is dequantised (weights.py, conversion.py), reading weights
+(weights.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from audit_pipeline.catalogue.files import read_json
+from audit_pipeline.errors import ModelError
+
+# Beyond any model that there is: a file that says more is damaged, and would be built for hours before it is noticed.
+MOST = {
+    "num_hidden_layers": 1_000,
+    "hidden_size": 1_000_000,
+    "intermediate_size": 10_000_000,
+    "num_attention_heads": 100_000,
+    "vocab_size": 10_000_000,
+    "max_position_embeddings": 100_000_000,
+}
+
+
+def require_sizes(config: Mapping[str, object], name: str) -> None:
+    """Raise ModelError where a size in a config.json, or in its part for text, is beyond that of any model."""
+    text = config.get("text_config")
+    parts = [config, text] if isinstance(text, Mapping) else [config]
+    for key, most in MOST.items():
+        for given in (part.get(key) for part in parts):
+            if isinstance(given, int) and not 0 <= given <= most:
+                raise ModelError(
+                    f"{name} cannot be loaded: its config.json says {key}: {given}, and no model has more than "
+                    f"{most:,}, or fewer than none; fetch it again, or correct it"
+                )
+
+
+EXTRA = "quantised"
+
+# The format's name in config.json -> the modules that transformers reads it with.
+_MODULES: Mapping[str, tuple[str, ...]] = {
+    "bitsandbytes": ("bitsandbytes",),
+    "compressed-tensors": ("compressed_tensors",),
+    "gptq": ("optimum", "gptqmodel"),
+    "awq": ("gptqmodel",),
+    "fp8": (),
+}
+# Those of pyproject.toml's extra; others are built on the machine, against the torch that is there.
+_IN_EXTRA = {"bitsandbytes", "compressed_tensors"}
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """How weights were published: the ``method`` as config.json names it, and ``bits`` where it says how many."""
+
+    method: str
+    bits: int | None
+
+    def stays_packed(self, device: str) -> bool:
+        """Whether the weights take in memory what they take on disk; transformers unpacks others when they are run."""
+        return self.method != "compressed-tensors" and (self.method != "fp8" or device.startswith("cuda"))
+
+    def __str__(self) -> str:
+        return self.method if self.bits is None else f"{self.method}, {self.bits} bits"
+
+
+def quantisation_of(config_folder: Path) -> Quantisation | None:
+    """What the config.json in a folder says of quantised weights; None where they are plain."""
+    given = read_json(config_folder / "config.json").get("quantization_config")
+    if not isinstance(given, Mapping):
+        return None
+    return Quantisation(_method(given), _bits(given))
+
+
+def require_package(model: str, quantisation: Quantisation | None) -> None:
+    """Raise ModelError, naming the package and how to get it, where the weights of ``model`` cannot be read without."""
+    if quantisation is None:
+        return
+    if quantisation.method not in _MODULES:
+        raise ModelError(
+            f"the weights of {model} are quantised as {quantisation.method!r}, which is not read here: "
+            f"take them in one of {', '.join(_MODULES)}, or unquantised"
+        )
+    lacking = [module for module in _MODULES[quantisation.method] if find_spec(module) is None]
+    if not lacking:
+        return
+    packages = " ".join(module.replace("_", "-") for module in lacking)
+    how = f"'corpus-audit[{EXTRA}]'" if _IN_EXTRA.issuperset(lacking) else f"--no-build-isolation {packages}"
+    raise ModelError(
+        f"the weights of {model} are quantised ({quantisation}), and {packages} is not installed: pip install {how}"
+    )
+
+
+def _method(given: Mapping[str, Any]) -> str:
+    method = given.get("quant_method")
+    # What bitsandbytes wrote before the field was there.
+    return "bitsandbytes" if method is None and _of_bitsandbytes(given) else str(method)
+
+
+def _of_bitsandbytes(given: Mapping[str, Any]) -> bool:
+    return bool(given.get("load_in_4bit") or given.get("load_in_8bit"))
+
+
+def _bits(given: Mapping[str, Any]) -> int | None:
+    if _of_bitsandbytes(given):
+        return 4 if given.get("load_in_4bit") else 8
+    bits = given.get("bits")
+    return bits if isinstance(bits, int) else None

@@ -1,0 +1,149 @@
+"""From a model's files to what loads at once: its tokenizer for the package `tokenizers`, a .gguf's weights.
+
+What belongs here: everything that transformers reads of a model but the weights that it runs with. What does not: what
+is kept of it and when it is whole (kept_files.py), the model in memory (weights.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gguf
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from audit_pipeline.catalogue.files import read_json
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.architecture import cannot_read, quiet, require_usable, unknown_architecture
+from audit_pipeline.models.kept_files import KeptTokenizer, TextTokenizer, keep_folder, keep_tokenizer
+from audit_pipeline.models.locate import LocatedModel
+
+READ_ERRORS = (
+    *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),
+    *(struct.error, SafetensorError, StrictDataclassError),
+)
+"""What transformers raises of files that it cannot read."""
+
+_FAMILY_START_TOKENS = {
+    "gpt_neox": "<|endoftext|>",
+    "qwen2": "<|endoftext|>",
+    "opt": "<s>",
+    "llama": "<s>",
+    "baichuan": "</s>",
+}
+
+
+def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokenizer:
+    """Read tokenizer and configuration with transformers and keep them in ``folder``; None keeps nothing.
+
+    Raises ModelError where they cannot be read, or the tokenizer is not a fast one.
+    """
+    tokenizer, config = read_with_transformers(located)
+    if not tokenizer.is_fast:
+        raise ModelError(f"{located.entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
+    backend = tokenizer.backend_tokenizer
+    backend.no_padding()
+    backend.no_truncation()
+    text = config.get_text_config()
+    context = _read_context_length(text)
+    kept = KeptTokenizer(
+        TextTokenizer(backend, _special_ids(tokenizer)),
+        default_start_token=_default_start_token(tokenizer, str(config.model_type)),
+        context_length=_NO_LIMIT if context is None and located.entry.endpoint is None else context,
+        vocab_size=int(text.vocab_size),
+    )
+    if folder is not None:
+        keep_tokenizer(folder, kept, None if located.gguf is None else config.save_pretrained)
+    return kept
+
+
+def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, Any]:
+    """Tokenizer and configuration as transformers reads them; raises ModelError where it cannot."""
+    options: dict[str, Any] = (
+        {"trust_remote_code": located.entry.trust_remote_code}
+        if located.gguf is None
+        else {"gguf_file": located.gguf.name}
+    )
+    name, where = located.entry.name, located.gguf or located.folder
+    try:
+        if (
+            located.gguf is None
+            and located.entry.endpoint is None
+            and (unknown := unknown_architecture(read_json(where / "config.json"), name)) is not None
+        ):
+            raise unknown
+        with quiet(), parsing_once():
+            if located.gguf is None and located.entry.endpoint is not None:
+                tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
+                return tokenizer, _config_of_endpoint(located, len(tokenizer))
+            config = AutoConfig.from_pretrained(located.folder, **options)
+            require_usable(config, name)
+            return AutoTokenizer.from_pretrained(located.folder, **options), config
+    except READ_ERRORS as error:
+        raise cannot_read(name, where, "tokenizer or config", error) from error
+
+
+@contextmanager
+def parsing_once() -> Iterator[None]:
+    """Meanwhile the package gguf remembers what it has parsed.
+
+    transformers parses a .gguf anew for each of configuration, tokenizer and weights, and builds the table of tensor
+    names anew for every module: more than half of the time that a conversion takes.
+    """
+    asked = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader, gguf.get_tensor_name_map = (functools.cache(one) for one in asked)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = asked
+
+
+def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
+    """Write the weights and configuration of a model out of a .gguf into ``folder``, as safetensors."""
+    if hasattr(model.config, "quantization_config"):
+        # What is saved are plain weights.
+        del model.config.quantization_config
+    keep_folder(
+        folder, lambda aside: model.save_pretrained(aside, safe_serialization=True), {"made_of": located.resolved_from}
+    )
+
+
+def _config_of_endpoint(located: LocatedModel, tokens: int) -> Any:
+    """What a config.json beside a tokenizer says, where there is one: whoever serves the model knows its architecture,
+    transformers need not. Without one the vocabulary is the tokenizer's."""
+    said = read_json(located.folder / "config.json") if located.has_config else {}
+    text = SimpleNamespace(**{"vocab_size": tokens, **said, **(said.get("text_config") or {})})
+    return SimpleNamespace(model_type=said.get("model_type"), get_text_config=lambda: text)
+
+
+# State-space models have no limit; a window keeps memory bounded.
+_NO_LIMIT = 4096
+
+
+def _read_context_length(text_config: Any) -> int | None:
+    """Tokens that the model can see at once; None where nothing says how many."""
+    context = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None)
+    return int(context) if context is not None and context >= 1 else None
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The tokens that no text is made of: those with a role, and those that the tokenizer itself calls special."""
+    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    return frozenset({*tokenizer.all_special_ids, *added})
+
+
+def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) -> str | None:
+    """The family's start token (Zhang et al. 2024) where the vocabulary has it as special, else bos, else eos."""
+    family = _FAMILY_START_TOKENS.get(model_type)
+    special = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    if family is not None and family in special:
+        return family
+    fallback: str | None = tokenizer.bos_token or tokenizer.eos_token
+    return fallback

@@ -1,0 +1,202 @@
+"""What is kept of a model's files in a form that loads at once: its tokenizer, and the weights out of a .gguf.
+
+What belongs here: where it lies, reading it, checking whether it is whole; and the tokenizer that it is read into, as
+the package `tokenizers` runs it: texts to ids and back, and which ids are special. What does not: making what is kept
+(conversion.py), which tokens are scored (token_statistics/tokens.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Encoding, Tokenizer
+
+from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.files import read_json, write_json
+from audit_pipeline.catalogue.integrity import digests_of_folder, require_folder
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import MadeAgainWarning
+from audit_pipeline.models.fingerprint import ModelIdentity
+
+
+@dataclass(frozen=True)
+class TextTokenizer:
+    """A fast tokenizer that neither pads nor cuts; ``special_ids`` are the tokens that no text is made of."""
+
+    backend: Tokenizer = field(repr=False)
+    special_ids: frozenset[int]
+
+    def __len__(self) -> int:
+        """How many ids there are, those of added tokens included."""
+        return int(self.backend.get_vocab_size(with_added_tokens=True))
+
+    def encode(
+        self, texts: Sequence[str], *, add_special_tokens: bool, special_as_text: bool = False
+    ) -> list[Encoding]:
+        """Ids, character offsets and special-token marks of each text.
+
+        ``special_as_text``: a special token that a text spells is read as ordinary characters.
+        """
+        before = self.backend.encode_special_tokens
+        self.backend.encode_special_tokens = special_as_text or before
+        try:
+            encoded: list[Encoding] = self.backend.encode_batch(list(texts), add_special_tokens=add_special_tokens)
+        finally:
+            self.backend.encode_special_tokens = before
+        return encoded
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text that the ids stand for, special tokens included."""
+        return str(self.backend.decode(list(ids), skip_special_tokens=False))
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token; None where there is no such token."""
+        found: int | None = self.backend.token_to_id(token)
+        return found
+
+    def token_of(self, number: int) -> str | None:
+        """The token of an id as the tokenizer writes it; None for an unused id."""
+        found: str | None = self.backend.id_to_token(number)
+        return found
+
+
+TOKENIZER_FILE = "tokenizer.json"
+# It says what is kept, with the digests of the other files.
+_MANIFEST = "kept.json"
+# The version of what is written here; another one converts anew.
+_FORM = 1
+_LENGTH = 24
+
+
+@dataclass(frozen=True)
+class KeptTokenizer:
+    """A tokenizer, and what else of the model's configuration scoring needs."""
+
+    tokenizer: TextTokenizer
+    default_start_token: str | None
+    context_length: int | None
+    """None: no config.json says it."""
+    vocab_size: int
+
+
+def kept_tokenizer(identity: ModelIdentity, paths: DataPaths) -> Path:
+    """The folder of a model's kept tokenizer: its files and configuration decide, and what reads them."""
+    form = digest(_FORM, identity.config_digest, *(version(name) for name in ("transformers", "tokenizers", "gguf")))[
+        :_LENGTH
+    ]
+    return paths.kept_tokenizers(identity.tokenizer_fingerprint) / form
+
+
+def converted_of(weights_digest: str, paths: DataPaths) -> Path:
+    """The folder of all that the weights of one .gguf were converted into."""
+    return paths.converted_models(weights_digest[:_LENGTH])
+
+
+def converted_weights(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
+    """The folder of the weights that a .gguf is converted into: its bytes, the dtype and what converts it decide."""
+    assert identity.weights_digest is not None, "weights that are elsewhere are not converted"
+    packages = [version(name) for name in ("transformers", "gguf", "torch")]
+    return converted_of(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
+
+
+def keep_tokenizer(folder: Path, kept: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
+    """Write a tokenizer into ``folder``, and the model's configuration where ``save_config`` is given."""
+    backend = kept.tokenizer.backend
+
+    def write(aside: Path) -> None:
+        (aside / TOKENIZER_FILE).write_text(backend.to_str(), encoding="utf-8")
+        if save_config is not None:
+            save_config(aside)
+
+    summary = {
+        "default_start_token": kept.default_start_token,
+        "context_length": kept.context_length,
+        "vocab_size": kept.vocab_size,
+        "special_ids": sorted(kept.tokenizer.special_ids),
+        "splits_special_tokens": backend.encode_special_tokens,
+    }
+    keep_folder(folder, write, summary)
+
+
+def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[str, object]) -> None:
+    """Make ``folder``: what ``write`` writes into the one that it is given, and a manifest with ``content``.
+
+    It is written beside its place and moved there, so it is whole or absent. Where another process was faster, its copy
+    stays; one that is damaged makes place.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
+    try:
+        write(aside)
+        write_json(aside / _MANIFEST, {**content, "files": digests_of_folder(aside)})
+        if _read_if_whole(folder) is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(FileExistsError):
+                _rename(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _rename(aside: Path, folder: Path) -> None:
+    """Move a folder into place; FileExistsError where one is there."""
+    try:
+        aside.rename(folder)
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise FileExistsError(str(folder)) from error
+        raise
+
+
+def read_tokenizer(folder: Path) -> KeptTokenizer | None:
+    """The tokenizer kept in ``folder``; None where there is none, or, with a warning, where it is damaged."""
+    summary = _read_if_whole(folder)
+    if summary is None:
+        return None
+    backend = Tokenizer.from_str((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
+    backend.encode_special_tokens = summary["splits_special_tokens"]
+    return KeptTokenizer(
+        TextTokenizer(backend, frozenset(summary["special_ids"])),
+        summary["default_start_token"],
+        summary["context_length"],
+        summary["vocab_size"],
+    )
+
+
+def weights_are_whole(folder: Path) -> bool:
+    """Whether ``folder`` holds converted weights, every byte as it was written; damage is told by a warning."""
+    return _read_if_whole(folder) is not None
+
+
+def kept_folders(paths: DataPaths) -> list[Path]:
+    """The folders of all kept tokenizers and converted weights, of whatever version, in order."""
+    roots = {paths.kept_tokenizers("any").parent, paths.converted_models("any").parent}
+    return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{_MANIFEST}"))
+
+
+def require_kept(folder: Path) -> Mapping[str, Any]:
+    """What the manifest of one of :func:`kept_folders` says.
+
+    Raises DamagedError where a file there is not as it was written, and FileNotFoundError.
+    """
+    manifest: dict[str, Any] = read_json(folder / _MANIFEST)
+    require_folder(folder, manifest["files"], "what is kept of a model")
+    return manifest
+
+
+def _read_if_whole(folder: Path) -> Mapping[str, Any] | None:
+    try:
+        return require_kept(folder)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        warnings.warn(MadeAgainWarning(f"{error}; it is made again"), stacklevel=2)
+        return None

@@ -1,0 +1,218 @@
+"""What texts have in common: those that are or nearly are each other, and n-grams found on the other side.
+
+What belongs here: near-duplicates (candidate pairs from datasketch's MinHash and locality-sensitive hashing, Broder
+1997; Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, 3.3 and 3.4; confirmed exactly), texts that stand on
+both sides of a labelled set, and the share of a text's n-grams that some text of the other side has too. What does not:
+what that means for a benchmark (quality.py, benchmarks/checks.py), and leaving texts out (scoring/given_scores.py,
+benchmarks/rows.py).
+
+Of a text's sets of hash values, bands of r are compared; a pair of similarity s agrees in one of b bands with
+probability 1 - (1 - s^r)^b. Bands are chosen so that a pair just at the threshold is missed with probability 1e-6 at
+most, a more similar one with less. Every candidate is then compared exactly, so no pair is wrong, and the similarity
+is the exact one: hashing only decides what is looked at.
+
+A text that is labelled as member and as non-member is one of the two, and nothing says which. Whatever separates its
+two copies is no membership, so both are left out.
+
+Overlap of n-grams is after MIMIR (Duan et al. 2024), whose splits keep non-members of which at most 20% or 80% of the
+7- or 13-grams are found among the members. There the members are the whole training corpus; here they are those of the
+benchmark, which is less: a small overlap here does not say that the overlap with what the model has read is small.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.metrics.roc import Floats
+
+SHINGLE_WORDS = 5
+MOST_MISSED = 1e-6
+_PERMUTATIONS = 256
+_MOST_LONG = 33
+_SEED = 20240101
+
+Shingles = frozenset[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class NearPair:
+    """Two texts by their positions among those that were given, ``first`` < ``second``, and their similarity."""
+
+    first: int
+    second: int
+    similarity: float
+
+
+def near_pairs(
+    texts: Sequence[str],
+    threshold: float,
+    *,
+    shingle: int = SHINGLE_WORDS,
+    split: Callable[[str], list[str]] = str.split,
+    seed: int = _SEED,
+) -> list[NearPair]:
+    """The pairs of ``texts`` whose sets of ``shingle``-word sequences overlap by at least ``threshold``.
+
+    Similarity is Jaccard's, |A and B| / |A or B|, exact; case does not matter; a text shorter than a shingle is one
+    shingle. Pairs are in order of position. Raises ValueError for a threshold outside (0, 1].
+    """
+    return near_pairs_of([split(text.lower()) for text in texts], threshold, shingle=shingle, seed=seed)
+
+
+def near_pairs_of(
+    texts: Sequence[Sequence[str]], threshold: float, *, shingle: int = SHINGLE_WORDS, seed: int = _SEED
+) -> list[NearPair]:
+    """As :func:`near_pairs`, of texts that are words already, case as given.
+
+    Shingles are kept of such texts only as are compared, so memory is that of the words and of 256 numbers per text.
+    """
+    if not 0 < threshold <= 1:
+        raise ValueError(f"threshold must be in (0, 1], not {threshold}")
+    kept: dict[int, Shingles] = {}
+
+    def of(place: int) -> Shingles:
+        if place not in kept:
+            kept[place] = shingles(texts[place], shingle)
+        return kept[place]
+
+    pairs = []
+    for second, first in _candidates(texts, threshold, shingle, seed):
+        shared = len(of(first) & of(second))
+        similarity = shared / (len(of(first)) + len(of(second)) - shared)
+        if similarity >= threshold:
+            pairs.append(NearPair(first, second, similarity))
+    return sorted(pairs, key=lambda pair: (pair.first, pair.second))
+
+
+def shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
+    """The set of ``size``-word sequences; all words together where there are fewer."""
+    return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
+
+
+def bands(threshold: float) -> tuple[int, int]:
+    """How many bands of how many hash values: the longest bands, within 256 hash values, of which there are enough for
+    a pair at the threshold to be missed with probability 1e-6 at most.
+
+    Longer bands make fewer candidates. For thresholds below 0.053 more than 256 hash values are taken.
+    """
+    if threshold >= 1:
+        return 2, 16  # equal sets agree everywhere; two bands are the library's least
+    enough = {
+        length: math.ceil(math.log(MOST_MISSED) / math.log1p(-(threshold**length))) for length in range(1, _MOST_LONG)
+    }
+    length = max((length for length, number in enough.items() if number * length <= _PERMUTATIONS), default=1)
+    return max(2, enough[length]), length
+
+
+def _candidates(texts: Sequence[Sequence[str]], threshold: float, shingle: int, seed: int) -> Iterator[tuple[int, int]]:
+    """Positions of pairs of texts that agree in a band, each pair once, the smaller position second."""
+    # Imported where pairs are looked for: it brings pieces of scipy that take a while.
+    from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
+
+    number, length = bands(threshold)
+    values = ([_bytes(one) for one in shingles(words, shingle)] for words in texts)
+    index = MinHashLSH(num_perm=number * length, params=(number, length))
+    for place, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=seed)):
+        yield from ((place, other) for other in index.query(sketch))
+        index.insert(place, sketch, check_duplication=False)
+
+
+def _bytes(shingle: tuple[str, ...]) -> bytes:
+    return "\x1f".join(shingle).encode()
+
+
+MOST_COMPARED = 10_000
+"""Texts. Among more, only equal ones are looked for: near-duplicates of 10,000 take some ten seconds."""
+
+
+def on_both_sides(
+    texts: Sequence[str],
+    digests: Sequence[str],
+    labels: Sequence[int | None],
+    threshold: float,
+    split: Callable[[str], list[str]] = str.split,
+) -> list[int]:
+    """The places of the texts that stand on the other side, too, in order.
+
+    ``texts``, their ``digests`` and ``labels`` (1, 0, None unknown): [n] each. Two texts are one where they are equal
+    after levelling case and white space, where there is no text by digest; or where they are near-duplicates: Jaccard
+    similarity of 5-word sequences of at least ``threshold``, looked for among at most MOST_COMPARED texts.
+    """
+    level = list(map(levelled, texts))
+    places = defaultdict[Hashable, list[int]](list)
+    for place, (text, digest) in enumerate(zip(level, digests, strict=True)):
+        if labels[place] is not None and (text or digest):
+            places[text or digest].append(place)
+    both = {MEMBER, NON_MEMBER}
+    found = {place for same in places.values() if {labels[one] for one in same} == both for place in same}
+    # Of equal texts the first stands for all: near-duplicates of one are near-duplicates of each.
+    left = [same[0] for same in places.values() if same[0] not in found and level[same[0]]]
+    compared = [level[place] for place in left] if len(left) <= MOST_COMPARED else []
+    for pair in near_pairs(compared, threshold, split=split):
+        first, second = left[pair.first], left[pair.second]
+        if {labels[first], labels[second]} == both:
+            for place in (first, second):
+                found.update(places[level[place]])
+    return sorted(found)
+
+
+def levelled(text: str) -> str:
+    """A text without what nobody sees of it: case, white space beyond a blank, characters of no width, and the form of
+    a character that has several (NFKC)."""
+    if not text.isascii():
+        text = "".join(one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) != "Cf")
+    return " ".join(text.casefold().split())
+
+
+SIZES = (7, 13)
+LIMITS = (0.2, 0.8)
+
+
+@dataclass(frozen=True, eq=False)
+class Overlap:
+    """``shares`` [n texts that have an n-gram]: of each text's n-grams, how many are found on the other side.
+
+    ``too_short`` counts the texts of fewer than n words, which have none.
+    """
+
+    shares: Floats
+    too_short: int
+
+    @property
+    def mean(self) -> float | None:
+        """The mean share; None without a text."""
+        return float(self.shares.mean()) if len(self.shares) else None
+
+    @property
+    def most(self) -> float | None:
+        """The largest share; None without a text."""
+        return float(self.shares.max()) if len(self.shares) else None
+
+    def above(self, limit: float) -> float | None:
+        """The share of texts of which more than ``limit`` is found on the other side; None without a text."""
+        return float(np.mean(self.shares > limit)) if len(self.shares) else None
+
+
+def overlap_of_words(texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int) -> Overlap:
+    """What of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
+
+    An n-gram that stands twice in a text counts twice.
+    """
+    there = {gram for words in others for gram in _grams(words, size)}
+    shares = []
+    for words in texts:
+        grams = _grams(words, size)
+        if grams:
+            shares.append(sum(gram in there for gram in grams) / len(grams))
+    return Overlap(np.asarray(shares, dtype=np.float64), len(texts) - len(shares))
+
+
+def _grams(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    return [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]

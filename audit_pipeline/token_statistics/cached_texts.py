@@ -1,0 +1,265 @@
+"""What of some texts a model's caches hold, by kind, and what is missing: texts to run, encoded, and what that costs.
+
+What belongs here: opening the caches of a model's kinds, reading rows by text, what is missing and how much work it is;
+of the model the tokenizer alone is needed. What does not: files (cache.py), running the model (run.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.working_copy import bring
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.tokens import (
+    EncodedText,
+    Prefix,
+    Window,
+    cache_key,
+    encode,
+    window_and_stride,
+    windows_of,
+)
+
+
+def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
+    """Raise ModelError where the model's back end does not give enough for rows of one of ``kinds``."""
+    if impossible := [kind for kind in kinds if not KINDS[kind].is_had_from(model.gives)]:
+        raise ModelError(f"the interface that {model.entry.name} is behind does not give: {', '.join(impossible)}")
+
+
+class Caches:
+    """The part caches under ``paths``, kept open for several runs in a row: each part is looked through once, and small
+    parts are merged when all runs are done.
+
+    ``only_written``: nothing is read from them, so that in a working copy of a bucket no part has to be brought.
+    """
+
+    def __init__(self, paths: DataPaths, *, only_written: bool = False) -> None:
+        self.paths = paths
+        self._only_written = only_written
+        self._open: dict[tuple[Kind, str], PartCache] = {}
+
+    def of(self, model: TokenizedModel, kind: Kind) -> PartCache:
+        """The part cache of ``kind`` for this model."""
+        place = kind, model.identity.model_fingerprint
+        if place not in self._open:
+            folder = self.paths.token_statistics(*place)
+            if not self._only_written:
+                bring(folder)
+            self._open[place] = PartCache(folder, KINDS[kind].table.schema)
+        return self._open[place]
+
+    def compact(self) -> None:
+        """Merge small parts; after the last run."""
+        for cache in self._open.values():
+            cache.compact()
+
+
+Where = DataPaths | Caches
+"""Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
+
+
+def caches_of(model: TokenizedModel, where: Where, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
+    """The part caches of ``kinds`` for this model."""
+    caches = where if isinstance(where, Caches) else Caches(where)
+    return {kind: caches.of(model, kind) for kind in kinds}
+
+
+class TextsWithBranches:
+    """Which of the texts have branches on disk, of at least ``steps`` tokens: shorter ones are part of longer ones."""
+
+    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Iterable[str]) -> None:
+        self._model = model
+        self._long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
+        self._known = cache.known(key for sha256 in texts_sha256 for key in self._keys(sha256))
+
+    def best(self, sha256: str) -> str | None:
+        """The key of the text's shortest branches that are long enough."""
+        return next((key for key in self._keys(sha256) if key in self._known), None)
+
+    def _keys(self, sha256: str) -> list[str]:
+        return [cache_key(self._model, sha256, "branches", length) for length in self._long_enough]
+
+
+def read_statistics(model: TokenizedModel, texts: Sequence[str], where: Where, kind: Kind = "base") -> pa.Table:
+    """The cached rows of ``texts``, each once, in no particular order; texts without a row are absent.
+
+    Joins to texts by ``text_sha256``.
+    """
+    cache = caches_of(model, where, (kind,))[kind]
+    return cache.read(cache_key(model, text_sha256(text), kind) for text in texts)
+
+
+def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, steps: int) -> pa.Table:
+    """The cached branches of ``texts`` of at least ``steps`` tokens, one row per text, in no particular order."""
+    cache = caches_of(model, where, ("branches",))["branches"]
+    distinct = dict.fromkeys(map(text_sha256, texts))
+    branched = TextsWithBranches(model, cache, steps, distinct)
+    keys = map(branched.best, distinct)
+    return cache.read(key for key in keys if key is not None)
+
+
+def lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
+    """The lists ``names`` of each row, by its text's sha256; they share the table's memory."""
+    found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
+    for batch in table.to_batches():
+        columns = {name: batch.column(name) for name in names}
+        values = {name: column.values.to_numpy(zero_copy_only=True) for name, column in columns.items()}
+        ends = {name: column.offsets.to_numpy() for name, column in columns.items()}
+        for row, sha256 in enumerate(batch.column("text_sha256").to_pylist()):
+            found[sha256] = {name: np.asarray(values[name][ends[name][row] : ends[name][row + 1]]) for name in names}
+    return found
+
+
+_FROM_LOGITS = frozenset(kind.name for kind in KINDS.values() if kind.is_from_logits)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do, found out without the model's weights."""
+
+    texts: int
+    cached_texts: int
+    texts_to_run: int
+    tokens_to_run: int
+    passes: int
+    bytes_to_write: Mapping[Kind, int]
+    branch_tokens: int = 0
+    """Tokens of the branches, about: how many tokens have one shows in the pass."""
+
+
+@dataclass
+class Prepared:
+    """The texts that miss a row of some kind, encoded, of ``distinct`` ones in all.
+
+    ``keys``, ``encoded`` and ``missing`` have one entry each per text that misses something. ``prefix`` is what all of
+    them stand behind, where something does.
+    """
+
+    distinct: int
+    keys: list[Mapping[Kind, str]]
+    encoded: list[EncodedText]
+    missing: list[frozenset[Kind]]
+    windows: list[Window] = field(default_factory=list)
+    prefix: Prefix | None = None
+
+    def wants_pass(self, text: int) -> bool:
+        """Whether the text's own statistics are missing, in whatever form."""
+        return bool(self.missing[text] - {"branches"})
+
+    def wants_branches(self, text: int) -> bool:
+        return "branches" in self.missing[text]
+
+    def without_sums(self, texts: Collection[int]) -> Prepared:
+        """What is left to be run where the rows of ``texts`` that cached logits give are there."""
+        missing = [lacking - _FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
+        left = [text for text, lacking in enumerate(missing) if lacking]
+        place = {text: number for number, text in enumerate(left)}
+        return Prepared(
+            self.distinct,
+            [self.keys[text] for text in left],
+            [self.encoded[text] for text in left],
+            [missing[text] for text in left],
+            [replace(window, text=place[window.text]) for window in self.windows if window.text in place],
+        )
+
+
+def plan(
+    model: TokenizedModel,
+    texts: Sequence[str],
+    where: Where,
+    kinds: Sequence[Kind] = ("base",),
+    branch_steps: int = 0,
+) -> Plan:
+    """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
+    whole = prepare(model, texts, caches_of(model, where, kinds_of(kinds, branch_steps)), branch_steps)
+    prepared = whole.without_sums(with_logits(model, whole, caches_of(model, where, ("logits",))["logits"]).values())
+    branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
+    return Plan(
+        texts=len(texts),
+        cached_texts=prepared.distinct - len(prepared.encoded),
+        texts_to_run=len(prepared.encoded),
+        tokens_to_run=sum(window.length for window in prepared.windows),
+        passes=len(prepared.windows),
+        bytes_to_write=bytes_to_write(model, whole, branch_steps),
+        branch_tokens=round(SHARE_WITH_BRANCH * branch_steps * branched),
+    )
+
+
+def kinds_of(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
+    """``kinds``, and the branches where some of ``steps`` tokens are wanted."""
+    return (*kinds, "branches") if steps else tuple(kinds)
+
+
+def prepare(
+    model: TokenizedModel,
+    texts: Sequence[str],
+    caches: Mapping[Kind, PartCache],
+    steps: int,
+    along: Collection[Kind] = (),
+) -> Prepared:
+    """The distinct ``texts`` that a cache lacks, or whose branches are shorter than ``steps``, and their windows.
+
+    Kinds of ``along`` are brought to a text whose own pass is run for others, and to no other text.
+    """
+    distinct = {text_sha256(text): text for text in texts}
+    keys: dict[str, Mapping[Kind, str]] = {
+        sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct
+    }
+    on_disk = {
+        kind: cache.known(by_kind[kind] for by_kind in keys.values())
+        for kind, cache in caches.items()
+        if kind != "branches"
+    }
+    branched = TextsWithBranches(model, caches["branches"], steps, distinct) if "branches" in caches else None
+    to_encode: list[str] = []
+    own: list[Mapping[Kind, str]] = []
+    missing: list[frozenset[Kind]] = []
+    for sha256, text in distinct.items():
+        lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
+        if branched is not None and branched.best(sha256) is None:
+            lacking.add("branches")
+        if not lacking.difference(along, ("branches",)):
+            lacking.difference_update(along)
+        if lacking:
+            to_encode.append(text)
+            own.append(keys[sha256])
+            missing.append(frozenset(lacking))
+    encoded = encode(model, to_encode)
+    window, stride = window_and_stride(model)
+    windows = [part for number, text in enumerate(encoded) for part in windows_of(number, text, window, stride)]
+    return Prepared(len(distinct), own, encoded, missing, windows)
+
+
+def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
+    """The texts whose pass is only wanted for what logits tell as well, and whose ``logits`` are cached.
+
+    Their numbers by the keys of their logits.
+    """
+    could = [
+        number
+        for number, lacking in enumerate(prepared.missing)
+        if prepared.encoded[number].n_scored and _FROM_LOGITS & lacking and lacking <= _FROM_LOGITS | {"branches"}
+    ]
+    keys = {cache_key(model, prepared.encoded[number].text_sha256, "logits"): number for number in could}
+    there = logits.known(keys) if keys else set()
+    return {key: number for key, number in keys.items() if key in there}
+
+
+def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
+    """About how many bytes the missing rows take, uncompressed, by kind."""
+    totals: dict[Kind, int] = {}
+    for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
+        for kind in lacking:
+            totals[kind] = totals.get(kind, 0) + KINDS[kind].bytes_a_token(model.vocab_size, steps) * text.n_scored
+    return totals

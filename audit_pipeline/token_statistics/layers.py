@@ -1,0 +1,187 @@
+"""How a model's layers are computed with on this machine: where they lie, by which library, and with how many threads.
+
+What belongs here: reading off a model in memory where its layers lie, which of them another library holds and how it
+can be run; the choice between MKL and oneDNN, and using it; setting torch's threads. What does not: putting a model in
+memory (models/weights.py), logits (blocks.py), running it and trying out how (forward.py).
+
+torch multiplies float32 with MKL, which uses about half of what some processors can do (an AMD EPYC with AVX-512 is 2.2
+times as fast with oneDNN); on others the two are alike. So both are timed once per model and machine.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any
+
+import joblib
+import torch
+from torch.nn import functional
+
+
+def is_wrapped(layer: torch.nn.Module) -> bool:
+    """Whether another library calls this layer in its own way (accelerate, a tensor-parallel plan): its weights may lie
+    elsewhere, or be a part of themselves, and the layer has to be called rather than multiplied with."""
+    return "forward" in layer.__dict__
+
+
+def device_of_ids(model: torch.nn.Module) -> torch.device:
+    """The device that token ids are given to a model on."""
+    first = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
+    return _device(first) or next(model.parameters()).device
+
+
+def device_of_logits(model: torch.nn.Module) -> torch.device:
+    """The device that a model's logits are made on."""
+    last = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
+    return _device(last) or device_of_ids(model)
+
+
+def _device(layer: Any) -> torch.device | None:
+    """Where a layer is run: weights that are not in memory (on 'meta') are brought there for it."""
+    hook = getattr(layer, "_hf_hook", None)
+    for one in getattr(hook, "hooks", (hook,)):
+        device = getattr(one, "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    own = next(layer.parameters(), None) if isinstance(layer, torch.nn.Module) else None
+    return None if own is None or own.device.type == "meta" else own.device
+
+
+Linear = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+"""From hidden states [..., in], weights [out, in] and a bias [out] or None to their product [..., out]."""
+
+# Products of so many rows and columns are timed: enough for either library's full speed.
+_ROWS = 256
+_COLUMNS = 4096
+_REPEATS = 3
+# Weights with fewer numbers cost so little that what is measured is noise.
+_SMALLEST = 1 << 16
+# Below it, a choice that noise may turn round is not worth other last digits than torch's own.
+_WORTH = 1.1
+# Products of the same numbers in another order.
+_TOLERANCE = 1e-5
+
+
+def faster_with_onednn(weight: torch.Tensor) -> bool:
+    """Whether oneDNN multiplies with the ``weight`` [out, in] of a linear layer faster than torch by itself, and right.
+
+    False wherever torch cannot be asked for oneDNN (on a GPU, in other dtypes than float32, in a torch without it), and
+    for weights so small that it does not matter.
+    """
+    possible = weight.device.type == "cpu" and weight.dtype == torch.float32 and _operator() is not None
+    if not possible or weight.numel() < _SMALLEST:
+        return False
+    weight = weight.detach()[:_COLUMNS]
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(_ROWS, weight.shape[1], generator=generator)
+
+    def own() -> torch.Tensor:
+        return functional.linear(hidden, weight)
+
+    def onednn() -> torch.Tensor:
+        return _by_onednn(hidden, weight)
+
+    expected, found = own(), onednn()
+    if not (found - expected).norm() <= _TOLERANCE * expected.norm():
+        return False
+    best = [min(times) for times in zip(*((_seconds(own), _seconds(onednn)) for _ in range(_REPEATS)), strict=True)]
+    return bool(best[0] > _WORTH * best[1])
+
+
+def linear_by(*, onednn: bool) -> Linear:
+    """The product of a linear layer, by oneDNN or, without ``onednn``, as torch makes it.
+
+    Not for training: oneDNN's products have no gradient.
+    """
+    return _by_onednn if onednn else functional.linear
+
+
+def linear_layers(model: torch.nn.Module) -> list[torch.nn.Linear]:
+    """The plain linear layers of a model, its head among them; those that another library has wrapped are left out."""
+    return [layer for layer in model.modules() if type(layer) is torch.nn.Linear and not is_wrapped(layer)]
+
+
+@contextmanager
+def multiplied(layers: Sequence[torch.nn.Linear], *, onednn: bool) -> Iterator[None]:
+    """Within it, ``layers`` make their products as :func:`linear_by` says."""
+    changed = layers if onednn else []
+    try:
+        for layer in changed:
+            # On the layer, not by intercepting torch's functions: that would cost every other one of them, too.
+            layer.__dict__["forward"] = partial(_forward, layer)
+        yield
+    finally:
+        for layer in changed:
+            layer.__dict__.pop("forward", None)
+
+
+def _forward(layer: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+    return _by_onednn(hidden, layer.weight, layer.bias)
+
+
+def _by_onednn(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    operator = _operator()
+    here = hidden.device.type == weight.device.type == "cpu" and hidden.dtype == weight.dtype == torch.float32
+    if operator is None or not here or not hidden.numel():
+        return functional.linear(hidden, weight, bias)
+    return operator(hidden, weight, bias, "none", [], "")
+
+
+@cache
+def _operator() -> Callable[..., torch.Tensor] | None:
+    # torch has no public way to ask for oneDNN on plain tensors: this is the operator that its compiler calls, and a
+    # version of torch without it does as it does by itself.
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return None
+    operator = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    return None if operator is None else operator.default
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def length_step_of(config: Any) -> int | None:
+    """The length up to which LongRoPE takes its short factors; None for other position encodings."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    layers = [parameters, *(value for value in parameters.values() if isinstance(value, dict))]
+    for layer in layers:
+        if layer.get("rope_type") == "longrope":
+            step = layer.get("original_max_position_embeddings") or config.original_max_position_embeddings
+            return int(step)
+    return None
+
+
+def has_local_attention(config: Any) -> bool:
+    """Whether layers look back a number of places in the cache, whatever mask they are given (GPT-Neo)."""
+    return "local" in (getattr(config, "attention_layers", None) or ())
+
+
+def most_faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
+    """Whether oneDNN is faster with the shape of weights that most of the model's products are made with."""
+    parameters: Counter[torch.Size] = Counter()
+    for layer in layers:
+        parameters[layer.weight.shape] += layer.weight.numel()
+    if not parameters:
+        return False
+    [(most, _)] = parameters.most_common(1)
+    return faster_with_onednn(next(layer.weight for layer in layers if layer.weight.shape == most))
+
+
+def use_threads() -> int:
+    """Let torch compute with a thread per core that this process may use, and return how many.
+
+    Left to itself torch counts the cores of the machine, also where a container is given a share of them, and its
+    threads then wait for each other. What the user set (OMP_NUM_THREADS) stands. The pool for whole operators side by
+    side stays idle in inference, so its size does not matter.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(joblib.cpu_count(only_physical_cores=True))
+    return torch.get_num_threads()

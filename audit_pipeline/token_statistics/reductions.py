@@ -1,0 +1,370 @@
+"""From a position's logits to the handful of numbers that detectors need, in one sweep over the vocabulary.
+
+What belongs here: the reductions, by the names of what they leave behind: those of a block of logits as it comes, and
+those of a weighed block (sums and moments of the probabilities); the sweep, in float32, and bringing what it found from
+the device. What does not: where logits come from, how blocks are weighed and put together (blocks.py), running the
+model (forward.py).
+
+The vocabulary is gone over in blocks. While a block is in the processor's cache, everything that is wanted of it is
+taken; blocks are put together as parts of a mixture are: a block weighs what it holds of the probability, means and
+variances are merged in the centred form (Chan, Golub and LeVeque 1983), which does not cancel where a distribution is
+flat or sharp. So memory depends on the size of a block: full logits are never made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from audit_pipeline.catalogue.contracts import BEST_TOKENS, BETAS, P_FLOOR, TOPK_ENTRIES
+from audit_pipeline.token_statistics.blocks import (
+    KEPT_TYPE,
+    Block,
+    Logits,
+    Reduced,
+    Scratch,
+    Shares,
+    Total,
+    softmax,
+    weigh,
+)
+
+
+class LogitStatistic(Protocol):
+    """A statistic that is taken from the logits themselves."""
+
+    def add(self, block: Block) -> None: ...
+
+    def columns(self, total: Total) -> Reduced: ...
+
+
+class TargetLogprob:
+    """The target's log-probability."""
+
+    def __init__(self, target: torch.Tensor) -> None:
+        self._target = target
+        # Not a number where no block has the target: nothing that is no logit may pass for one.
+        self.logit = torch.full(target.shape, torch.nan, device=target.device)
+
+    def add(self, block: Block) -> None:
+        place = self._target - block.begin
+        inside = (place >= 0) & (place < block.logits.shape[1])
+        place = place.clamp_(0, block.logits.shape[1] - 1)
+        found = block.logits.gather(1, place.unsqueeze(1)).squeeze(1)
+        self.logit = torch.where(inside, found, self.logit)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"logprob": total.log_p(self.logit)}
+
+
+class _Rank:
+    """How many tokens have a strictly larger logit than the target.
+
+    The target's logit has to be known before its block comes. Where it is multiplied in another shape than its block,
+    the last bit may differ: then the target is not counted itself, the largest of all has rank 0, and no other has.
+    """
+
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
+        self._before = logits.of(target).unsqueeze(1)
+        self._own = own
+        self._larger = torch.zeros(target.shape, device=target.device)
+
+    def add(self, block: Block) -> None:
+        # Counted in float32: exact up to 16 million tokens, and much faster than in whole numbers.
+        self._larger += torch.gt(block.logits, self._before, out=block.room).sum(1)
+
+    def columns(self, total: Total) -> Reduced:
+        own = self._own.logit
+        larger = (self._larger - (own > self._before.squeeze(1)).float()).clamp(min=1)
+        return {"rank": torch.where(own >= total.largest, 0, larger).to(torch.int32)}
+
+
+class _Mode:
+    """The most likely token and its log-probability."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
+        self._largest = torch.full(target.shape, -torch.inf, device=target.device)
+        self._token = torch.zeros_like(target)
+
+    def add(self, block: Block) -> None:
+        better = block.largest > self._largest
+        if block.logits.device.type == "cpu":
+            # Finding the place costs ten times as much as the maximum, and few blocks of a row have a new one.
+            rows = better.nonzero().squeeze(1)
+            if len(rows):
+                self._token[rows] = block.logits[rows].argmax(1) + block.begin
+        else:
+            # Here it is the other way round: asking how many rows there are would wait for the device.
+            self._token = torch.where(better, block.logits.argmax(1) + block.begin, self._token)
+        self._largest = torch.maximum(self._largest, block.largest)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"max_logprob": -total.log_sum, "argmax_id": self._token.to(torch.int32)}
+
+
+class _Best:
+    """The ``count`` largest logits of each row, largest first, and their tokens: [n, count] each."""
+
+    def __init__(self, count: int, target: torch.Tensor) -> None:
+        self._count = count
+        self.values = torch.empty(len(target), 0, device=target.device)
+        self.tokens = target.new_empty(len(target), 0)
+
+    def add(self, block: Block) -> None:
+        best = block.logits.topk(min(self._count, block.logits.shape[1]), dim=1)
+        values = torch.cat([self.values, best.values], dim=1)
+        tokens = torch.cat([self.tokens, best.indices + block.begin], dim=1)
+        self.values, places = values.topk(min(self._count, values.shape[1]), dim=1)
+        self.tokens = tokens.gather(1, places)
+
+
+class _TopK(_Best):
+    """The best tokens and their log-probabilities."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
+        super().__init__(TOPK_ENTRIES, target)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"topk_id": self.tokens.to(torch.int32), "topk_logprob": total.log_p(self.values)}
+
+
+class _Mass(_Best):
+    """The log of the probability that the best tokens have together."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
+        super().__init__(BEST_TOKENS, target)
+
+    def columns(self, total: Total) -> Reduced:
+        return {"log_mass_40": torch.logsumexp(total.log_p(self.values), dim=1)}
+
+
+class _Kept:
+    """The logits themselves."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
+        self._values = torch.empty(len(logits), logits.width, dtype=torch.float16)
+
+    def add(self, block: Block) -> None:
+        self._values[:, block.begin : block.begin + block.logits.shape[1]] = block.logits
+
+    def columns(self, total: Total) -> Reduced:
+        return {"logits": self._values}
+
+
+OF_LOGITS = (
+    ({"rank"}, _Rank),
+    ({"max_logprob", "argmax_id"}, _Mode),
+    ({"topk"}, _TopK),
+    ({"log_mass_40"}, _Mass),
+    ({"logits"}, _Kept),
+)
+"""What leaves the statistics of these names behind."""
+
+
+# Roots of what a token has of its block's probability are kept times this: those that matter are normal numbers then.
+_KEPT_SCALE = 2.0**15
+_LARGEST_KEPT = torch.finfo(KEPT_TYPE).max
+
+
+class WeighedBlockStatistic(Protocol):
+    """A statistic that is taken from a weighed block; it may use its tensors up where it is the last."""
+
+    def add(self, block: Block, shares: Shares) -> None: ...
+
+    def columns(self, total: Total) -> Reduced: ...
+
+
+class _Collision:
+    """The log of the sum of p^2, from the parts' own: a block's p are its share times its softmax."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
+        self._sum = torch.zeros(target.shape, device=target.device)
+
+    def add(self, block: Block, shares: Shares) -> None:
+        self._sum = (
+            self._sum * shares.before.square() + torch.linalg.vecdot(block.room, block.room) * shares.now.square()
+        )
+
+    def columns(self, total: Total) -> Reduced:
+        return {"log_sum_p2": self._sum.log()}
+
+
+class _Roots:
+    """The log of the sum of sqrt(p), p at least ``P_FLOOR``.
+
+    Which tokens are below the floor shows when the last block is in: what is above it is divided by the sum of all. So
+    the sum without a floor is taken as the blocks come, and the roots are kept in half precision: what the floor adds
+    is small beside the sum, and is made of them in the end.
+    """
+
+    def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._kept = scratch.room("roots kept", len(target), logits.width, KEPT_TYPE)
+        self._sum = torch.zeros(target.shape, device=target.device)
+        self._blocks: list[tuple[int, Shares]] = []
+
+    def add(self, block: Block, shares: Shares) -> None:
+        roots = torch.sqrt(block.room, out=self._scratch.room("one", *block.room.shape))
+        self._sum = self._sum * shares.before.sqrt() + roots.sum(1) * shares.now.sqrt()
+        self._kept[:, block.begin : block.begin + roots.shape[1]] = roots.mul_(_KEPT_SCALE)
+        self._blocks.append((block.begin, shares))
+
+    def columns(self, total: Total) -> Reduced:
+        added = torch.zeros_like(self._sum)
+        floor = math.sqrt(P_FLOOR)
+        end, behind = self._kept.shape[1], torch.ones_like(self._sum)
+        for begin, shares in reversed(self._blocks):
+            # What of the whole a kept root of 1 stands for; 0 where the block has no probability at all.
+            unit = (shares.now * behind).sqrt() / _KEPT_SCALE
+            kept = self._scratch.room("one", len(self._kept), end - begin).copy_(self._kept[:, begin:end])
+            at_most = (floor / unit).clamp_(max=_LARGEST_KEPT)
+            added += floor * (end - begin) - torch.minimum(kept, at_most.unsqueeze(1), out=kept).sum(1) * unit
+            end, behind = begin, behind * shares.before
+        return {"log_sum_sqrt_p": (self._sum + added).log()}
+
+
+class _Moments:
+    """Mean and standard deviation of log p under p; uses the block's tensors up."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
+        self._mean = torch.zeros(target.shape, device=target.device)
+        self._variance = torch.zeros(target.shape, device=target.device)
+
+    def add(self, block: Block, shares: Shares) -> None:
+        mean = torch.linalg.vecdot(block.room, block.logits)
+        # The centred second moment: E[x^2] - E[x]^2 would cancel where the distribution is flat.
+        block.logits.sub_(mean.unsqueeze(1))
+        variance = torch.linalg.vecdot(block.room.mul_(block.logits), block.logits)
+        own, new = self._mean + shares.before_below, mean + shares.now_below
+        apart = (new - own).square() * (shares.before * shares.now)
+        self._mean = own * shares.before + new * shares.now
+        self._variance = self._variance * shares.before + variance * shares.now + apart
+
+    def columns(self, total: Total) -> Reduced:
+        # Of logits less the row's largest until here: log p is such a logit less the log of the sum.
+        return {"mean": self._mean - total.log_sum, "std": self._variance.sqrt()}
+
+
+class _AtTemperature:
+    """The log of the sum of p^beta, and the moments of the distribution that is proportional to p^beta: that of the
+    logits times beta."""
+
+    def __init__(self, beta: float, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
+        self._beta, self._scratch = beta, scratch
+        self._total = Total.of_nothing(target)
+        self._moments = _Moments(logits, target, scratch)
+
+    def add(self, block: Block) -> None:
+        scaled, room = (self._scratch.room(name, *block.logits.shape) for name in ("one", "another"))
+        torch.mul(block.logits, self._beta, out=scaled)
+        ours = Block(block.begin, scaled, block.largest * self._beta, room)
+        self._total, shares = self._total.with_block(ours.largest, softmax(ours))
+        self._moments.add(ours, shares)
+
+    def columns(self, total: Total) -> Reduced:
+        moments = self._moments.columns(self._total)
+        # Logits less the largest: the sum of p^beta is that of exp(beta logit), over the sum of exp(logit) to the beta.
+        sums = self._total.log_sum - self._beta * total.log_sum
+        return {"log_sum_p_beta": sums, "mean_at_beta": moments["mean"], "std_at_beta": moments["std"]}
+
+
+class _Temperatures:
+    """The distribution at each of ``BETAS``, side by side: [n, len(BETAS)] each."""
+
+    def __init__(self, logits: Logits, target: torch.Tensor, scratch: Scratch) -> None:
+        self._each = [_AtTemperature(beta, logits, target, scratch) for beta in BETAS]
+
+    def add(self, block: Block, shares: Shares) -> None:
+        for one in self._each:
+            one.add(block)
+
+    def columns(self, total: Total) -> Reduced:
+        found = [one.columns(total) for one in self._each]
+        return {name: torch.stack([one[name] for one in found], dim=1) for name in found[0]}
+
+
+# The moments use the block's tensors up: they come last.
+OF_WEIGHTS = (
+    ({"log_sum_p2"}, _Collision),
+    ({"log_sum_sqrt_p"}, _Roots),
+    ({"log_sum_p_beta"}, _Temperatures),
+    ({"mean", "std"}, _Moments),
+)
+"""What leaves the statistics of these names behind."""
+
+KEEPING = frozenset({"log_sum_sqrt_p"})
+"""Those that keep something of every token until the whole vocabulary has been seen."""
+
+
+_NUMPY = {torch.float32: np.float32, torch.int32: np.int32}
+
+
+def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
+    """Statistics of the next-token distributions that ``logits`` give, those that are ``wanted``.
+
+    logits: of n positions, reduced in float32 whatever their dtype. target: [n], the tokens that came next. Of these
+    names, each costs time only where it is wanted:
+
+    - ``logprob``: log p of the target (always there).
+    - ``mean``, ``std``: mu = E_z~p[log p(z)] and sigma = sd_z~p[log p(z)] (eq. 3 of Zhang et al. 2025).
+    - ``max_logprob``, ``argmax_id``: the mode's log p, and the mode.
+    - ``rank``: how many tokens have a strictly larger logit than the target.
+    - ``topk``: the ``TOPK`` best tokens, best first, as ``topk_id`` and ``topk_logprob``.
+    - ``log_mass_40``: the log of what the ``BEST_TOKENS`` best tokens have together of the probability.
+    - ``log_sum_p2``: log of the sum of p^2 over the vocabulary.
+    - ``log_sum_sqrt_p``: log of the sum of sqrt(p) over the vocabulary, p at least ``P_FLOOR``.
+    - ``log_sum_p_beta``, ``mean_at_beta``, ``std_at_beta``: for each of ``BETAS``, the log of the sum of p^beta, and
+      mean and standard deviation of log q under q, the distribution that is proportional to p^beta.
+    - ``logits``: the logits themselves.
+    """
+    step = scratch.rows_kept(logits.width) if KEEPING.intersection(wanted) else scratch.rows
+    return joined(
+        [
+            _sweep_rows(logits.part(begin, begin + step), target[begin : begin + step], scratch, frozenset(wanted))
+            for begin in range(0, max(len(logits), 1), step)
+        ]
+    )
+
+
+def joined(pieces: Sequence[Reduced]) -> Reduced:
+    """The statistics of consecutive positions, one after the other."""
+    return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def fetched(reduced: Reduced) -> dict[str, npt.NDArray[Any]]:
+    """The statistics as arrays of the same names and shapes, in one transfer: each would wait for the device anew."""
+    on_device = {name: values for name, values in reduced.items() if values.dtype.itemsize == 4}
+    rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}
+    together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1).cpu().numpy()
+    ends = np.cumsum([values.shape[1] for values in rows.values()])[:-1]
+    arrays: dict[str, npt.NDArray[Any]] = {
+        name: np.ascontiguousarray(columns).view(_NUMPY[on_device[name].dtype]).reshape(on_device[name].shape)
+        for name, columns in zip(rows, np.split(together, ends, axis=1), strict=True)
+    }
+    return {name: arrays[name] if name in arrays else values.numpy() for name, values in reduced.items()}
+
+
+def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:
+    own = TargetLogprob(target)
+    ofs: list[LogitStatistic] = [make(logits, target, own) for names, make in OF_LOGITS if wanted & names]
+    weighed_by: list[WeighedBlockStatistic] = [
+        make(logits, target, scratch) for names, make in OF_WEIGHTS if wanted & names
+    ]
+    total = Total.of_nothing(target)
+    for begin in range(0, logits.width, scratch.columns):
+        end = min(begin + scratch.columns, logits.width)
+        values, room = (scratch.room(name, len(logits), end - begin) for name in ("logits", "softmax"))
+        values = logits.block(begin, end, values)
+        block = Block(begin, values, values.amax(1), room)
+        for one in (own, *ofs):
+            one.add(block)
+        total, shares = total.with_block(block.largest, weigh(block))
+        for weighed in weighed_by:
+            weighed.add(block, shares)
+    statistics: tuple[LogitStatistic | WeighedBlockStatistic, ...] = (own, *ofs, *weighed_by)
+    return {name: values for one in statistics for name, values in one.columns(total).items()}

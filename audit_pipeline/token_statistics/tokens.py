@@ -1,0 +1,234 @@
+"""From texts to what goes through a model: their tokens, and the windows and batches that these are run in.
+
+What belongs here: everything that decides which tokens are scored (the start-token policy, character offsets, cache
+keys), windows over long texts, length-sorted batches under a token budget, and a batch's token ids. What does not:
+tensors, and running them (forward.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind, digest, text_sha256
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.load import KnownModel, TokenizedModel
+
+IntArray = npt.NDArray[np.int32]
+_Tokens = tuple[list[int], list[tuple[int, int]], list[int]]
+
+_TEXTS_A_CALL = 1024
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What stands before texts: its tokens, its start token among them, and the sha256 of its text."""
+
+    sha256: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """One text as the model sees it: ``n`` tokens of its own, the ones from ``first_scored`` on are scored."""
+
+    text_sha256: str
+    token_id: IntArray
+    char_start: IntArray
+    char_end: IntArray
+    start_token_id: int | None
+    first_scored: int
+
+    @property
+    def n_scored(self) -> int:
+        return max(0, len(self.token_id) - self.first_scored)
+
+
+def window_and_stride(model: KnownModel) -> tuple[int, int]:
+    """Tokens a pass and tokens that a window moves on, from the model's entry or its context length."""
+    window = min(model.entry.window or model.context_length, model.context_length)
+    stride = min(model.entry.stride or max(1, window // 2), max(1, window - 2))
+    return window, stride
+
+
+def cache_key(model: TokenizedModel, sha256: str, kind: Kind, steps: int = 0) -> str:
+    """The key of one text's row in the cache of ``kind``: whatever can change the row is in it, nothing else.
+
+    ``steps`` is the length of the branches, for the kind ``branches``.
+    """
+    return digest(
+        sha256,
+        model.identity.model_fingerprint,
+        model.identity.tokenizer_fingerprint,
+        model.entry.start_token_policy,
+        model.start_token if model.entry.start_token_policy == "always" else None,
+        *window_and_stride(model),
+        kind,
+        KINDS[kind].version,
+        *((TOPK_ENTRIES,) if kind == "topk" else ()),
+        *((steps,) if kind == "branches" else ()),
+    )
+
+
+def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
+    """Encode ``texts`` under the model's start-token policy.
+
+    ``always``: the text's own tokens behind one start token, all scored. ``tokenizer``: the ids that the tokenizer
+    gives; the first is not scored unless the tokenizer put a start token before it (the papers' published code), and
+    never by an endpoint that does not give it.
+    Raises ModelError where the tokenizer gives ids that the model does not have.
+    """
+    encoded: list[EncodedText] = []
+    # Pieces bound the memory that the tokenizer's own lists take.
+    for start in range(0, len(texts), _TEXTS_A_CALL):
+        encoded.extend(_encode_piece(model, texts[start : start + _TEXTS_A_CALL]))
+    return encoded
+
+
+def encode_prefix(model: TokenizedModel, text: str) -> Prefix:
+    """A prefix in tokens, cut apart from what follows it; the start token of the model's policy stands before it."""
+    [one] = encode(model, [text])
+    start = () if one.start_token_id is None else (one.start_token_id,)
+    return Prefix(one.text_sha256, (*start, *one.token_id.tolist()))
+
+
+def behind(prefix: Prefix, text: EncodedText) -> EncodedText:
+    """``text`` behind ``prefix``, whose last token takes the place of its start token: all of its tokens are scored."""
+    return replace(text, start_token_id=prefix.ids[-1], first_scored=0)
+
+
+def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
+    always = model.entry.start_token_policy == "always"
+    drops_first = model.entry.host.starts_by_itself
+    encoded = []
+    for text, (ids, offsets, special) in zip(texts, _tokens(model, texts), strict=True):
+        start_token_id: int | None = model.start_token_id if always else None
+        skip = 0
+        if not always and ids and special[0] and tuple(offsets[0]) == (0, 0):
+            start_token_id, skip = ids[0], 1
+        spans = np.asarray(offsets[skip:], dtype=np.int32).reshape(-1, 2)
+        encoded.append(
+            EncodedText(
+                text_sha256=text_sha256(text),
+                token_id=np.asarray(ids[skip:], dtype=np.int32),
+                char_start=spans[:, 0],
+                char_end=spans[:, 1],
+                start_token_id=start_token_id,
+                first_scored=0 if start_token_id is not None and not drops_first else 1,
+            )
+        )
+    return encoded
+
+
+def _tokens(model: TokenizedModel, texts: Sequence[str], *, special_as_text: bool = False) -> list[_Tokens]:
+    """Ids, character spans and special-token marks of each text."""
+    batch = model.tokenizer.encode(
+        texts,
+        add_special_tokens=model.entry.start_token_policy != "always",
+        special_as_text=special_as_text,
+    )
+    tokens: list[_Tokens] = [(one.ids, one.offsets, one.special_tokens_mask) for one in batch]
+    beyond = [i for i, (ids, _, _) in enumerate(tokens) if max(ids, default=0) >= model.vocab_size]
+    if beyond and special_as_text:
+        raise ModelError(
+            f"the tokenizer of {model.entry.name} gives token ids beyond the model's {model.vocab_size}: "
+            "tokenizer and weights do not belong together"
+        )
+    if beyond:
+        # A text may spell a special token that the tokenizer has and the model has not (Gemma 3's image token): it is
+        # text then.
+        again = _tokens(model, [texts[i] for i in beyond], special_as_text=True)
+        for i, replaced in zip(beyond, again, strict=True):
+            tokens[i] = replaced
+    return tokens
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens ``begin:end`` of text number ``text``, of which ``score_from:end`` are scored in this window."""
+
+    text: int
+    begin: int
+    end: int
+    score_from: int
+    has_start_token: bool
+
+    @property
+    def length(self) -> int:
+        """Tokens that go through the model."""
+        return self.end - self.begin + self.has_start_token
+
+
+def windows_of(text: int, encoded: EncodedText, window: int, stride: int) -> list[Window]:
+    """The windows that score every token of a text exactly once; none for a text without a scored token.
+
+    A text that fits is one window. In a longer one, windows move on by ``stride`` tokens and the last ends with the
+    text, so every token but the first window's is seen with at least ``window - stride - 1`` tokens before it.
+    """
+    if encoded.n_scored == 0:
+        return []
+    has_start = encoded.start_token_id is not None
+    capacity = window - has_start
+    n = len(encoded.token_id)
+    end = min(capacity, n)
+    windows = [Window(text, 0, end, encoded.first_scored, has_start)]
+    while end < n:
+        scored, end = end, min(end + stride, n)
+        windows.append(Window(text, end - capacity, end, scored, has_start))
+    return windows
+
+
+def batches(
+    windows: Iterable[Window],
+    token_budget: int,
+    *,
+    equal_lengths: bool = False,
+    length_step: int | None = None,
+    before: int = 0,
+) -> Iterator[Sequence[Window]]:
+    """Windows sorted by length, longest first, in batches of at most ``token_budget`` padded tokens.
+
+    A window over the budget is a batch of its own. ``equal_lengths`` is for models that padding would disturb; windows
+    up to ``length_step`` tokens never share a batch with longer ones. ``before``: how many tokens are run in front of
+    each window.
+    """
+    batch: list[Window] = []
+    for window in sorted(windows, key=lambda window: (-window.length, window.text, window.begin)):
+        # Longest first: the batch's first window sets the padded length, and memory trouble shows at once.
+        if batch and (
+            (len(batch) + 1) * (before + batch[0].length) > token_budget
+            or (equal_lengths and window.length != batch[0].length)
+            or (length_step is not None and before + window.length <= length_step < before + batch[0].length)
+        ):
+            yield batch
+            batch = []
+        batch.append(window)
+    if batch:
+        yield batch
+
+
+def batch_arrays(
+    encoded: Sequence[EncodedText], batch: Sequence[Window], length: int, before: Sequence[int] = ()
+) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], list[IntArray]]:
+    """Token ids [windows, length], padded with 0; the flat places of the logits that predict scored tokens; these.
+
+    The tokens ``before`` stand in front of every window, and are part of ``length``.
+    """
+    ids = np.zeros((len(batch), length), dtype=np.int64)
+    ids[:, : len(before)] = before
+    rows: list[npt.NDArray[np.int64]] = []
+    targets: list[IntArray] = []
+    for index, window in enumerate(batch):
+        text = encoded[window.text]
+        shift = len(before) + window.has_start_token
+        if text.start_token_id is not None:
+            ids[index, len(before)] = text.start_token_id
+        ids[index, shift : len(before) + window.length] = text.token_id[window.begin : window.end]
+        scored = np.arange(window.score_from, window.end)
+        # The logits that predict a token stand at the position before it.
+        rows.append(index * length + (scored - window.begin) + shift - 1)
+        targets.append(text.token_id[window.score_from : window.end])
+    return ids, rows, targets

@@ -1,0 +1,174 @@
+"""A comparison before and after, from what is kept of models and benchmarks to its rows, and keeping them.
+
+What belongs here: the order of read, compute and write. What does not: any statistic (measures.py), any sentence
+(conclusion.py), running a model: what is missing is named, with the command that makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import (
+    DECISIONS,
+    DOCUMENT_MEMORISATION,
+    TOKEN_STATISTICS,
+    UNLEARNING,
+    ComparedModel,
+    Pair,
+)
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.lineage import LineageStep, entries_of
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.statistics import not_given
+from audit_pipeline.errors import DataError
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.unlearning.inputs import read_documents, read_reproduced, read_sides, read_threshold, read_values
+from audit_pipeline.unlearning.measures import (
+    FIRST_CHOICES,
+    READS_OF_FIRST_CHOICES,
+    Finding,
+    TextValues,
+    compare_documents,
+    compare_texts,
+    find_still_reproduced,
+)
+
+CODE_VERSION = "2"
+
+
+@dataclass(frozen=True, eq=False)
+class UnlearningRequest:
+    """What is compared; ``holdout`` is ``forget`` where its non-members are the held-out texts."""
+
+    before: TokenizedModel
+    after: TokenizedModel
+    retrained: TokenizedModel | None
+    forget: BuiltBenchmark
+    holdout: BuiltBenchmark
+
+    @property
+    def models(self) -> Mapping[ComparedModel, TokenizedModel]:
+        """The models by what they are in the comparison."""
+        known: dict[ComparedModel, TokenizedModel | None] = {
+            "before": self.before,
+            "after": self.after,
+            "retrained": self.retrained,
+        }
+        return {role: model for role, model in known.items() if model is not None}
+
+    @property
+    def benchmarks(self) -> Sequence[BuiltBenchmark]:
+        """The benchmark of the texts to be forgotten and, where it is another, that of the held-out ones."""
+        return list({one.name: one for one in (self.forget, self.holdout)}.values())
+
+
+@dataclass(frozen=True, eq=False)
+class UnlearningComparison:
+    """What a comparison came to; ``left_out``: texts that a model scores no token of."""
+
+    asked: UnlearningRequest
+    findings: Sequence[Finding]
+    left_out: int
+
+
+def compare(asked: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
+    """Compare the models on the texts of both sides, from cached statistics and tables alone.
+
+    Raises DataError where a model is named twice or reads texts in another way than the others, a side is empty, or a
+    model has not been run on the texts.
+    """
+    _require_comparable(asked.models)
+    sides = read_sides(asked.forget, asked.holdout)
+    threshold = read_threshold(asked.before, asked.benchmarks[::-1], paths)
+    values = {role: read_values(model, sides, threshold.share, paths) for role, model in asked.models.items()}
+    lacking = [not_given(model.gives, READS_OF_FIRST_CHOICES) for model in asked.models.values()]
+    no_first_choices = next((reason for reason in lacking if reason is not None), None)
+    unknown = FIRST_CHOICES if no_first_choices is not None else ()
+    read = [column for of in values.values() for name, column in of.items() if name not in unknown]
+    kept = np.all([np.isfinite(column) for column in read], axis=0)
+    known = sides.take(kept)
+    texts = TextValues(
+        known.forget,
+        known.groups,
+        {role: {name: column[kept] for name, column in of.items()} for role, of in values.items()},
+        threshold.on(known),
+        no_first_choices,
+    )
+    findings = [
+        *compare_texts(texts),
+        *compare_documents(read_documents(asked.models, asked.benchmarks, paths)),
+        find_still_reproduced(read_reproduced(asked.models, asked.benchmarks, paths)),
+    ]
+    return UnlearningComparison(asked, findings, int((~kept).sum()))
+
+
+def keep(comparison: UnlearningComparison, paths: DataPaths, *, run_id: str) -> None:
+    """Write the rows of a comparison, with their lineage."""
+    asked = comparison.asked
+    compared = {
+        "model": asked.after.entry.name,
+        "benchmark": asked.forget.name,
+        "before": asked.before.entry.name,
+        "holdout": asked.holdout.name,
+        "retrained": None if asked.retrained is None else asked.retrained.entry.name,
+        "run_id": run_id,
+    }
+    store.write(
+        paths,
+        LineageStep.now(run_id, "unlearning", CODE_VERSION),
+        UNLEARNING,
+        Pair(asked.forget.name, asked.after.entry.name),
+        table_from_rows([{**compared, **asdict(finding)} for finding in comparison.findings], UNLEARNING),
+        upstream=_upstream(asked, paths),
+        model_fingerprint=asked.after.identity.model_fingerprint,
+        tokenizer_fingerprint=asked.after.identity.tokenizer_fingerprint,
+        benchmark_digest=asked.forget.digest,
+    )
+
+
+def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
+    names = [model.entry.name for model in models.values()]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"{name} is named twice: a model is compared with another one")
+    first, *others = models.values()
+    for other in others:
+        both = f"{first.entry.name} and {other.entry.name}"
+        if other.identity.tokenizer_fingerprint != first.identity.tokenizer_fingerprint:
+            raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
+        ours, theirs = _reads(first), _reads(other)
+        unlike = [f"{name} ({ours[name]}, {theirs[name]})" for name in ours if ours[name] != theirs[name]]
+        if unlike:
+            raise DataError(
+                f"{both} do not read texts in the same way: {', '.join(unlike)}; give their entries in "
+                "config/models.yaml the same and audit again"
+            )
+
+
+def _reads(model: TokenizedModel) -> Mapping[str, object]:
+    """All that decides, beside the tokenizer, which tokens of a text are scored and what stands before them."""
+    entry = model.entry
+    return {
+        "start_token_policy": entry.start_token_policy,
+        "start token": model.start_token_id if entry.start_token_policy == "always" else None,
+        "window": entry.window,
+        "stride": entry.stride,
+    }
+
+
+def _upstream(asked: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:
+    """The data versions of what was read, by table and partition, as far as the lineage knows them."""
+    read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in asked.benchmarks}
+    for model in asked.models.values():
+        for benchmark in asked.benchmarks:
+            partition = Pair(benchmark.name, model.entry.name).partition
+            for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
+                newest = max(entries_of(paths, table.name, partition), key=lambda one: one["finished_at"], default=None)
+                if newest is not None:
+                    read[f"{table.name}/{partition}"] = newest["data_version"]
+    return read

@@ -1,0 +1,346 @@
+"""What a comparison is made from: its texts, what each model makes of them, and what was extracted of its documents.
+
+What belongs here: reading examples, cached token statistics, decisions (the threshold of the model before) and rows of
+extraction, and saying what is missing or why it cannot be compared: all read, none run. What does not: numbers of a
+whole side, means over documents (measures.py), extraction itself (extraction/).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import (
+    DECISIONS,
+    DOCUMENT_MEMORISATION,
+    EXAMPLES,
+    MEMBER,
+    NON_MEMBER,
+    ComparedModel,
+    Pair,
+    texts_read,
+)
+from audit_pipeline.catalogue.lineage import LatestRun, entries_of, latest_run
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
+from audit_pipeline.detectors.min_k import lowest_means
+from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
+from audit_pipeline.errors import DataError
+from audit_pipeline.evidence.sides import as_compared
+from audit_pipeline.extraction.conclusions import LIKELIEST
+from audit_pipeline.metrics.roc import Floats
+from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.token_statistics.cached_texts import read_statistics
+from audit_pipeline.unlearning.measures import (
+    MEANS,
+    MIN_40,
+    MIN_K,
+    OF_DOCUMENTS,
+    READS_OF_FIRST_CHOICES,
+    DocumentValues,
+    ReproducedDocuments,
+    ThresholdBefore,
+    Values,
+)
+from audit_pipeline.unlearning.statistics import Bools, exact_memorization, extraction_strength
+
+RULES = ("marginal", "certified")
+"""Whose threshold calls a text a member: the first of these that there is."""
+ALPHA = 0.05
+_SHARE = 0.4
+_PARTS = {"document_id": "document(s)", "group": "group(s)"}
+"""What texts belong to: columns of EXAMPLES, and what they are called."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sides:
+    """The texts to be forgotten and the held-out ones, one behind the other: ``forget`` [n] says which is which.
+
+    ``examples`` have the columns of EXAMPLES, with the labels and splits that their benchmarks gave them.
+    """
+
+    examples: pa.Table
+    forget: Bools
+
+    @property
+    def groups(self) -> list[str]:
+        groups: list[str] = self.examples["group"].to_pylist()
+        return groups
+
+    def take(self, kept: Bools) -> Sides:
+        """Those of the texts that a mask chooses."""
+        return Sides(self.examples.filter(pa.array(kept)), self.forget[kept])
+
+
+def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
+    """The texts of both sides.
+
+    Of one benchmark, its members (or audited texts, where nothing to evaluate is labelled) against its non-members, as
+    its metrics compare them; of two, all texts of the one against all of the other. Raises DataError where a side is
+    empty, or a text stands on both, or the two benchmarks share documents or groups.
+    """
+    parts = (
+        _split_one_benchmark(forget.examples) if forget.name == holdout.name else (forget.examples, holdout.examples)
+    )
+    for part, benchmark, words in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
+        if not len(part):
+            raise DataError(f"{benchmark.name} has no texts to {words}: name others with --forget and --holdout")
+    both = set(texts_read(parts[0])) & set(texts_read(parts[1]))
+    if both:
+        raise DataError(f"{len(both)} texts are both in {forget.name} and in {holdout.name}: a text has one side")
+    if forget.name != holdout.name:
+        _refuse_shared(forget, holdout)
+    sides = np.repeat([True, False], [len(part) for part in parts])
+    return Sides(pa.concat_tables([part.select(EXAMPLES.names) for part in parts]), sides)
+
+
+def _refuse_shared(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
+    """Windows of one document are not the same text, and yet who read the one may have read the other."""
+    ours, theirs = ({name: set(one.examples[name].to_pylist()) for name in _PARTS} for one in (forget, holdout))
+    counts = {words: len(ours[name] & theirs[name]) for name, words in _PARTS.items()}
+    if any(counts.values()):
+        shared = " and ".join(f"{count} {words}" for words, count in counts.items() if count)
+        raise DataError(f"{forget.name} and {holdout.name} share {shared}: name held-out texts of other documents")
+
+
+def _split_one_benchmark(examples: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """The members and the non-members that metrics compare, in their own rows: where audited texts stand in the
+    members' place, their labels are written anew for it."""
+    evaluated = as_compared(examples)
+    evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
+    members, others = (evaluated.filter(pc.equal(evaluated["label"], one)) for one in (MEMBER, NON_MEMBER))
+    ids = examples["example_id"]
+    return tuple(examples.filter(pc.is_in(ids, value_set=side["example_id"])) for side in (members, others))
+
+
+def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> Values:
+    """What a model makes of each text, [n] each, NaN where no token is scored; ``share`` is that of the Min-K% score.
+
+    Those of ``FIRST_CHOICES`` are NaN throughout where an interface that the model is behind does not give them.
+
+    Raises DataError, naming the command, where the model has not been run on all of the texts.
+    """
+    texts = texts_read(sides.examples)
+    index = StatisticsIndex(read_statistics(model, texts, paths), model.gives)
+    contexts = sides.examples["context"].to_pylist()
+    found = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
+    missing = np.array([one is None for one in found])
+    if missing.any():
+        lacking = sides.take(missing).examples["benchmark"].value_counts().to_pylist()
+        name, count = lacking[0]["values"], lacking[0]["counts"]
+        raise DataError(
+            f"{model.entry.name} has not been run on {count} texts of {name}: "
+            f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
+        )
+    rows = np.array([_values_of(one, share) for one in found if one is not None])
+    return dict(zip((*MEANS, MIN_40, MIN_K), rows.T, strict=True))
+
+
+def _values_of(text: TextStatistics, share: float) -> tuple[float, ...]:
+    if not len(text):
+        return (np.nan,) * (len(MEANS) + 2)
+    first_choices = (np.nan, np.nan)
+    if text.not_given(READS_OF_FIRST_CHOICES) is None:
+        matches = text.argmax_id == text.token_id
+        first_choices = exact_memorization(matches), extraction_strength(matches)
+    return (
+        *first_choices,
+        float(text.logprob.mean(dtype=np.float64)),
+        *lowest_means(text.logprob, (_SHARE, share)),
+    )
+
+
+@dataclass(frozen=True)
+class AuditThreshold:
+    """A threshold of Min-K% that an audit chose: ``benchmark`` is the one whose calibration texts chose it.
+
+    ``value`` and ``benchmark`` are None, and ``reason`` says why, where there is none; ``share`` is K.
+    """
+
+    share: float
+    value: float | None
+    benchmark: str | None
+    words: str
+    reason: str | None
+
+    def on(self, sides: Sides) -> ThresholdBefore:
+        """The threshold beside the texts that chose it."""
+        examples = sides.examples
+        calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))
+        chosen = pc.and_(pc.fill_null(calibrating, False), pc.equal(examples["benchmark"], self.benchmark or ""))
+        return ThresholdBefore(self.value, self.reason, self.words, chosen.to_numpy(zero_copy_only=False))
+
+
+def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], paths: DataPaths) -> AuditThreshold:
+    """The threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
+    reasons = []
+    for benchmark in benchmarks:
+        found = _chosen_on(benchmark, model, paths)
+        if isinstance(found, AuditThreshold):
+            return found
+        reasons.append(found)
+    return AuditThreshold(float(DETECTOR.default["k"]), None, None, "", "; ".join(reasons))
+
+
+def _chosen_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> AuditThreshold | str:
+    """The threshold that an audit of the model chose on a benchmark, or why there is none."""
+    pair = Pair(benchmark.name, model.entry.name)
+    again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
+    if not any(entries_of(paths, DECISIONS.name, pair.partition)):
+        return f"{pair.model} has no thresholds on {pair.benchmark}: {again}"
+    written = latest_run(paths, DECISIONS.name, pair.partition)
+    if (written.benchmark_digest, written.model_fingerprint) != (benchmark.digest, model.identity.model_fingerprint):
+        return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build: {again}"
+    what = f"the thresholds of {pair.model} on {pair.benchmark}"
+    rows = store.read(paths, DECISIONS, pair, run_id=written.run_id, what=what).to_pylist()
+    own = {row["rule"]: row for row in rows if row["detector"] == DETECTOR.name and row["alpha"] == ALPHA}
+    for row in (own[rule] for rule in RULES if rule in own):
+        if row["threshold"] is not None:
+            share = float(json.loads(row["parameters"])["k"])
+            words = f"{row['rule']} threshold at {ALPHA:.0%} on {pair.benchmark}"
+            return AuditThreshold(share, float(row["threshold"]), pair.benchmark, words, None)
+    return f"{pair.benchmark}: {own[RULES[0]]['reason'] if own else 'min_k was not scored'}"
+
+
+Row = Mapping[str, Any]
+Found = Mapping[ComparedModel, list[Row]]
+
+NO_WINDOW = "no document is as long as a window"
+_HOW = ("prefix_tokens", "suffix_tokens", "stride")
+
+
+def read_documents(
+    models: Mapping[ComparedModel, TokenizedModel],
+    benchmarks: Sequence[BuiltBenchmark],
+    paths: DataPaths,
+) -> DocumentValues:
+    """The documents of both sides of which every model's extraction has a window.
+
+    Of one benchmark the audited documents against its held-out ones, of two all documents of the first against all of
+    the second. Where extraction was not run, or in another way, there are none, and the reason says so.
+    """
+    rows: list[tuple[bool, Mapping[ComparedModel, Row]]] = []
+    references: set[tuple[str, ...]] = set()
+    for benchmark in benchmarks:
+        found: dict[ComparedModel, list[Row]] = {}
+        for role, model in models.items():
+            written = _latest(model, benchmark, models.values(), paths)
+            if isinstance(written, str):
+                return _empty_document_values(written)
+            references.add(_reference(written.upstream))
+            if len(references) > 1:
+                return _empty_document_values(
+                    "extraction was not run with the same reference model, or none, each time"
+                )
+            found[role] = _rows(model, benchmark, written, paths)
+        together = _of_all_models(found)
+        if together is None:
+            return _empty_document_values(
+                f"extraction of {benchmark.name} was run with other windows on one model than on another"
+            )
+        is_first = benchmark is benchmarks[0]
+        alone = len(benchmarks) == 1
+        rows += [(one["after"]["side"] == "audited" if alone else is_first, one) for one in together]
+    if not rows:
+        return _empty_document_values(NO_WINDOW)
+    sides = np.array([is_forget for is_forget, _ in rows])
+    groups = [one["after"]["group"] for _, one in rows]
+    return DocumentValues(sides, groups, {role: _values([one[role] for _, one in rows]) for role in models}, None)
+
+
+def read_reproduced(
+    models: Mapping[ComparedModel, TokenizedModel],
+    benchmarks: Sequence[BuiltBenchmark],
+    paths: DataPaths,
+) -> ReproducedDocuments:
+    """The documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
+
+    It needs the extraction of the model after alone: what is reproduced is reproduced, whatever was run before.
+    """
+    forget, alone = benchmarks[0], len(benchmarks) == 1
+    found: dict[ComparedModel, list[Row]] = {}
+    for role in ("after", "retrained"):
+        if role in models:
+            written = _latest(models[role], forget, (), paths)
+            if isinstance(written, LatestRun):
+                found[role] = _rows(models[role], forget, written, paths)
+            elif role == "after":
+                return ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), written)
+    rows = [row for row in found["after"] if row["windows"] and (row["side"] == "audited" or not alone)]
+    by_retrained = {row["document_id"] for row in found.get("retrained", ()) if row["claim"] == "reproduced"}
+    return ReproducedDocuments(
+        [row["title"] or row["document_id"] for row in rows],
+        [row["group"] for row in rows],
+        np.array([row["claim"] == "reproduced" and row["document_id"] not in by_retrained for row in rows], dtype=bool),
+        None if rows else NO_WINDOW,
+    )
+
+
+def _latest(
+    model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel], paths: DataPaths
+) -> LatestRun | str:
+    """The latest extraction of a benchmark with a model, or why it cannot be compared with that of ``models``."""
+    pair = Pair(benchmark.name, model.entry.name)
+    if not any(entries_of(paths, DOCUMENT_MEMORISATION.name, pair.partition)):
+        return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
+    written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
+    otherwise = _explain_run_mismatch(written, model, benchmark, models)
+    return written if otherwise is None else f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}"
+
+
+def _rows(model: TokenizedModel, benchmark: BuiltBenchmark, written: LatestRun, paths: DataPaths) -> list[Row]:
+    pair = Pair(benchmark.name, model.entry.name)
+    what = f"what was extracted of {pair.benchmark} with {pair.model}"
+    rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=written.run_id, what=what).to_pylist()
+    return rows
+
+
+def _explain_run_mismatch(
+    written: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
+) -> str | None:
+    """With or on what else than is compared now extraction was run, or how else than on the other ``models``."""
+    if any(map(_gives_likeliest, models)) and not _gives_likeliest(model):
+        return "through an interface that does not give the likeliest tokens, and with another model it was not"
+    if written.model_fingerprint not in (None, model.identity.model_fingerprint):
+        return "with other weights"
+    return None if written.benchmark_digest in (None, benchmark.digest) else "on another build of it"
+
+
+def _gives_likeliest(model: TokenizedModel) -> bool:
+    return all(map(model.gives, LIKELIEST))
+
+
+def _reference(upstream: Mapping[str, str]) -> tuple[str, ...]:
+    """The reference model by which passages were set apart, with its weights; empty: there was none."""
+    return tuple(sorted(f"{key} {version}" for key, version in upstream.items() if key.startswith("reference_model/")))
+
+
+def _of_all_models(found: Found) -> list[Mapping[ComparedModel, Row]] | None:
+    """The rows of each document by model, of those with a window; None where the models' windows are not alike."""
+    by_document = {role: {row["document_id"]: row for row in rows if row["windows"]} for role, rows in found.items()}
+    if len({tuple(row[name] for name in _HOW) for rows in by_document.values() for row in rows.values()}) > 1:
+        return None
+    common = sorted(set.intersection(*(set(rows) for rows in by_document.values())))
+    return [{role: rows[document] for role, rows in by_document.items()} for document in common]
+
+
+def _values(rows: Sequence[Row]) -> Values:
+    reproduced = [float(row["claim"] == "reproduced") for row in rows]
+    columns = (_floats(rows, "covered_at_0_001"), _floats(rows, "log_p"), np.array(reproduced))
+    return dict(zip(OF_DOCUMENTS, columns, strict=True))
+
+
+def _floats(rows: Sequence[Row], name: str) -> Floats:
+    return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
+
+
+def _empty_document_values(reason: str) -> DocumentValues:
+    return DocumentValues(np.empty(0, dtype=np.bool_), [], {}, reason)

@@ -1,0 +1,315 @@
+"""From what each model makes of the texts to the rows of a comparison.
+
+What belongs here: which statistic is computed of which model and side, and what it is called. What does not: the
+statistics (statistics.py), reading what they are made of (inputs.py, inputs.py), words (conclusion.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from audit_pipeline.catalogue.contracts import ComparedModel, ComparedSide
+from audit_pipeline.evidence.evaluation import compared
+from audit_pipeline.metrics.intervals import GroupBootstrap
+from audit_pipeline.metrics.rates import grouped_rate, interval_in_words
+from audit_pipeline.metrics.roc import AUROC, Floats, rank, weighted_metrics
+from audit_pipeline.unlearning.statistics import (
+    LEAST_RATIO,
+    STATED_REFERENCE,
+    Bools,
+    MeasuredValue,
+    difference_of_means,
+    group_means,
+    is_nearly_unchanged,
+    mean_of,
+    privleak,
+    privleak_of_both,
+    same_distribution,
+)
+
+FIRST_CHOICES = ("exact_memorization", "extraction_strength")
+"""What is read from the model's first choices: absent where an interface that it is behind does not give these."""
+READS_OF_FIRST_CHOICES = ("argmax_id",)
+MEANS = (*FIRST_CHOICES, "mean_log_probability")
+"""The values of a text whose means are compared, side by side."""
+MIN_40, MIN_K = "min_40", "min_k"
+"""Two Min-K% scores of a text: of 40% (PrivLeak), and of the share that the threshold was chosen for."""
+REPRODUCED = "verbatim_reproduced"
+OF_DOCUMENTS = ("verbatim_coverage", "verbatim_log_p", REPRODUCED)
+"""The values of a document whose means are compared, side by side."""
+STILL_REPRODUCED = "verbatim_still_reproduced"
+"""The share of the documents to be forgotten of which the model after still gives a passage, and their names."""
+OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage", REPRODUCED)
+"""How much of a text the model says. A fall of one of them that held-out texts do not share is a change that a user
+sees; where the texts to be forgotten stand clearly above held-out ones, something is left of them."""
+
+METRIC_IN_WORDS: Mapping[str, str] = {
+    "privleak": "PrivLeak",
+    "auroc_min_40": "AUROC of Min-40%, texts to be forgotten as members",
+    "forget_quality": "forget quality: p-value of no difference from the retrained model",
+    "suspicious": "share suspicious: called a member before, and hardly moved since",
+    "member_before": "share called a member before",
+    "unchanged": "share whose Min-K% hardly moved",
+    "exact_memorization": "exact memorisation: share of tokens that are the model's first choice",
+    "extraction_strength": "extraction strength: share of tokens behind the last that is no first choice",
+    "mean_log_probability": "mean log-probability of a token",
+    "verbatim_coverage": "verbatim: share of characters given with a probability of at least .001",
+    "verbatim_log_p": "verbatim: log-probability of a document's strongest window",
+    "verbatim_reproduced": "verbatim: share of documents with a passage that is reproduced",
+    "verbatim_still_reproduced": "verbatim: the same after, without documents that the retrained model reproduces, too",
+}
+"""Every metric of a comparison for people, in the order in which they are shown."""
+
+NO_RETRAINED = "no retrained model was named"
+
+Side = tuple[ComparedSide, Bools]
+Values = Mapping[str, Floats]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One number of a comparison: a row of UNLEARNING but for what was compared."""
+
+    metric: str
+    role: ComparedModel
+    side: ComparedSide
+    value: float | None
+    ci_low: float | None
+    ci_high: float | None
+    n: int
+    method: str
+    reason: str | None
+    documents: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ThresholdBefore:
+    """From which Min-K% score on the model before calls a text a member.
+
+    ``value`` is None, and ``reason`` says why, where there is none. ``chosen_on`` [n] are the texts that chose it.
+    """
+
+    value: float | None
+    reason: str | None
+    words: str
+    chosen_on: Bools
+
+
+@dataclass(frozen=True, eq=False)
+class TextValues:
+    """n texts and what every model makes of them.
+
+    ``forget`` [n] says which are to be forgotten; the others are held out. ``values`` are [n] each, by model and name.
+    ``no_first_choices``: why nothing is known of a model's first choices; None where they are known of all.
+    """
+
+    forget: Bools
+    groups: Sequence[str]
+    values: Mapping[ComparedModel, Values]
+    threshold: ThresholdBefore
+    no_first_choices: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentValues:
+    """n documents and what was extracted of them; where ``reason`` says why nothing can be compared, n is 0."""
+
+    forget: Bools
+    groups: Sequence[str]
+    values: Mapping[ComparedModel, Values]
+    reason: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class ReproducedDocuments:
+    """The n documents to be forgotten that the model after was searched for.
+
+    ``reproduced`` [n]: it gives a passage of them, and the retrained model, where there is one, was not seen to.
+    ``names`` are for people. Where ``reason`` says why nothing is known, n is 0.
+    """
+
+    names: Sequence[str]
+    groups: Sequence[str]
+    reproduced: Bools
+    reason: str | None
+
+
+def compare_texts(texts: TextValues) -> list[Finding]:
+    """Every number that the texts' token statistics give.
+
+    Raises DataError where there are no texts to be forgotten, or none held out.
+    """
+    unknown = FIRST_CHOICES if texts.no_first_choices is not None else ()
+    return [
+        *_leaks(texts),
+        *_forget_quality(texts),
+        *_unchanged(texts),
+        *(_missing(metric, "after", "forget", 0, texts.no_first_choices or "") for metric in unknown),
+        *(row for metric in MEANS if metric not in unknown for row in _means(metric, texts, "texts")),
+    ]
+
+
+def compare_documents(documents: DocumentValues) -> list[Finding]:
+    """Every number that extraction gives, before and after."""
+    if documents.reason is not None:
+        # One row a metric says so: who asks for a metric finds the reason.
+        return [_missing(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
+    return [row for metric in OF_DOCUMENTS for row in _means(metric, documents, "documents")]
+
+
+def find_still_reproduced(documents: ReproducedDocuments) -> Finding:
+    """The documents to be forgotten that are still reproduced: a direct observation, which no average outweighs."""
+    if documents.reason is not None:
+        return _missing(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
+    meaning = "share of documents with a passage that is reproduced, and was not seen to be by the retrained model"
+    share = _share(
+        STILL_REPRODUCED, "after", "forget", documents.reproduced, documents.groups, meaning, things="documents"
+    )
+    return replace(share, documents=_select_names(documents.names, documents.reproduced))
+
+
+def _sides(forget: Bools) -> tuple[Side, Side]:
+    return ("forget", forget), ("holdout", ~forget)
+
+
+def _means(metric: str, of: TextValues | DocumentValues, things: str) -> Iterator[Finding]:
+    """The mean under every model and of the change, on each side, over what every model gives a number of."""
+    columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in of.values.items()}
+    columns["change"] = columns["after"] - columns["before"]
+    known = np.all([np.isfinite(column) for column in columns.values()], axis=0)
+    for role, column in columns.items():
+        for side, chosen in _sides(of.forget):
+            kept = chosen & known
+            n, groups = int(kept.sum()), _select_names(of.groups, kept)
+            if not n:
+                yield _missing(metric, role, side, 0, "there is nothing on this side to take a mean of")
+            elif metric == REPRODUCED and role != "change":
+                yield _share(metric, role, side, column[kept], groups, f"share of {things}", things)
+            else:
+                yield _measured(metric, role, side, mean_of(column[kept], groups, things=things), n)
+    if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _sides(of.forget)):
+        difference = difference_of_means(
+            columns["change"][known],
+            of.forget[known],
+            _select_names(of.groups, known),
+            together=len(OUTPUTS),
+            things=things,
+        )
+        yield _measured(metric, "change", "both", difference, int(known.sum()))
+
+
+def _leaks(texts: TextValues) -> Iterator[Finding]:
+    """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
+    labels = texts.forget.astype(np.int8)
+    rankings = {role: rank(of[MIN_40], labels) for role, of in texts.values.items()}
+    aurocs = {role: float(weighted_metrics(one, names=(AUROC.name,))[0, 0]) for role, one in rankings.items()}
+    bootstrap = GroupBootstrap(texts.groups, labels)
+    draws = bootstrap.metrics(list(rankings.values()), (AUROC.name,))[:, :, 0]
+    resampled = dict(zip(rankings, draws, strict=True))
+    n = len(labels)
+    for role, auroc in aurocs.items():
+        interval = bootstrap.auroc_interval(auroc, resampled[role])
+        measured = MeasuredValue(auroc, interval, bootstrap.auroc_method(auroc))
+        yield _measured("auroc_min_40", role, "both", measured, n)
+    change = compared(
+        aurocs["after"] - aurocs["before"],
+        resampled["after"] - resampled["before"],
+        bootstrap,
+        meaning="AUROC after less AUROC before, on the same resamples",
+    )
+    yield _measured(
+        "auroc_min_40", "change", "both", MeasuredValue(change.difference, change.interval, change.method), n
+    )
+    for role in ("before", "after"):
+        auroc = aurocs[role]
+        if "retrained" not in aurocs:
+            how = f"reference .5, as stated; AUROC: {bootstrap.auroc_method(auroc)}"
+            interval = bootstrap.auroc_interval(auroc, resampled[role])
+            yield _measured("privleak", role, "both", privleak(auroc, interval, STATED_REFERENCE, how), n)
+        elif aurocs["retrained"] == 1:
+            reason = "the retrained model tells all forget texts from the held-out ones: there is nothing to divide by"
+            yield _missing("privleak", role, "both", n, reason)
+        else:
+            drawn = resampled[role], resampled["retrained"]
+            yield _measured(
+                "privleak", role, "both", privleak_of_both(auroc, aurocs["retrained"], *drawn, bootstrap), n
+            )
+
+
+def _forget_quality(texts: TextValues) -> Iterator[Finding]:
+    """The p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
+    score = "mean_log_probability"
+    for role in ("before", "after"):
+        for side, chosen in _sides(texts.forget):
+            groups = _select_names(texts.groups, chosen)
+            n = len(set(groups))
+            if "retrained" not in texts.values:
+                yield _missing("forget_quality", role, side, n, NO_RETRAINED)
+                continue
+            own, other = (group_means(texts.values[one][score][chosen], groups) for one in (role, "retrained"))
+            p_value, statistic = same_distribution(own, other)
+            method = (
+                "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
+                f"log-probability of each group of texts; largest distance {statistic:.3g}"
+            )
+            yield Finding("forget_quality", role, side, p_value, None, None, n, method, None)
+
+
+def _unchanged(texts: TextValues) -> Iterator[Finding]:
+    """Shares of texts that were members before, whose Min-K% hardly moved, and both: after, and in the retrained model.
+
+    What hardly moves in the retrained model shows how much the rule finds where nothing was ever read.
+    """
+    before, threshold = texts.values["before"][MIN_K], texts.threshold
+    member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
+    every, asked = np.ones(len(before), dtype=np.bool_), ~threshold.chosen_on
+    words = f"texts called members before ({threshold.words})"
+    yield from _shares("member_before", "before", member, texts, asked, words, threshold.reason)
+    moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
+    other: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
+    for role, model in other.items():
+        if model in texts.values:
+            still = is_nearly_unchanged(before, texts.values[model][MIN_K])
+            yield from _shares("unchanged", role, still, texts, every, moved, None)
+            yield from _shares("suspicious", role, still & member, texts, asked, f"{words}, {moved}", threshold.reason)
+
+
+def _shares(
+    metric: str, role: ComparedModel, hits: Bools, texts: TextValues, asked: Bools, words: str, reason: str | None
+) -> Iterator[Finding]:
+    for side, of_side in _sides(texts.forget):
+        chosen = of_side & asked
+        n = int(chosen.sum())
+        if reason is not None or not n:
+            yield _missing(metric, role, side, n, reason or "every text of this side chose the threshold")
+            continue
+        yield _share(metric, role, side, hits[chosen], _select_names(texts.groups, chosen), f"share of {words}")
+
+
+def _share(
+    metric: str,
+    role: ComparedModel,
+    side: ComparedSide,
+    hits: Bools | Floats,
+    groups: Sequence[str],
+    meaning: str,
+    things: str = "texts",
+) -> Finding:
+    rate = grouped_rate(hits, groups)
+    method = f"{meaning}; {interval_in_words(rate, things)}"
+    return Finding(metric, role, side, rate.value, rate.low, rate.high, rate.n, method, None)
+
+
+def _measured(metric: str, role: ComparedModel, side: ComparedSide, found: MeasuredValue, n: int) -> Finding:
+    return Finding(metric, role, side, found.value, found.interval.low, found.interval.high, n, found.method, None)
+
+
+def _missing(metric: str, role: ComparedModel, side: ComparedSide, n: int, reason: str) -> Finding:
+    return Finding(metric, role, side, None, None, None, n, "", reason)
+
+
+def _select_names(names: Sequence[str], chosen: Bools) -> list[str]:
+    return [name for name, one in zip(names, chosen, strict=True) if one]
