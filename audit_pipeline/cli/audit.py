@@ -1,7 +1,8 @@
 """The command audit.
 
 What belongs here: its options, the table of --dry-run. What does not: bringing pairs up to date and showing the
-findings (audit_shown.py), any work. Heavy packages are imported where they are needed, so that `--help` answers at once.
+findings (audit_shown.py), any work. Heavy packages are imported where they are needed, so that `--help` answers at
+once.
 """
 
 from __future__ import annotations

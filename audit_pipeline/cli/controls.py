@@ -1,8 +1,8 @@
 """Commands on models whose training data is known: control, study; and the check of the instrument on them.
 
 What belongs here: options, their order of calls, and what is printed of controls and studies. What does not: bringing
-pairs up to date and showing the findings (audit_shown.py), any work. Heavy packages are imported by the command that needs
-them, so that `--help` answers at once.
+pairs up to date and showing the findings (audit_shown.py), any work. Heavy packages are imported by the command that
+needs them, so that `--help` answers at once.
 """
 
 from __future__ import annotations

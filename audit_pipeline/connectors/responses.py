@@ -1,6 +1,7 @@
 """Answers of the web: what a page says in which charset, and the store that keeps every answer.
 
-What belongs here: one answer as text, and the SQLite file that answers are kept in. What does not: asking (polite_client.py).
+What belongs here: one answer as text, and the SQLite file that answers are kept in. What does not: asking
+(polite_client.py).
 
 The store is ours, and not requests-cache, because it keeps more than answers (when each host was last asked, for pauses
 that hold across processes and restarts), never keeps a failure, and is asked before robots.txt and any pause.

@@ -192,7 +192,7 @@ def together(*parts: Windows) -> Windows:
 
 
 def coarse_of(windows: Windows, half_on: Sequence[int]) -> list[Coarse]:
-    """The coarse windows as conclusions.py takes them; ``half_on`` [n] are the characters half a suffix behind each."""
+    """The coarse windows for :func:`choose_fine_starts`; ``half_on`` [n] are the characters half a suffix on."""
     halves = windows.half.tolist()
     return [Coarse(int(start), int(on), *half) for start, on, half in zip(windows.start, half_on, halves, strict=True)]
 

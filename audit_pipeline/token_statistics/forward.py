@@ -260,8 +260,8 @@ class ForwardPass(LocalPass):
     ) -> list[WindowStatistics]:
         """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
-        ``wanted`` names the statistics that are kept beside the log-probability (reductions.py). ``before`` are the tokens
-        that stand in front of every window, its start token being the one behind them. Their keys and values are
+        ``wanted`` names the statistics that are kept beside the log-probability (reductions.py). ``before`` are the
+        tokens that stand in front of every window, its start token being the one behind them. Their keys and values are
         computed once for all batches in a row that have the same, where ``shared_prefix`` says so.
         """
         with self.running():

@@ -1,7 +1,7 @@
 """Filling the cache: the loop over batches, and how far along it is.
 
-What belongs here: the loop and its bookkeeping. What does not: what is missing (cached_texts.py), tensors (forward.py), rows
-(rows.py).
+What belongs here: the loop and its bookkeeping. What does not: what is missing (cached_texts.py), tensors (forward.py),
+rows (rows.py).
 """
 
 from __future__ import annotations

@@ -85,11 +85,11 @@ def build_with(
     """Build the warehouse from what lies under the data folder and put it in the old one's place.
 
     A copy of the old one is brought up to date: only files that have changed since they were loaded are loaded again.
-    With ``everything``, and where there is no old one that can be relied on (earlier_warehouse.py), every file is loaded, and
-    compared with its digest. Readers that have the old file open keep their snapshot. After any error the old warehouse
-    is still there. ``include_text=False`` leaves the excerpts out. ``config`` is the folder of the configuration where
-    it is not the usual one; a file of it that cannot be read is named in the report, and its table stays empty.
-    Raises DataError where another build does not end in time, or where the file cannot be written.
+    With ``everything``, and where there is no old one that can be relied on (earlier_warehouse.py), every file is
+    loaded, and compared with its digest. Readers that have the old file open keep their snapshot. After any error the
+    old warehouse is still there. ``include_text=False`` leaves the excerpts out. ``config`` is the folder of the
+    configuration where it is not the usual one; a file of it that cannot be read is named in the report, and its table
+    stays empty. Raises DataError where another build does not end in time, or where the file cannot be written.
     """
     started = time.monotonic()
     make_private(paths.root)

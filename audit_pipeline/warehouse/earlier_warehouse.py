@@ -1,8 +1,8 @@
 """What a build takes over from the earlier warehouse: the rows of files that have not changed since they were loaded.
 
 What belongs here: knowing the earlier warehouse again, and telling which files' rows are carried over, which go and
-which files are loaded. What does not: loading files (table_files.py), the order of it all (fill.py), comparing a file that is
-carried over byte for byte: only a build of everything and `corpus-audit doctor --deep` do that.
+which files are loaded. What does not: loading files (table_files.py), the order of it all (fill.py), comparing a file
+that is carried over byte for byte: only a build of everything and `corpus-audit doctor --deep` do that.
 
 A file is known again by size, time and inode. Rows are told apart by the columns that say of what they are
 (Table.partition_columns). Where two files gave rows that these columns do not tell apart, both are loaded again as

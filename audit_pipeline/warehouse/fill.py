@@ -1,8 +1,8 @@
 """Fills a new warehouse, or the copy of an earlier one, from the Parquet files, the documents and the configuration.
 
 What belongs here: the order in which tables are brought up to date, and that no row is of another file than its lineage
-entry. What does not: what is carried over (earlier_warehouse.py), loading files (table_files.py), the tables that follow from others
-(schema.py), where the finished file goes (build.py).
+entry. What does not: what is carried over (earlier_warehouse.py), loading files (table_files.py), the tables that
+follow from others (schema.py), where the finished file goes (build.py).
 """
 
 from __future__ import annotations

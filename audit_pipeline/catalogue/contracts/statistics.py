@@ -263,7 +263,7 @@ class CachedKind:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """What a back end is asked for, for the rows (in this process: the sweep over the vocabulary, reductions.py)."""
+        """What a back end is asked for, for the rows (in this process: of the sweep, reductions.py)."""
         return tuple(name for name in self._lists if name not in _OF_TEXT) if self.swept is None else self.swept
 
     @property

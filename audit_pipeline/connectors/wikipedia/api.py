@@ -1,7 +1,7 @@
 """The MediaWiki Action API: the pages of categories, when each was created, and its text as it was or is.
 
-What belongs here: the questions to the API and what its answers mean. What does not: politeness (polite_client.py), which
-pages are taken (pages.py), and turning wikitext into prose (wikitext.py).
+What belongs here: the questions to the API and what its answers mean. What does not: politeness (polite_client.py),
+which pages are taken (pages.py), and turning wikitext into prose (wikitext.py).
 
 robots.txt is not asked: on Wikimedia's sites it shuts /w/ to search engines, and the API's own etiquette holds for
 programs instead (a user agent with a contact, one request at a time, maxlag, back-off).
