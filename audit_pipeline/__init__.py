@@ -1,8 +1,8 @@
 """Corpus Audit: was this text in that language model's pretraining data, and how sure can we be?
 
-The domain packages (sources, benchmarks, references, models, token_statistics, detectors, evaluation,
-warehouse) never import dagster: they can be used and tested without it. Orchestration lives in
-``audit_pipeline.operate.dagster`` and in the top-level package ``assets``.
+docs/design.md lists the packages in the order in which data flows through them, and those that can wait. Only
+``operate``, ``cli``, ``definitions`` and the top-level package ``assets`` import dagster: everything else can be used
+and tested without it.
 """
 
 __version__ = "0.1.0"

@@ -177,6 +177,23 @@ DECIDES = re.compile(
 )
 
 
+# What can wait until it is needed (docs/design.md) -> the modules that may import it.
+DOORS = {
+    "connectors": set(),
+    "handing_on": {"cli.listing"},
+    "cluster.backend": {"scoring.backends"},
+    "unlearning": {"cli.unlearning", "report.filled_columns", "report.html", "report.page"},
+    "operate.alerts": {"operate.dagster.sensors"},
+}
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_what_can_wait_is_entered_through_its_doors_alone(package: str) -> None:
+    inside = f"audit_pipeline.{package}"
+    outside = [path for path in MODULES if not f"{module_name(path)}.".startswith(f"{inside}.")]
+    assert {module for module, _ in offences(outside, {inside})} == DOORS[package]
+
+
 def test_what_is_up_to_date_is_decided_in_the_planner_alone() -> None:
     found = {
         (module.as_posix(), node.name)
