@@ -28,7 +28,7 @@ from audit_pipeline.evidence.findings import Findings, find
 from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.evidence.sides import as_compared
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, KnownSplit, assess_split, known_split
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, asked_pair, write_findings
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.warehouse import build_warehouse
@@ -73,69 +73,88 @@ def evaluate_file(asked: EvaluateOptions) -> Evaluated:
         asked.file, pair, run_id, calibration=asked.calibration, seed=asked.seed, language=asked.language
     )
     _check_headline(asked, given.scores)
-    design = asked.design or ("selected" if _count(given.examples, MEMBER) else "unlabelled")
-    version = table_version(given.examples)
-    before = _built_before(paths, pair.benchmark)
-    # Another file with scores of the same texts: how far they differ without a model is known.
-    same_texts = before is not None and (before.digest, before.design) == (version, design)
-    known = known_split(before, paths) if before is not None and same_texts else None
-    assessed = known.assessed if known is not None else assess(as_compared(given.examples), design, asked.language)
+    benchmark = _given_benchmark(asked, given, paths)
+    known = benchmark.known_split(paths)
+    assessed = known.assessed if known else assess(as_compared(given.examples), benchmark.design, asked.language)
     findings = find(given.scores, given.examples, pair, assessed, run_id)
     _refuse_nothing(asked.file, given, findings)
-    if before is not None and not same_texts:
-        _refuse_other_texts(paths, pair, before, version, design, given.examples)
+    _refuse_other_texts(paths, pair, benchmark, given.examples)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
-    examples = LineageStep.now(run_id, "given_examples", CODE_VERSION)
-    store.write(
-        paths,
-        examples,
-        EXAMPLES,
-        pair.benchmark,
-        given.examples,
-        data_version=version,
-        # Several files may score the same texts: each stands with its own scores.
-        upstream={},
-        benchmark_digest=version,
-    )
-    manifest = _manifest(version, asked, design, given, before)
-    write_json(paths.benchmark_manifest(pair.benchmark), manifest)
-    scores = LineageStep.now(run_id, "given_scores", SCORES_VERSION)
+    manifest = _write_benchmark(benchmark, asked, given, paths, run_id)
+    upstream = {f"examples/{pair.benchmark}": benchmark.version}
     scores_version = store.write(
         paths,
-        scores,
+        LineageStep.now(run_id, "given_scores", SCORES_VERSION),
         SCORES,
         pair,
         given.scores,
-        upstream={f"examples/{pair.benchmark}": version, f"file/{asked.file.name}": content},
-        benchmark_digest=version,
+        upstream={**upstream, f"file/{asked.file.name}": content},
+        benchmark_digest=benchmark.version,
         settings=settings,
     )
     if known is None and given.has_text:
         step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
         known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed).split
     about = asked_pair(pair, manifest, given.examples, given.scores, config=paths.root, named=asked.headline)
+    upstream |= {f"scores/{pair.partition}": scores_version, **(known.versions if known is not None else {})}
     write_findings(
         findings,
         answer_pair(pair, findings.tables, about, run_id),
         pair,
         paths,
         LineageStep.now(run_id, "evaluations", EVALUATIONS_VERSION),
-        upstream={
-            f"examples/{pair.benchmark}": version,
-            f"scores/{pair.partition}": scores_version,
-            **(known.versions if known is not None else {}),
-        },
-        benchmark_digest=version,
+        upstream=upstream,
+        benchmark_digest=benchmark.version,
     )
     build_warehouse(paths, include_text=not asked.no_text, config=paths.root)
     summary = build_reports(paths.warehouse, paths.reports, include_text=not asked.no_text)
     return Evaluated(pair, given, findings, paths, summary.path)
 
 
-def _built_before(paths: DataPaths, benchmark: str) -> BuiltBenchmark | None:
-    """The benchmark of that name that an earlier evaluation wrote there; None where none did."""
-    return read_built(paths, benchmark) if paths.benchmark_manifest(benchmark).exists() else None
+@dataclass(frozen=True)
+class _GivenBenchmark:
+    """The texts of a file of scores as a benchmark. ``before``: the one of the same name that an earlier evaluation
+    wrote into the folder; None where none did."""
+
+    version: str
+    design: str
+    before: BuiltBenchmark | None
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether the earlier evaluation was of the same texts, members and non-members having come about alike."""
+        return self.before is not None and (self.before.digest, self.before.design) == (self.version, self.design)
+
+    def known_split(self, paths: DataPaths) -> KnownSplit | None:
+        """What an earlier file with scores of the same texts left: how far they differ without a model."""
+        return known_split(self.before, paths) if self.before is not None and self.is_as_before else None
+
+
+def _given_benchmark(asked: EvaluateOptions, given: GivenScores, paths: DataPaths) -> _GivenBenchmark:
+    design = asked.design or ("selected" if _count(given.examples, MEMBER) else "unlabelled")
+    before = read_built(paths, asked.name) if paths.benchmark_manifest(asked.name).exists() else None
+    return _GivenBenchmark(table_version(given.examples), design, before)
+
+
+def _write_benchmark(
+    benchmark: _GivenBenchmark, asked: EvaluateOptions, given: GivenScores, paths: DataPaths, run_id: str
+) -> Mapping[str, Any]:
+    """Write the texts and their manifest, and return the manifest."""
+    store.write(
+        paths,
+        LineageStep.now(run_id, "given_examples", CODE_VERSION),
+        EXAMPLES,
+        asked.name,
+        given.examples,
+        data_version=benchmark.version,
+        # Several files may score the same texts, each with its own scores.
+        upstream={},
+        benchmark_digest=benchmark.version,
+    )
+    manifest = _manifest(benchmark, asked, given)
+    write_json(paths.benchmark_manifest(asked.name), manifest)
+    return manifest
 
 
 def _sha256(file: Path) -> str:
@@ -212,26 +231,27 @@ def _are_the_same_texts(before: pa.Table, now: pa.Table) -> bool:
     return bool(before.select(columns).sort_by(by_id).equals(now.select(columns).sort_by(by_id)))
 
 
-def _refuse_other_texts(
-    paths: DataPaths, pair: Pair, before: BuiltBenchmark, version: str, design: str, examples: pa.Table
-) -> None:
-    """Raise DataError where another model has scores there on the benchmark of this name that was there ``before``.
+def _refuse_other_texts(paths: DataPaths, pair: Pair, benchmark: _GivenBenchmark, examples: pa.Table) -> None:
+    """Raise DataError where another model has scores there on another benchmark of this name.
 
     It is another one if its texts are others (texts without ids are numbered, so the earlier scores would be read with
     this file's labels), and if members and non-members came about otherwise.
     """
+    before = benchmark.before
+    if before is None or benchmark.is_as_before:
+        return
     others = {
         Pair(*unsegment(folder.name.removeprefix("partition=")).split("|", 1))
         for folder in paths.table("scores").glob("partition=*")
     }
     models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
-    if models and before.digest != version and _are_the_same_texts(before.examples, examples):
+    if models and before.digest != benchmark.version and _are_the_same_texts(before.examples, examples):
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on these texts under the name {pair.benchmark}, divided with "
             f"--calibration {before.spec['calibration_fraction']} --seed {before.spec['seed']}, or described "
             "otherwise: give the same --calibration, --seed and --language, or another --benchmark or --out"
         )
-    if models and before.digest != version:
+    if models and before.digest != benchmark.version:
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on other texts under the name {pair.benchmark}: "
             "give another --benchmark or --out"
@@ -239,24 +259,22 @@ def _refuse_other_texts(
     if models:
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on {pair.benchmark} with the design '{before.design}', and "
-            f"this is to be '{design}': give the same --design, or another --benchmark or --out"
+            f"this is to be '{benchmark.design}': give the same --design, or another --benchmark or --out"
         )
 
 
-def _manifest(
-    version: str, asked: EvaluateOptions, design: str, given: GivenScores, before: BuiltBenchmark | None
-) -> dict[str, Any]:
+def _manifest(benchmark: _GivenBenchmark, asked: EvaluateOptions, given: GivenScores) -> dict[str, Any]:
     """What is true of the texts, whoever scored them; and by model, what of its file could not be used."""
     left_out = {"rows": len(given.skipped), "reasons": dict(given.left_out), "notes": list(given.notes)}
     return {
         "benchmark": asked.name,
         "family": asked.name,
         "description": "A table of scores that was handed over.",
-        "design": design,
+        "design": benchmark.design,
         # Nothing in a table of scores can show how the two sides came about.
         "design_stated_by": WHOEVER_RAN_THIS,
         "words": None,
-        "digest": version,
+        "digest": benchmark.version,
         "spec": {
             "builder": "given",
             "unit": _UNIT,
@@ -265,14 +283,15 @@ def _manifest(
             "seed": asked.seed,
         },
         "counts": count_examples(given.examples),
-        "left_out": {**_left_out_before(before, version), asked.model: left_out},
+        "left_out": {**_left_out_before(benchmark), asked.model: left_out},
         "checks": [],
     }
 
 
-def _left_out_before(before: BuiltBenchmark | None, version: str) -> Mapping[str, Any]:
+def _left_out_before(benchmark: _GivenBenchmark) -> Mapping[str, Any]:
     """By model, what of the files of earlier evaluations of the same texts could not be used."""
-    if before is None or before.digest != version:
+    before = benchmark.before
+    if before is None or before.digest != benchmark.version:
         return {}
     found: Mapping[str, Any] = before.manifest.get("left_out", {})
     return found

@@ -42,7 +42,7 @@ from audit_pipeline.operate.dagster import planning
 from audit_pipeline.operate.dagster.in_process import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
-from audit_pipeline.operate.dagster.planning import BrokenEntries, PairRange
+from audit_pipeline.operate.dagster.planning import BrokenEntries, DagsterState, PairRange
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.step_runs import SPLIT_QUALITY
 from audit_pipeline.operate.dagster.tags import REASON_TAG, WEEKLY_TAG
@@ -52,7 +52,7 @@ from audit_pipeline.operate.seen import read_cards, seen_last, sightings_of
 from audit_pipeline.operate.situation import look
 from audit_pipeline.warehouse.shared import bring_current
 
-PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
+_PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
 
 
 def model_versions(models: Mapping[str, ModelEntry]) -> dict[str, str]:
@@ -83,17 +83,17 @@ def pairs_to_audit(
     return [step for step in plan(as_built(replace(there, audits=audits)), asked) if step.kind in OF_PAIRS]
 
 
-def find_unfinished_preparation(instance: dg.DagsterInstance) -> str | None:
-    """The unfinished run that changes sources or benchmarks just now, in words; None where there is none."""
-    return _unfinished(instance, PREPARING_JOBS)
+def _dagster_state(instance: dg.DagsterInstance) -> DagsterState:
+    return DagsterState(
+        instance.get_dynamic_partitions(MODEL),
+        instance.get_dynamic_partitions(BENCHMARK),
+        preparing=_find_unfinished(instance, _PREPARING_JOBS),
+        auditing=_find_unfinished(instance, ("audit_pairs",)),
+    )
 
 
-def auditing(instance: dg.DagsterInstance) -> str | None:
-    """The unfinished run of the job that audits pairs, in words; None where there is none."""
-    return _unfinished(instance, ("audit_pairs",))
-
-
-def _unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
+def _find_unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
+    """An unfinished run of one of ``jobs``, in words; None where there is none."""
     for job in jobs:
         for run in instance.get_runs(dg.RunsFilter(job_name=job, statuses=UNFINISHED), limit=1):
             return f"waiting for run {run.run_id[:8]} of {job}"
@@ -288,10 +288,8 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         seen,
         versions,
         built,
-        instance.get_dynamic_partitions(MODEL),
-        instance.get_dynamic_partitions(BENCHMARK),
         pairs_to_audit(pairs, specs, config.models, paths),
-        find_unfinished_preparation(instance),
+        _dagster_state(instance),
         _broken(config),
     )
     for problem in config.models.problems:
@@ -320,21 +318,22 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     _mark_dead_runs_failed(context)
     config = load_configuration()
     specs = standing(config.benchmarks)
-    asked = PlanRequest(benchmarks=tuple(specs))
-    there = look(asked, paths, specs=specs.values())
+    request = PlanRequest(benchmarks=tuple(specs))
+    situation = look(request, paths, specs=specs.values())
     seen = planning.benchmarks_state(context.cursor)
     models = list(exclude_control_models(config.models))
-    unhandled = [name for name, one in there.benchmarks.items() if one.as_audited not in (None, seen.handled(name))]
-    pairs = [Pair(benchmark, model) for benchmark in unhandled for model in models]
+    changed = [
+        name
+        for name, benchmark in situation.benchmarks.items()
+        if benchmark.as_audited not in (None, seen.audited_version(name))
+    ]
+    pairs = [Pair(benchmark, model) for benchmark in changed for model in models]
     found = planning.changed_benchmarks(
         seen,
-        there,
-        [*plan(there, asked), *pairs_to_audit(pairs, specs, config.models, paths)],
+        situation,
+        [*plan(situation, request), *pairs_to_audit(pairs, specs, config.models, paths)],
         models,
-        instance.get_dynamic_partitions(MODEL),
-        instance.get_dynamic_partitions(BENCHMARK),
-        find_unfinished_preparation(instance),
-        auditing(instance),
+        _dagster_state(instance),
         _broken(config),
     )
     problems = [*map(str, config.benchmarks.problems), *found.problems]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import dagster as dg
 
@@ -21,6 +21,7 @@ from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process, partitions
+from audit_pipeline.operate.dagster.in_process import RunScope
 from audit_pipeline.operate.dagster.planning import neighbours
 from audit_pipeline.operate.dagster.tags import REASON_TAG, compute_remaining_limits
 from audit_pipeline.operate.facts import OF_PAIRS, Kind, PlannedStep, PlanRequest
@@ -49,10 +50,10 @@ class Runner:
     limits: Limits = field(default_factory=Limits)
     asked: Endpoints | None = None
 
-    def run(self, job: str, why: str, **target: Any) -> str:
-        """One run of a job (see in_process.run_job), tagged with the reason; returns its id."""
+    def run(self, job: str, why: str, **scope: Unpack[RunScope]) -> str:
+        """Run a job (see in_process.run_job), tagged with the reason; returns the run's id."""
         tags = {REASON_TAG: why, **self.tags}
-        return in_process.run_job(self.jobs(job), self.instance, tags=tags, on_wait=self.tell, **target)
+        return in_process.run_job(self.jobs(job), self.instance, tags=tags, on_wait=self.tell, **scope)
 
 
 def carry_out(step: PlannedStep, runner: Runner) -> str:
@@ -153,7 +154,7 @@ def run_pairs(
     errors: list[AuditError] = []
     for some in sorted(set(kinds.values()), key=lambda one: (OF_PAIRS.index(one[0]), one)):
         assets = [_ASSETS[one] for one in some]
-        for first_partition, target in _targets([pair for pair in kinds if kinds[pair] == some], runner.instance):
+        for first_partition, scope in _scopes([pair for pair in kinds if kinds[pair] == some], runner.instance):
             try:
                 runs[first_partition] = runner.run(
                     "audit_pairs",
@@ -161,7 +162,7 @@ def run_pairs(
                     selection=[dg.AssetKey(asset) for asset in assets],
                     resources=_with_limits(resources, runner),
                     ops={_MODEL: config} if config is not None and _MODEL in assets else None,
-                    **target,
+                    **scope,
                 )
             except AuditError as error:
                 errors.append(error)
@@ -183,15 +184,15 @@ def _with_limits(
     return {**given, "models": {**given.get("models", {}), **left}}
 
 
-def _targets(pairs: Sequence[Pair], instance: dg.DagsterInstance) -> list[tuple[str, dict[str, Any]]]:
+def _scopes(pairs: Sequence[Pair], instance: dg.DagsterInstance) -> list[tuple[str, RunScope]]:
     """The ranges that hold exactly these pairs, each with its first partition; single ones where no range does."""
     by_benchmark = {pair.benchmark: pair for pair in pairs}
-    targets: list[tuple[str, dict[str, Any]]] = []
+    scopes: list[tuple[str, RunScope]] = []
     for group in neighbours(instance.get_dynamic_partitions(partitions.BENCHMARK), by_benchmark):
         together = [by_benchmark[name] for name in group]
         one_range = partitions.range_of(instance, together) if len(together) > 1 else None
         if one_range is not None:
-            targets.append((together[0].partition, {"partition_range": one_range}))
+            scopes.append((together[0].partition, {"partition_range": one_range}))
         else:
-            targets += [(pair.partition, {"partition_key": pair.partition}) for pair in together]
-    return targets
+            scopes += [(pair.partition, {"partition_key": pair.partition}) for pair in together]
+    return scopes
