@@ -58,7 +58,7 @@ class Option:
     """How a field is an option: its help, and its type on the command line where the annotation does not say it.
 
     ``shows_default``: the help names the default; else its own words do. ``flag``: its name, where it is not the
-    field's; ``metavar``: what stands for its value in the help.
+    field's; ``metavar``: the placeholder of its value in the help.
     """
 
     help: str

@@ -3,7 +3,7 @@
 What belongs here: the Dagster home, dead runs of this machine, starting runs and turning their failures into errors a
 user can act on. What does not: which assets there are (definitions.py).
 
-Nobody may notice that the process of a run was killed: run monitoring frees the slots of runs that have ended, and
+Dagster may not notice that the process of a run was killed: run monitoring frees the slots of runs that have ended, and
 this one has not. Its pool slots would keep the next run waiting for ever. So every run is tagged with the process that
 runs it, and before a new one starts here, and at the sensors' ticks, those whose process is gone are marked failed and
 their slots freed. For a slot that a living run holds we wait here, where Ctrl-C works: Dagster's
@@ -125,7 +125,7 @@ def process_identity(process: psutil.Process) -> str:
 
 
 def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """Unfinished runs of this machine whose process is gone, whoever started them.
+    """Unfinished runs of this machine whose process is gone, however they were started.
 
     A re-execution that waits in the queue is not among them: the UI gives it the tags of the run it repeats.
     """

@@ -33,7 +33,7 @@ def _is_never_broken(name: str) -> bool:
 
 @dataclass(frozen=True)
 class BrokenEntries:
-    """Of a name of each kind: whether its entry is in the configuration, but cannot be used as it stands."""
+    """Of a name of each kind: whether its entry is in the configuration, but cannot be used as it is."""
 
     model: Callable[[str], bool] = _is_never_broken
     benchmark: Callable[[str], bool] = _is_never_broken
@@ -242,7 +242,7 @@ def changed_benchmarks(
 
 def _current_audits(
     last: Mapping[str, LastRequest], new: Collection[str], broken: BrokenEntries
-) -> Mapping[str, LastRequest]:
+) -> dict[str, LastRequest]:
     """The requests for pairs that still count: not those of a benchmark without a partition, which was never audited or
     was forgotten with all its findings, nor those of a broken one."""
     restarted = [*new, *(name for name in last if broken.benchmark(name))]

@@ -6,7 +6,7 @@ folder (operate/situation.py), what is to be done (operate/plan.py), what is req
 changes of findings count and how an alert travels (operate/alerts.py), asking the hub, and what becomes a proposal
 (models/watch.py).
 
-Those on models, benchmarks and the hub are off until somebody turns them on. A file of the configuration that cannot be
+Those on models, benchmarks and the hub are off until a user turns them on. A file of the configuration that cannot be
 read ends the tick with an error that names it: nothing is requested, no partition goes, and the cursor stays. An entry
 that cannot be used is reported, and stops nothing else.
 """
@@ -67,20 +67,20 @@ def pairs_to_audit(
     tick has no time to load them."""
     if not pairs:
         return []
-    asked = PlanRequest(pairs=tuple(pairs))
+    request = PlanRequest(pairs=tuple(pairs))
     named = {pair.benchmark for pair in pairs}
-    there = look(asked, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
+    situation = look(request, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
     written = [
-        one
-        for pair, audit in there.audits.items()
-        for one in sightings_of(pair.model, (audit.scores, audit.evaluations))
+        sighting
+        for pair, audit in situation.audits.items()
+        for sighting in sightings_of(pair.model, (audit.scores, audit.evaluations))
     ]
     seen = seen_last(read_cards(paths), written, models, paths)
     audits = {
-        pair: replace(audit, now=seen.conventions(pair.model, there.benchmarks[pair.benchmark].built))
-        for pair, audit in there.audits.items()
+        pair: replace(audit, now=seen.conventions(pair.model, situation.benchmarks[pair.benchmark].built))
+        for pair, audit in situation.audits.items()
     }
-    return [step for step in plan(as_built(replace(there, audits=audits)), asked) if step.kind in OF_PAIRS]
+    return [step for step in plan(as_built(replace(situation, audits=audits)), request) if step.kind in OF_PAIRS]
 
 
 def _dagster_state(instance: dg.DagsterInstance) -> DagsterState:
@@ -225,14 +225,14 @@ def _remember(paths: DataPaths, findings: State) -> None:
 ALERT_SENSORS = [alert_run_failed, alert_finding_changed]
 
 
-def _range_request(one: PairRange) -> dg.RunRequest:
+def _range_request(pairs: PairRange) -> dg.RunRequest:
     return dg.RunRequest(
-        run_key=one.key,
+        run_key=pairs.key,
         job_name="audit_pairs",
         tags={
-            "dagster/asset_partition_range_start": one.first.partition,
-            "dagster/asset_partition_range_end": one.last.partition,
-            REASON_TAG: one.why,
+            "dagster/asset_partition_range_start": pairs.first.partition,
+            "dagster/asset_partition_range_end": pairs.last.partition,
+            REASON_TAG: pairs.why,
         },
     )
 
@@ -299,7 +299,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         context.log.warning(words)
     said = [found.waiting or f"nothing new among {len(versions)} models", *missing, *map(str, config.models.problems)]
     return dg.SensorResult(
-        run_requests=[_range_request(one) for one in found.runs],
+        run_requests=[_range_request(pairs) for pairs in found.runs],
         skip_reason=None if found.runs else "; ".join(said)[:2000],
         dynamic_partitions_requests=[*_added(BENCHMARK, found.add_benchmarks), *_added(MODEL, found.add_models)],
         cursor=planning.models_cursor(found.seen),
@@ -342,24 +342,24 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     requests = [
         *(
             dg.RunRequest(
-                run_key=one.key,
+                run_key=keyed.key,
                 job_name="refresh_sources",
-                asset_selection=[dg.AssetKey(["documents", one.step.what])],
-                tags={REASON_TAG: f"{one.step.what}: {one.step.because}"},
+                asset_selection=[dg.AssetKey(["documents", keyed.step.what])],
+                tags={REASON_TAG: f"{keyed.step.what}: {keyed.step.because}"},
             )
-            for one in found.fetches
+            for keyed in found.fetches
         ),
         *(
             dg.RunRequest(
-                run_key=one.key,
+                run_key=keyed.key,
                 job_name="build_benchmarks",
-                partition_key=one.step.what,
-                asset_selection=[SPLIT_QUALITY] if one.step.kind == "assess" else None,
-                tags={REASON_TAG: f"{one.step.what}: {one.step.because}"},
+                partition_key=keyed.step.what,
+                asset_selection=[SPLIT_QUALITY] if keyed.step.kind == "assess" else None,
+                tags={REASON_TAG: f"{keyed.step.what}: {keyed.step.because}"},
             )
-            for one in found.builds
+            for keyed in found.builds
         ),
-        *(_range_request(one) for one in found.pairs),
+        *(_range_request(pairs) for pairs in found.pairs),
     ]
     said = [found.waiting or f"nothing changed in {len(specs)} benchmarks", *problems]
     return dg.SensorResult(

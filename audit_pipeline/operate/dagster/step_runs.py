@@ -35,10 +35,10 @@ SPLIT_QUALITY = dg.AssetKey("split_quality")
 
 @dataclass(frozen=True)
 class Runner:
-    """Where steps are carried out: the jobs by name, the instance, who is told; ``tags`` are those of every run.
+    """What carries steps out: the jobs by name, the instance, the callback ``tell``; ``tags`` are those of every run.
 
     ``limits``: of what the command and all its runs together may send to models behind interfaces; they share a tag
-    then (tags.py). ``asked``: what the command itself has asked ahead of them.
+    then (tags.py). ``endpoints``: what the command itself has asked before its runs.
     """
 
     jobs: Jobs
@@ -48,7 +48,7 @@ class Runner:
     device: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
-    asked: Endpoints | None = None
+    endpoints: Endpoints | None = None
 
     def run(self, job: str, why: str, **scope: Unpack[RunScope]) -> str:
         """Run a job (see in_process.run_job), tagged with the reason; returns the run's id."""
@@ -93,24 +93,24 @@ def product(step: PlannedStep) -> str:
 
 
 def ensure(
-    asked: PlanRequest, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
+    request: PlanRequest, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
 ) -> dict[str, str]:
-    """Carry out the steps of these kinds, one kind after the other, that what is asked takes.
+    """Carry out the steps of these kinds that the request takes, one kind after the other.
 
     Returns the runs by what they made. Raises the AuditError that kept one from being made.
     """
-    for control in asked.controls:
-        # What is wrong with its entry is told to whoever asks for it.
+    for control in request.controls:
+        # Raises what is wrong with its entry.
         load_controls().named(control)
     runs: dict[str, str] = {}
     for kind in kinds:
-        there = look(
-            asked,
+        situation = look(
+            request,
             runner.paths,
             entries=[model.entry for model in models],
             models={model.entry.name: model for model in models},
         )
-        for step in plan(there, asked):
+        for step in plan(situation, request):
             if step.kind == kind:
                 runs[product(step)] = carry_out(step, runner)
     return runs
@@ -152,18 +152,19 @@ def run_pairs(
         kinds[step.pair] = (*kinds.get(step.pair, ()), step.kind)
     runs: dict[str, str] = {}
     errors: list[AuditError] = []
-    for some in sorted(set(kinds.values()), key=lambda one: (OF_PAIRS.index(one[0]), one)):
-        assets = [_ASSETS[one] for one in some]
-        for first_partition, scope in _scopes([pair for pair in kinds if kinds[pair] == some], runner.instance):
+    for same_kinds in sorted(set(kinds.values()), key=lambda found: (OF_PAIRS.index(found[0]), found)):
+        assets = [_ASSETS[kind] for kind in same_kinds]
+        for first_partition, partitions_of_run in _scopes(
+            [pair for pair in kinds if kinds[pair] == same_kinds], runner.instance
+        ):
+            scope: RunScope = {
+                **partitions_of_run,
+                "selection": [dg.AssetKey(asset) for asset in assets],
+                "resources": _with_limits(resources, runner),
+                "ops": {_MODEL: config} if config is not None and _MODEL in assets else None,
+            }
             try:
-                runs[first_partition] = runner.run(
-                    "audit_pairs",
-                    reasons[first_partition],
-                    selection=[dg.AssetKey(asset) for asset in assets],
-                    resources=_with_limits(resources, runner),
-                    ops={_MODEL: config} if config is not None and _MODEL in assets else None,
-                    **scope,
-                )
+                runs[first_partition] = runner.run("audit_pairs", reasons[first_partition], **scope)
             except AuditError as error:
                 errors.append(error)
     if len(errors) > 1:
@@ -177,7 +178,7 @@ def _with_limits(
     resources: Mapping[str, Mapping[str, Any]] | None, runner: Runner
 ) -> Mapping[str, Mapping[str, Any]] | None:
     """The same with what is left of the limits after the runs so far."""
-    left = compute_remaining_limits(runner.limits, runner.instance, runner.tags, runner.asked)
+    left = compute_remaining_limits(runner.limits, runner.instance, runner.tags, runner.endpoints)
     if not left:
         return resources
     given = resources or {}

@@ -105,7 +105,7 @@ def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
         try:
             _answer_again(pair, paths, config)
         except AuditError:
-            # A damaged or missing file: whoever builds the warehouse names it.
+            # A damaged or missing file: building the warehouse names it.
             continue
 
 

@@ -53,7 +53,7 @@ EXTRACTION_VERSION = "2"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
 USUAL = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
-"""How documents are searched where nobody says otherwise."""
+"""How documents are searched by default."""
 
 _SHOWN = 10
 

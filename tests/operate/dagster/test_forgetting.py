@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -22,9 +21,10 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import write_card
 from audit_pipeline.operate.dagster import forgetting, work_claims
-from audit_pipeline.operate.dagster.audit import AuditRequest, audit
+from audit_pipeline.operate.dagster.audit import audit
 from audit_pipeline.operate.dagster.forgetting import (
     find_unfinished_runs,
     forget,
@@ -33,7 +33,9 @@ from audit_pipeline.operate.dagster.forgetting import (
 )
 from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, process_identity
 from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.removal import RemovalTarget, unfinished
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only
@@ -391,10 +393,11 @@ def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
             refused[f"{step.split(':', maxsplit=1)[0]}: {target}"] = str(error.value)
         assert plan_to_forget(MADE_9, workspace.paths).unfinished, "a dry run says so too"
 
-    request = AuditRequest("tiny", load_benchmarks().values(), publish=False)
+    benchmark = load_benchmarks()["made_9"]
+    request = AuditRequest(load_models()["tiny"], [benchmark], AuditOptions(publish=False))
     with pytest.raises(AuditError, match="there is no"):
         forget(RemovalTarget("model", "nobody"), definitions, workspace.paths, lambda what: None)
-    audit(replace(request, benchmarks=list(request.benchmarks)[1:2]), definitions, workspace.paths, forget_meanwhile)
+    audit(request, definitions, workspace.paths, forget_meanwhile)
     assert any(step.startswith("auditing tiny") for step in refused)
     for words in refused.values():
         assert re.search(r"while (corpus-audit audit \(process \d+ on |an audit is unfinished: run )", words), words
