@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from audit_pipeline.benchmarks.config import BenchmarkSpec
     from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.errors import PairsFailedError
+    from audit_pipeline.errors import AuditError, PairsFailedError
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.scoring.file import FileScores, ProgressListener
@@ -79,7 +79,8 @@ class AuditOutcome:
 
     ``runs``: the runs that were needed, by what they made. ``passes``, ``not_applicable``: by pair, the counts of its
     pass, or why there was none. ``failed``: the error where some pairs met a fault and the others are done.
-    ``left_out``: the reason by benchmark. ``dead_runs``: those that were found and marked failed.
+    ``not_counted``: why there are no token frequencies. ``left_out``: the reason by benchmark. ``dead_runs``: those
+    that were found and marked failed.
     """
 
     model: ModelEntry
@@ -88,6 +89,7 @@ class AuditOutcome:
     passes: dict[str, PassCounts] = field(default_factory=dict)
     not_applicable: dict[str, str] = field(default_factory=dict)
     failed: PairsFailedError | None = None
+    not_counted: AuditError | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     dead_runs: list[str] = field(default_factory=list)
 

@@ -94,11 +94,6 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
     outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
     # What was to be fetched again is there by now.
     request = replace(request, benchmarks=outcome.benchmarks, options=replace(request.options, refresh=False))
-    try:
-        outcome.runs |= ensure_frequencies(model, runner)
-    except AuditError as error:
-        # One detector is left out.
-        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
     audit_model(request, model, runner, outcome)
     plain = replace(request.options, again=False, kinds=("base",))
     if any(step.kind == "publish" for step in _steps(replace(request, options=plain), model, runner.paths)):
@@ -109,8 +104,14 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
 def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, outcome: AuditOutcome) -> None:
     """Run the model and its detectors on those of the request's benchmarks that are not done, all of them built.
 
-    A pair that meets a fault does not stop the others: ``outcome`` has the error then.
+    A pair that meets a fault does not stop the others: ``outcome`` has the error then. Tokens are counted before, where
+    they are to be; if they cannot be counted, one detector is left out.
     """
+    try:
+        outcome.runs |= ensure_frequencies(model, runner)
+    except AuditError as error:
+        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
+        outcome.not_counted = error
     steps = steps_of_pairs(request, model, runner.paths)
     if not steps:
         return

@@ -25,7 +25,7 @@ from audit_pipeline.operate.configuration import OF_AUDITS, load_configuration
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.audit import audit_model, find_done, steps_of_pairs
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, carry_out, ensure_frequencies
+from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, carry_out
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import as_built, plan, problems
@@ -178,28 +178,21 @@ def _audit(
 
 def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     request = AuditRequest(model.entry, specs, as_built=True, terminal=False)
-    if not steps_of_pairs(request, model, runner.paths):
-        return
-    _count(model, runner, week)
     pending = {step.pair for step in steps_of_pairs(request, model, runner.paths)}
+    if not pending:
+        return
     outcome = AuditOutcome(model.entry, specs)
     try:
         audit_model(request, model, runner, outcome)
     finally:
         done = find_done(request, model, runner.paths)
         week.audited[model.entry.name] = [pair.benchmark for pair in done if pair in pending]
+    # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.
+    if outcome.not_counted is not None and not isinstance(outcome.not_counted, ConfigError):
+        corpus = model.entry.reference_corpus
+        _note(week, runner.tell, f"the tokens of {corpus} could not be counted: {outcome.not_counted}")
     if outcome.failed is not None:
         raise outcome.failed
-
-
-def _count(model: TokenizedModel, runner: Runner, week: WeeklySummary) -> None:
-    try:
-        ensure_frequencies(model, runner)
-    except ConfigError as error:
-        # As for a model without a reference model: its scores say what is missing.
-        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
-    except AuditError as error:
-        _note(week, runner.tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
 
 
 def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Log) -> list[BenchmarkSpec]:
