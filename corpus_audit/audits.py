@@ -28,7 +28,7 @@ class AuditFindings:
     Attributes
     ----------
     model : str
-        The model's name, as it stands in the warehouse.
+        The model's name, as in the warehouse.
     benchmarks : tuple of str
         The benchmarks that were audited.
     findings : pyarrow.Table
@@ -89,25 +89,24 @@ def audit(asked: Audit) -> AuditFindings:
     # Here and below: `import corpus_audit` answers at once.
     from audit_pipeline.catalogue.paths import DataPaths  # noqa: PLC0415
     from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
-    from audit_pipeline.operate.requests import find_pairs, run_audit  # noqa: PLC0415
+    from audit_pipeline.operate.requests import audit_request, run_audit  # noqa: PLC0415
     from audit_pipeline.report.page import conclusions_of  # noqa: PLC0415
     from audit_pipeline.warehouse.query import findings_of  # noqa: PLC0415
 
-    named = find_pairs(asked.model, asked.benchmark)
+    request = audit_request(asked.model, asked.benchmark, asked)
     with progress_on_stderr(asked.verbose):
-        audited = run_audit(named, asked, _definitions, tell_step)
-    warn(named.problems)
-    if audited.outcome is not None:
-        warn(f"{pair} could not run: {reason}" for pair, reason in audited.outcome.not_applicable.items())
-        warn(f"{name} is left out: {reason}" for name, reason in audited.outcome.left_out.items())
-    if audited.failed is not None:
-        raise audited.failed
-    paths, names = DataPaths.from_environment(), tuple(spec.name for spec in audited.benchmarks)
-    answers = conclusions_of(paths.warehouse, named.model.name).answers
+        outcome = run_audit(request, _definitions, tell_step)
+    warn(request.problems)
+    warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_applicable.items())
+    warn(f"{name} is left out: {reason}" for name, reason in outcome.left_out.items())
+    if outcome.failed is not None:
+        raise outcome.failed
+    paths, names = DataPaths.from_environment(), tuple(spec.name for spec in outcome.benchmarks)
+    answers = conclusions_of(paths.warehouse, request.model.name).answers
     return AuditFindings(
-        named.model.name,
+        request.model.name,
         names,
-        findings_of(paths.warehouse, named.model.name, names),
+        findings_of(paths.warehouse, request.model.name, names),
         [answers[name] for name in names if name in answers],
         paths.report,
     )

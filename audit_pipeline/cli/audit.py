@@ -19,7 +19,7 @@ from audit_pipeline.cli.shared import about, say_room, say_sending, seconds_of, 
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.console import Row, answers_in_json, say, show_table, tell
 from audit_pipeline.operate.options import BENCHMARK, AuditOptions
-from audit_pipeline.operate.requests import find_pairs
+from audit_pipeline.operate.requests import audit_request
 from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:
@@ -61,20 +61,19 @@ def audit(model: str, benchmark: str, dry_run: bool, details: bool, **given: Any
 
 
 def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
-    named = find_pairs(model, benchmark)
-    entry, specs = named.model, named.benchmarks
-    tell_problems(named.problems)
+    request = audit_request(model, benchmark, asked)
+    entry, specs = request.model, request.benchmarks
+    tell_problems(request.problems)
 
     from audit_pipeline.controls.current import trained_version
     from audit_pipeline.models.load import load_tokenizer
-    from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
+    from audit_pipeline.operate.dagster.audit import dry_run
 
     paths = DataPaths.from_environment()
     is_untrained = entry.control is not None and trained_version(entry.control.name, paths) is None
     tokenized = None if is_untrained else load_tokenizer(entry, paths)
     limits = asked.limits.for_model(entry)
-    request = AuditRequest(entry.name, specs, again=asked.again, kinds=asked.kinds, leave_out=named.leave_out)
-    dry = dry_run(request, entry, tokenized, paths)
+    dry = dry_run(request, tokenized, paths)
     for name, problem in dry.cannot.items():
         tell(f"{name} is left out: {problem}")
     _show_first(dry.first, dry.not_built, paths)

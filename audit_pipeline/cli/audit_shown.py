@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.shared import dagster_definitions, detector_and_setting, estimate_of, sides, tell_problems
@@ -28,10 +28,7 @@ from audit_pipeline.operate.console import (
     visible,
 )
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import Audited, find_pairs, run_audit
-
-if TYPE_CHECKING:
-    from audit_pipeline.operate.dagster.audit import AuditOutcome
+from audit_pipeline.operate.requests import AuditOutcome, audit_request, run_audit
 
 _NAMED = 5
 
@@ -154,15 +151,14 @@ _SHOWN = (
 )
 
 
-def audit_pairs(model: str, benchmark: str, asked: AuditOptions) -> Audited:
+def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutcome:
     """Bring the pairs up to date; nothing is run, and no heavy package imported, where they are."""
-    # Before the heavy packages: what is wrong with it is told at once.
-    named = find_pairs(model, benchmark)
-    tell_problems(named.problems)
-    audited = run_audit(named, asked, dagster_definitions, tell_step)
-    if audited.outcome is not None:
-        _tell_outcome(audited.outcome)
-    return audited
+    # Before the heavy packages, so that a wrong name is answered at once.
+    request = audit_request(model, benchmark, options)
+    tell_problems(request.problems)
+    outcome = run_audit(request, dagster_definitions, tell_step)
+    _tell_outcome(outcome)
+    return outcome
 
 
 def _tell_outcome(outcome: AuditOutcome) -> None:
@@ -174,12 +170,12 @@ def _tell_outcome(outcome: AuditOutcome) -> None:
         tell(f"{partition} could not run: {reason}", style="red")
 
 
-def publish_audited(audited: Sequence[Audited]) -> None:
+def publish_audited(outcomes: Sequence[AuditOutcome]) -> None:
     """Rebuild warehouse and report once, where they do not show what these audits came to."""
     from audit_pipeline.operate.situation import steps_to_publish
 
     paths = DataPaths.from_environment()
-    if not steps_to_publish([pair for one in audited for pair in one.pairs], paths):
+    if not steps_to_publish([pair for outcome in outcomes for pair in outcome.pairs], paths):
         return
 
     definitions = dagster_definitions()
@@ -189,18 +185,18 @@ def publish_audited(audited: Sequence[Audited]) -> None:
     publish(definitions, paths, tell_step, include_text=texts_are_quoted())
 
 
-def show_audited(audited: Audited, *, details: bool = False) -> None:
+def show_audited(outcome: AuditOutcome, *, details: bool = False) -> None:
     """The answers, the findings behind them, the way to the report, and the error where there was one.
 
     ``details``: the findings of texts of unknown membership, too.
     """
     paths = DataPaths.from_environment()
-    for spec in audited.benchmarks:
-        show_findings(paths, audited.model.name, spec.name, details=details)
+    for spec in outcome.benchmarks:
+        show_findings(paths, outcome.model.name, spec.name, details=details)
     tell_left_out(paths)
     say(f"\nReport: {paths.report}", report=paths.report)
-    if audited.failed is not None:
-        raise audited.failed
+    if outcome.failed is not None:
+        raise outcome.failed
 
 
 _FINDINGS: Columns = (

@@ -36,6 +36,7 @@ from audit_pipeline.cli.shared import (
 from audit_pipeline.controls.roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.operate.console import Row, answers_in_json, report_slow_work, say, show_table, tell_step, visible
 from audit_pipeline.operate.options import AuditOptions, RunOptions
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:
@@ -336,13 +337,12 @@ def _prepare_and_estimate(tokenized: TokenizedModel, families: list[str], option
     from audit_pipeline.definitions import defs
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.extraction.windows import explain_window_too_long
-    from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run, prepare
+    from audit_pipeline.operate.dagster.audit import dry_run, prepare
     from audit_pipeline.operate.stages.extraction import USUAL, documents_of
     from audit_pipeline.token_statistics.cached_texts import Caches
 
-    request = AuditRequest(entry.name, specs)
-    prepare(request, defs(), paths, tell_step)
-    plans = [plan for plan, _ in dry_run(request, entry, tokenized, paths).plans.values()]
+    prepare(specs, defs(), paths, tell_step)
+    plans = [plan for plan, _ in dry_run(AuditRequest(entry, specs), tokenized, paths).plans.values()]
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans)
     searched = [spec for spec in specs if spec.settings.extraction]
     windows, in_windows = 0, 0

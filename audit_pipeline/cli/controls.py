@@ -27,7 +27,7 @@ from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.console import say, show_table, tell_step
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import Audited
+from audit_pipeline.operate.requests import AuditOutcome
 
 if TYPE_CHECKING:
     from audit_pipeline.catalogue.contracts import Pair
@@ -61,7 +61,7 @@ def control(name: str, device: str | None) -> None:
     show_memorisation(audited)
 
 
-def audit_control(name: str, device: str | None) -> list[Audited]:
+def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     """Both models of a control on its texts; warehouse and report do not follow yet."""
     config = whole_configuration()
     config.controls.named(name)
@@ -118,7 +118,7 @@ def study(name: str) -> None:
     say(f"\nReport: {paths.report}", report=paths.report)
 
 
-def show_checks(audited: Sequence[Audited]) -> None:
+def show_checks(audited: Sequence[AuditOutcome]) -> None:
     """The check of the instrument on each of the control's benchmarks; raises the error where a pair met a fault."""
     _require_done(audited)
     models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
@@ -126,14 +126,14 @@ def show_checks(audited: Sequence[Audited]) -> None:
         _show_check(DataPaths.from_environment(), benchmark, models)
 
 
-def _require_done(audited: Sequence[Audited]) -> None:
+def _require_done(audited: Sequence[AuditOutcome]) -> None:
     """Raise the error where a pair met a fault."""
     for one in audited:
         if one.failed is not None:
             raise one.failed
 
 
-def show_memorisation(audited: Sequence[Audited]) -> None:
+def show_memorisation(audited: Sequence[AuditOutcome]) -> None:
     """How often texts had to be trained on until the model gives them word for word, where documents were searched."""
     _require_done(audited)
     searched = dict.fromkeys(spec.name for one in audited for spec in one.benchmarks if spec.settings.extraction)

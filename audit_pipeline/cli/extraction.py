@@ -38,7 +38,8 @@ from audit_pipeline.cli.shared import (
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
-from audit_pipeline.operate.options import FILE, PATH, RunOptions
+from audit_pipeline.operate.options import FILE, PATH, AuditOptions, RunOptions
+from audit_pipeline.operate.requests import AuditRequest
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -115,7 +116,7 @@ def extract(
     computed from one forward pass, without drawing anything. Finished windows are kept: after an interruption, the same
     command continues. docs/extraction.md explains the numbers.
     """
-    options, generation = build(RunOptions, given), build(GenerationOptions, given)
+    options, generation = build(AuditOptions, given), build(GenerationOptions, given)
     _require_one_kind(file, benchmark, document, held_out, reference_model)
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.catalogue.files import require_output
@@ -214,7 +215,7 @@ def _of_benchmark(
     model: ModelEntry,
     spec: BenchmarkSpec,
     asked: Asked,
-    options: RunOptions,
+    options: AuditOptions,
     paths: DataPaths,
     *,
     dry_run: bool,
@@ -227,18 +228,9 @@ def _of_benchmark(
 
     if not dry_run:
         definitions = dagster_definitions()
-        from audit_pipeline.operate.dagster.audit import AuditRequest
         from audit_pipeline.operate.dagster.audit import extract as run_extraction
 
-        request = AuditRequest(
-            model.name,
-            [spec],
-            device=options.device,
-            engine=options.chosen_engine,
-            limits=options.limits,
-            terminal=True,
-        )
-        run_extraction(request, asked, definitions, paths, tell_step)
+        run_extraction(AuditRequest(model, [spec], options), asked, definitions, paths, tell_step)
     return documents_of(spec.name, model, paths)
 
 

@@ -29,7 +29,7 @@ from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.errors import AuditError, one_line
 from audit_pipeline.operate.console import say, show_table, tell, tell_step, visible
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import Audited
+from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.numbers import DASH, probability, thousands, yes_or_no
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ ORDER BY strongest.log_p DESC
 """
 
 
-def search_famous_texts(model: str) -> list[Audited]:
+def search_famous_texts(model: str) -> list[AuditOutcome]:
     """Search the famous texts for what the model recites, where that is not done; warehouse and report do not follow
     yet. Nothing where the configuration has no such benchmark."""
     config = whole_configuration()
@@ -164,17 +164,17 @@ def search_famous_texts(model: str) -> list[Audited]:
             tell_step(f"{model} on {spec.name}: everything is up to date, nothing is run")
         else:
             _search(entry, spec)
-    return [Audited(entry, [spec]) for spec in specs]
+    return [AuditOutcome(entry, [spec]) for spec in specs]
 
 
 def _search(entry: ModelEntry, spec: BenchmarkSpec) -> None:
     definitions = dagster_definitions()
     from audit_pipeline.benchmarks.settings import ExtractionSettings
-    from audit_pipeline.operate.dagster.audit import AuditRequest, extract
+    from audit_pipeline.operate.dagster.audit import extract
     from audit_pipeline.operate.stages.extraction import asked_by
 
     began = time.monotonic()
-    request = AuditRequest(entry.name, [spec], terminal=True, publish=False)
+    request = AuditRequest(entry, [spec], AuditOptions(publish=False))
     asked = asked_by(spec.settings.extraction or ExtractionSettings())
     extract(request, asked, definitions, DataPaths.from_environment(), tell_step)
     tell_step(f"searched in {time.monotonic() - began:.0f} s")
@@ -187,7 +187,7 @@ def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
     return steps is not None and not {"fetch", "build", "extract"} & {step.kind for step in steps}
 
 
-def show_famous_texts(searched: Audited) -> None:
+def show_famous_texts(searched: AuditOutcome) -> None:
     """The answer, each text with its p-value, and how often its passage stands in what is installed."""
     from audit_pipeline.catalogue.store import read_documents
     from audit_pipeline.warehouse.query import open_read_only
@@ -285,7 +285,7 @@ def demo(model: str) -> None:
     say(f"\nEverything lies under {paths.root}")
 
 
-def _audit_control_if_configured(name: str) -> list[Audited]:
+def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
     """Both models of a control, audited; none where the configuration has no such control."""
     if name in whole_configuration().controls.names:
         return audit_control(name, None)

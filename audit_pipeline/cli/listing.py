@@ -195,9 +195,9 @@ def benchmarks(
         tell_problems(config.problems)
 
         definitions = dagster_definitions()
-        from audit_pipeline.operate.dagster.audit import AuditRequest, prepare
+        from audit_pipeline.operate.dagster.audit import prepare
 
-        prepare(AuditRequest("", specs), definitions, paths, tell_step)
+        prepare(specs, definitions, paths, tell_step)
     tell_problems(config.problems_beside(FILE_NAME))
     rows = [_row_of_benchmark(spec, paths) for spec in config.benchmarks.values()]
     _show_list(

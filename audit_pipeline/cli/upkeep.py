@@ -88,21 +88,20 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     """Remove a model or a benchmark and all derived from it.
 
     This removes scores, evaluations, lineage, cached token statistics, examples and the partition in Dagster, and then
-    rebuilds warehouse and report. It is refused while a run uses them. After an interruption, the same command
+    rebuilds warehouse and report. It is refused while any audit is unfinished. After an interruption, the same command
     finishes.
     """
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
     paths = data_to_write()
-    definitions = dagster_definitions()
     from audit_pipeline.operate.dagster import forgetting
     from audit_pipeline.operate.removal import RemovalTarget
 
     target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
     if dry_run:
-        _show_forgotten(forgetting.plan_to_forget(target, definitions, paths), dry_run=True)
+        _show_forgotten(forgetting.plan_to_forget(target, paths), dry_run=True)
     else:
-        _show_forgotten(forgetting.forget(target, definitions, paths, tell_step), dry_run=False)
+        _show_forgotten(forgetting.forget(target, dagster_definitions(), paths, tell_step), dry_run=False)
 
 
 def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
@@ -130,9 +129,8 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
         )
     elif forgotten.configured is None:
         lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
-    if forgotten.users:
-        when = "In use, so it would be refused now" if dry_run else "In use again already"
-        lines.append(f"{when}: {', '.join(forgotten.users)}")
+    if forgotten.unfinished:
+        lines.append(f"An audit is unfinished, so it would be refused now: {', '.join(forgotten.unfinished)}")
     if dry_run:
         lines.append("Nothing was removed.")
     for line in lines:

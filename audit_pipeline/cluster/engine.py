@@ -10,11 +10,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
 
 from audit_pipeline.errors import ConfigError
 
 EngineName = Literal["in_process", "ray"]
+
+FEWEST_WORKERS = 1
 
 _VARIABLES = {
     "name": "CORPUS_AUDIT_ENGINE",
@@ -26,22 +30,23 @@ _VARIABLES = {
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs models. All but the name is of Ray's workers, and left to the cluster where it is None.
+    """What runs models. All but the name is about Ray's workers, and left to the cluster where it is None.
 
     ``workers``: how many hold the model; None: one a GPU, else one a node. ``gpus_per_worker``: None: what the
     model is divided over, else 1, where the cluster has GPUs, else 0; on the device cpu none. ``shard_minutes``: how
     long a shard may go without a result before it is given to another worker; None: by its tokens (dispatch.py).
+    The bounds are checked by :func:`chosen_engine`.
     """
 
     name: EngineName = "in_process"
-    workers: int | None = None
-    gpus_per_worker: float | None = None
-    shard_minutes: float | None = None
+    workers: Annotated[int, Ge(FEWEST_WORKERS)] | None = None
+    gpus_per_worker: Annotated[float, Ge(0)] | None = None
+    shard_minutes: Annotated[float, Gt(0)] | None = None
 
     @property
     def run_config(self) -> dict[str, object]:
         """The same as the configuration of the resource ``models`` of a Dagster run."""
-        # What the environment says of workers is of no meaning where there are none.
+        # In this process there are no workers for the environment to say anything of.
         given = {name: value for name, value in vars(self).items() if name != "name" and value is not None}
         return {"engine": self.name, **(given if self.name == "ray" else {})}
 
@@ -49,25 +54,23 @@ class Engine:
 IN_PROCESS = Engine()
 
 
-def chosen_engine(given: Mapping[str, object] | None = None) -> Engine:
-    """The engine as ``given``; what is absent or None there is taken from the environment (CORPUS_AUDIT_ENGINE, …).
+def chosen_engine(options: Mapping[str, object] | None = None) -> Engine:
+    """The engine of ``options``; what is absent or None there is taken from the environment (CORPUS_AUDIT_ENGINE, …).
 
     Raises ConfigError where a value makes no sense, and where Ray is chosen and not installed.
     """
     # Imported here: the help of commands waits for no pydantic.
-    from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt, ValidationError, create_model  # noqa: PLC0415
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
 
-    said = {name: value for name, value in (given or {}).items() if value is not None}
-    around = {name: os.environ[variable] for name, variable in _VARIABLES.items() if os.environ.get(variable)}
-    numbers = {"workers": PositiveInt, "gpus_per_worker": NonNegativeFloat, "shard_minutes": PositiveFloat}
-    fields: Any = {"name": (EngineName, "in_process"), **{key: (kind | None, None) for key, kind in numbers.items()}}
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    environment = {name: os.environ[variable] for name, variable in _VARIABLES.items() if os.environ.get(variable)}
     try:
-        engine = Engine(**vars(create_model("Engine", **fields).model_validate({**around, **said})))
+        engine = TypeAdapter(Engine).validate_python({**environment, **given})
     except ValidationError as error:
         [first, *_] = error.errors()
         variable = _VARIABLES[str(first["loc"][0])]
         raise ConfigError(f"{variable} (or the option): {first['input']!r}: {first['msg']}") from error
-    if engine.name == "in_process" and said.keys() - {"name"}:
+    if engine.name == "in_process" and given.keys() - {"name"}:
         raise ConfigError("workers are those of the engine ray: give --engine ray, or leave --workers out")
     if engine.name == "ray" and find_spec("ray") is None:
         raise ConfigError("the engine ray needs the package ray: pip install 'corpus-audit[ray]'")

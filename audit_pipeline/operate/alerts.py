@@ -1,7 +1,7 @@
 """Alerts: which findings changed since they were last looked at, and the delivery of what people are to know.
 
 What belongs here: findings as the leaderboard has them, comparing two states of it in words that claim no more than the
-findings do, the state as text for whoever remembers it (a sensor); one alert, the request that carries it to a webhook,
+findings do, the state as text, which a sensor keeps; one alert, the request that carries it to a webhook,
 and the file of alerts where there is none. What does not: the sensors, which say when to look and what an alert says of
 a run (operate/dagster/sensors.py), and what a claim level means (metrics/claims.py).
 
@@ -66,7 +66,7 @@ class WatchedFinding:
     """One row of the leaderboard: an AUROC with its 95% interval (None where it was not computed), and its context.
 
     ``is_current`` is false where the benchmark has been rebuilt since. ``claim_level`` says whose word it rests on,
-    where it is somebody's word alone. Numbers have four decimals.
+    where it is only stated. Numbers have four decimals.
     """
 
     model: str
@@ -275,7 +275,7 @@ _TALKATIVE = ("urllib3.connectionpool", "urllib3.util.retry")
 class Alert:
     """What people are to know: a title, lines below it, and the same as values for a program.
 
-    ``kind`` is for programs, such as "run_failed"; whoever makes the alert names it.
+    ``kind`` is for programs, such as "run_failed"; each kind of alert has its own.
     """
 
     kind: str
@@ -286,7 +286,7 @@ class Alert:
 
 
 class NotKeptError(TransientError):
-    """An alert that could not even be written to the file: whoever has it must send it again."""
+    """An alert that could not even be written to the file: the caller must send it again."""
 
 
 class _BusyError(TransientError):
@@ -324,7 +324,7 @@ def payload(alert: Alert) -> dict[str, object]:
 def deliver(alert: Alert, paths: DataPaths, *, patient: bool = True) -> str:
     """Send the alert to the webhook in CORPUS_AUDIT_WEBHOOK, or append it to the file of alerts; says where it went.
 
-    ``patient=False`` tries once, for five seconds at most: for somebody who has many to send and little time.
+    ``patient=False`` tries once, for five seconds at most: for a caller with many to send and little time.
     Requests that fail for a passing reason are repeated with growing pauses, so an alert may arrive twice. One that
     does not arrive is appended to the file, with the reason, before the error is raised: TransientError where the
     webhook did not answer or was too busy, ConfigError where its address is refused, here or by its host. Where the
@@ -394,7 +394,7 @@ def _post(url: str, content: Mapping[str, object], patient: bool) -> _NotDeliver
 
 def _pause_asked_for(error: BaseException) -> float | None:
     asked_for = error.pause if isinstance(error, _BusyError) else None
-    # Whoever waits for this alert's delivery is not kept for an hour.
+    # The caller waits for the delivery, and not for an hour.
     return None if asked_for is None else min(asked_for, RETRY_POLICY.longest)
 
 

@@ -43,14 +43,14 @@ _READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
 """Every file, and how it is read: a new one needs a line here and nothing else."""
 FILES = tuple(file.name for file, _ in _READ)
 OF_AUDITS = (sources.FILE.name, references.FILE.name, models.FILE.name, benchmarks.FILE.name)
-"""Those that an audit rests on which nobody asks for by name."""
+"""Those that an audit depends on without naming them."""
 
 
 @dataclass(frozen=True)
 class Configuration:
     """Every file as it is now, entries broken that name what there is not.
 
-    A file that cannot be read at all raises its own error to whoever asks for it, and to nobody else.
+    A file that cannot be read at all raises its own error where it is needed, and only there.
     """
 
     folder: Path
@@ -97,7 +97,7 @@ class Configuration:
         return tuple(problem for name in FILES for problem in self.problems_of(name))
 
     def problems_beside(self, file: str) -> tuple[Problem, ...]:
-        """The same without why ``file`` cannot be read at all: that is the error of whoever needs it."""
+        """The same without why ``file`` cannot be read at all: that error is raised where it is needed."""
         return tuple(one for one in self.problems if one.entry is not None or one.path.name != file)
 
     def problems_of(self, file: str) -> tuple[Problem, ...]:

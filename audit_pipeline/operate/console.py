@@ -49,7 +49,7 @@ class SkippedRow(Protocol):
 
     @property
     def location(self) -> str:
-        """Where it stands."""
+        """Its position."""
 
     @property
     def reason(self) -> str:

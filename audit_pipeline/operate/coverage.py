@@ -73,14 +73,14 @@ FROM last SEMI JOIN files_gone USING ("table", "partition", run_id) GROUP BY ALL
 class Present:
     """What there is beside the tables: the benchmarks of the configuration, and its models by name."""
 
-    there: Situation
+    situation: Situation
     models: Mapping[str, ModelEntry]
 
 
 def judge(folder: Path, paths: DataPaths) -> Judgement:
     """What the planner makes of what the configuration in ``folder`` asks for and of what the data folder holds."""
     present = _look(folder, paths)
-    up_to_date = {name: is_as_configured(one) for name, one in present.there.benchmarks.items()}
+    up_to_date = {name: is_as_configured(benchmark) for name, benchmark in present.situation.benchmarks.items()}
     return Judgement(up_to_date, lambda connection: coverage_of(connection, present, paths))
 
 
@@ -88,28 +88,30 @@ def _look(folder: Path, paths: DataPaths) -> Present:
     """A file of the configuration that cannot be read, which is named where its rows are read, asks for nothing."""
     try:
         specs = load_benchmarks(folder)
-        there = look(PlanRequest(benchmarks=tuple(specs)), paths, specs=specs.values(), config=folder)
+        situation = look(PlanRequest(benchmarks=tuple(specs)), paths, specs=specs.values(), config=folder)
     except AuditError:
-        there = Situation(code=CODE)
+        situation = Situation(code=CODE)
     try:
         models: Mapping[str, ModelEntry] = load_models(folder)
     except AuditError:
         models = {}
-    return Present(there, models)
+    return Present(situation, models)
 
 
 def coverage_of(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> pa.Table:
     """The rows of the table coverage, from the tables that are filled already."""
     pairs = [Pair(row["benchmark"], row["model"]) for row in _rows(connection, _PAIRS)]
-    there = _situation(connection, pairs, present, paths)
+    situation = _situation(connection, pairs, present, paths)
     models = {row["name"] for row in _rows(connection, "SELECT name FROM configured_models")}
     benchmarks = {row["benchmark"] for row in _rows(connection, "SELECT benchmark FROM configured_benchmarks")}
-    rows = [_row(pair, there, is_configured=pair.model in models and pair.benchmark in benchmarks) for pair in pairs]
+    rows = [
+        _row(pair, situation, is_configured=pair.model in models and pair.benchmark in benchmarks) for pair in pairs
+    ]
     return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
 
 
-def _row(pair: Pair, there: Situation, *, is_configured: bool) -> Mapping[str, object]:
-    state, audit = state_of(pair, there), there.audits[pair]
+def _row(pair: Pair, situation: Situation, *, is_configured: bool) -> Mapping[str, object]:
+    state, audit = state_of(pair, situation), situation.audits[pair]
     found = audit.evaluations
     return {
         "model": pair.model,
@@ -146,7 +148,7 @@ def _situation(
         )
         for pair in pairs
     }
-    return replace(present.there, benchmarks=benchmarks, audits=audits)
+    return replace(present.situation, benchmarks=benchmarks, audits=audits)
 
 
 def _benchmarks(
@@ -164,7 +166,7 @@ def _benchmarks(
     others = {
         name: BenchmarkFacts(None, built.get(name), is_removed=bool(named) and name not in named) for name in names
     }
-    return {**others, **present.there.benchmarks}
+    return {**others, **present.situation.benchmarks}
 
 
 def _seen(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> SeenModels:

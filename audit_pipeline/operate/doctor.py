@@ -181,7 +181,7 @@ def _find_damaged_files(checks: Sequence[tuple[Path, Callable[[Path], object]]],
 
 def _require(path: Path, digests: Collection[str] | None) -> None:
     if not digests:
-        # Of an earlier version, or explained by nobody: it can be read to its end, and that is all that can be said.
+        # Of an earlier version, or without a lineage entry: all that is known is that it can be read to its end.
         read_parquet(path)
     elif file_sha256(path) not in digests:
         raise DamagedError(str(path))

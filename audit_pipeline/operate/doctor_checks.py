@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 Look = Callable[[str], None]
-"""Told what is looked at now, in words, for whoever waits."""
+"""A callback with the name of the current check."""
 
 Ending = Literal["well", "badly", "not yet"]
 HowEnded = Callable[[str], Ending | None]
-"""How a run ended; None where nobody knows it."""
+"""How a run ended; None where it is not known."""
 
 _NAMED = 5
 

@@ -171,7 +171,7 @@ def _explain_missing_file(missing: MissingFile, ended: Ending | None, records: _
     """Whether it is as it may be that a file is not there, and what became of it; None while it is being written.
 
     A run writes the entry first. So it may have died between the two: then it left no later entry, and either its
-    temporary file lies there, or Dagster knows that it did not end well. Else somebody deleted the file.
+    temporary file lies there, or Dagster knows that it did not end well. Else the file was deleted.
     """
     entry = missing.entry
     if ended == "not yet":

@@ -28,7 +28,7 @@ from audit_pipeline.evidence.findings import Findings, find
 from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.evidence.sides import as_compared
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, KnownSplit, assess_split, known_split
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, asked_pair, write_findings
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.warehouse import build_warehouse
@@ -45,7 +45,7 @@ _UNIT = "whitespace"
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What a table of scores came to, and where it lies."""
+    """The findings of a table of scores, and where they lie."""
 
     pair: Pair
     given: GivenScores
@@ -54,88 +54,107 @@ class Evaluated:
     report: Path
 
 
-def evaluate_file(asked: EvaluateOptions) -> Evaluated:
+def evaluate_file(options: EvaluateOptions) -> Evaluated:
     """Evaluate the scores in a file and write tables, warehouse and reports into the folder that is asked for.
 
     The tables lie there as they do in a data folder. What an earlier evaluation wrote there stays as history. Raises
     DataError for a file that cannot be used or holds nothing to compare, and for a folder that holds something else,
     ConfigError for options that do not fit.
     """
-    _check(asked)
-    paths = DataPaths(asked.folder.expanduser().resolve())
-    pair = Pair(asked.name, asked.model)
-    content = _sha256(asked.file)
-    settings = {**asked.settings(), "sha256": content}
+    _check(options)
+    paths = DataPaths(options.folder.expanduser().resolve())
+    pair = Pair(options.name, options.model)
+    content = _sha256(options.file)
+    settings = {**options.settings(), "sha256": content}
     # One evaluation of one content with the same words is one run: repeated, it replaces itself.
     same = {name: value for name, value in settings.items() if name not in ("file", "out", "no_text")}
     run_id = f"evaluate-{digest(same)[:16]}"
     given = read_given(
-        asked.file, pair, run_id, calibration=asked.calibration, seed=asked.seed, language=asked.language
+        options.file, pair, run_id, calibration=options.calibration, seed=options.seed, language=options.language
     )
-    _check_headline(asked, given.scores)
-    design = asked.design or ("selected" if _count(given.examples, MEMBER) else "unlabelled")
-    version = table_version(given.examples)
-    before = _built_before(paths, pair.benchmark)
-    # Another file with scores of the same texts: how far they differ without a model is known.
-    same_texts = before is not None and (before.digest, before.design) == (version, design)
-    known = known_split(before, paths) if before is not None and same_texts else None
-    assessed = known.assessed if known is not None else assess(as_compared(given.examples), design, asked.language)
+    _check_headline(options, given.scores)
+    benchmark = _given_benchmark(options, given, paths)
+    known = benchmark.known_split(paths)
+    assessed = known.assessed if known else assess(as_compared(given.examples), benchmark.design, options.language)
     findings = find(given.scores, given.examples, pair, assessed, run_id)
-    _refuse_nothing(asked.file, given, findings)
-    if before is not None and not same_texts:
-        _refuse_other_texts(paths, pair, before, version, design, given.examples)
+    _refuse_nothing(options.file, given, findings)
+    _refuse_other_texts(paths, pair, benchmark, given.examples)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
-    examples = LineageStep.now(run_id, "given_examples", CODE_VERSION)
-    store.write(
-        paths,
-        examples,
-        EXAMPLES,
-        pair.benchmark,
-        given.examples,
-        data_version=version,
-        # Several files may score the same texts: each stands with its own scores.
-        upstream={},
-        benchmark_digest=version,
-    )
-    manifest = _manifest(version, asked, design, given, before)
-    write_json(paths.benchmark_manifest(pair.benchmark), manifest)
-    scores = LineageStep.now(run_id, "given_scores", SCORES_VERSION)
+    manifest = _write_benchmark(benchmark, options, given, paths, run_id)
+    upstream = {f"examples/{pair.benchmark}": benchmark.version}
     scores_version = store.write(
         paths,
-        scores,
+        LineageStep.now(run_id, "given_scores", SCORES_VERSION),
         SCORES,
         pair,
         given.scores,
-        upstream={f"examples/{pair.benchmark}": version, f"file/{asked.file.name}": content},
-        benchmark_digest=version,
+        upstream={**upstream, f"file/{options.file.name}": content},
+        benchmark_digest=benchmark.version,
         settings=settings,
     )
     if known is None and given.has_text:
         step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
         known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed).split
-    about = asked_pair(pair, manifest, given.examples, given.scores, config=paths.root, named=asked.headline)
+    about = asked_pair(pair, manifest, given.examples, given.scores, config=paths.root, named=options.headline)
+    upstream |= {f"scores/{pair.partition}": scores_version, **(known.versions if known is not None else {})}
     write_findings(
         findings,
         answer_pair(pair, findings.tables, about, run_id),
         pair,
         paths,
         LineageStep.now(run_id, "evaluations", EVALUATIONS_VERSION),
-        upstream={
-            f"examples/{pair.benchmark}": version,
-            f"scores/{pair.partition}": scores_version,
-            **(known.versions if known is not None else {}),
-        },
-        benchmark_digest=version,
+        upstream=upstream,
+        benchmark_digest=benchmark.version,
     )
-    build_warehouse(paths, include_text=not asked.no_text, config=paths.root)
-    summary = build_reports(paths.warehouse, paths.reports, include_text=not asked.no_text)
+    build_warehouse(paths, include_text=not options.no_text, config=paths.root)
+    summary = build_reports(paths.warehouse, paths.reports, include_text=not options.no_text)
     return Evaluated(pair, given, findings, paths, summary.path)
 
 
-def _built_before(paths: DataPaths, benchmark: str) -> BuiltBenchmark | None:
-    """The benchmark of that name that an earlier evaluation wrote there; None where none did."""
-    return read_built(paths, benchmark) if paths.benchmark_manifest(benchmark).exists() else None
+@dataclass(frozen=True)
+class _GivenBenchmark:
+    """The texts of a file of scores as a benchmark. ``before``: the one of the same name that an earlier evaluation
+    wrote into the folder; None where none did."""
+
+    version: str
+    design: str
+    before: BuiltBenchmark | None
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether the earlier evaluation was of the same texts, members and non-members having come about alike."""
+        return self.before is not None and (self.before.digest, self.before.design) == (self.version, self.design)
+
+    def known_split(self, paths: DataPaths) -> KnownSplit | None:
+        """What an earlier file with scores of the same texts left: how far they differ without a model."""
+        return known_split(self.before, paths) if self.before is not None and self.is_as_before else None
+
+
+def _given_benchmark(options: EvaluateOptions, given: GivenScores, paths: DataPaths) -> _GivenBenchmark:
+    design = options.design or ("selected" if _count(given.examples, MEMBER) else "unlabelled")
+    before = read_built(paths, options.name) if paths.benchmark_manifest(options.name).exists() else None
+    return _GivenBenchmark(table_version(given.examples), design, before)
+
+
+def _write_benchmark(
+    benchmark: _GivenBenchmark, options: EvaluateOptions, given: GivenScores, paths: DataPaths, run_id: str
+) -> Mapping[str, Any]:
+    """Write the texts and their manifest, and return the manifest."""
+    store.write(
+        paths,
+        LineageStep.now(run_id, "given_examples", CODE_VERSION),
+        EXAMPLES,
+        options.name,
+        given.examples,
+        data_version=benchmark.version,
+        # Several files may score the same texts, each with its own scores.
+        upstream={},
+        benchmark_digest=benchmark.version,
+    )
+    manifest = _manifest(benchmark, options, given)
+    write_json(paths.benchmark_manifest(options.name), manifest)
+    return manifest
 
 
 def _sha256(file: Path) -> str:
@@ -145,13 +164,13 @@ def _sha256(file: Path) -> str:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def _check(asked: EvaluateOptions) -> None:
-    out = asked.folder
-    for name in (asked.model, asked.name):
+def _check(options: EvaluateOptions) -> None:
+    out = options.folder
+    for name in (options.model, options.name):
         if not name or "|" in name:
             raise ConfigError(f"{name!r} cannot be a name: it is empty or holds a bar; choose another")
-    if not 0 <= asked.calibration < 1:
-        raise ConfigError(f"the share for calibration is at least 0 and below 1, not {asked.calibration}")
+    if not 0 <= options.calibration < 1:
+        raise ConfigError(f"the share for calibration is at least 0 and below 1, not {options.calibration}")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out} is a file: name a folder to write into")
     if out.is_dir() and any(out.iterdir()) and not (out / _MARKER).exists():
@@ -160,14 +179,14 @@ def _check(asked: EvaluateOptions) -> None:
         raise DataError(f"the folder {out} cannot be written, so nothing was evaluated: name another with --out")
 
 
-def _check_headline(asked: EvaluateOptions, scores: pa.Table) -> None:
+def _check_headline(options: EvaluateOptions, scores: pa.Table) -> None:
     """Raise ConfigError where the detector that is to answer has no score."""
     scored = sorted(pc.unique(scores.filter(pc.equal(scores["status"], "ok"))["detector"]).to_pylist())
-    if asked.headline is None or asked.headline in scored:
+    if options.headline is None or options.headline in scored:
         return
-    near = difflib.get_close_matches(asked.headline, scored, n=3)
+    near = difflib.get_close_matches(options.headline, scored, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has scores of: {', '.join(scored)}"
-    raise ConfigError(f"--headline: {asked.file} has no score of '{asked.headline}'; {hint}")
+    raise ConfigError(f"--headline: {options.file} has no score of '{options.headline}'; {hint}")
 
 
 def _refuse_nothing(file: Path, given: GivenScores, findings: Findings) -> None:
@@ -212,26 +231,27 @@ def _are_the_same_texts(before: pa.Table, now: pa.Table) -> bool:
     return bool(before.select(columns).sort_by(by_id).equals(now.select(columns).sort_by(by_id)))
 
 
-def _refuse_other_texts(
-    paths: DataPaths, pair: Pair, before: BuiltBenchmark, version: str, design: str, examples: pa.Table
-) -> None:
-    """Raise DataError where another model has scores there on the benchmark of this name that was there ``before``.
+def _refuse_other_texts(paths: DataPaths, pair: Pair, benchmark: _GivenBenchmark, examples: pa.Table) -> None:
+    """Raise DataError where another model has scores there on another benchmark of this name.
 
     It is another one if its texts are others (texts without ids are numbered, so the earlier scores would be read with
     this file's labels), and if members and non-members came about otherwise.
     """
+    before = benchmark.before
+    if before is None or benchmark.is_as_before:
+        return
     others = {
         Pair(*unsegment(folder.name.removeprefix("partition=")).split("|", 1))
         for folder in paths.table("scores").glob("partition=*")
     }
     models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
-    if models and before.digest != version and _are_the_same_texts(before.examples, examples):
+    if models and before.digest != benchmark.version and _are_the_same_texts(before.examples, examples):
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on these texts under the name {pair.benchmark}, divided with "
             f"--calibration {before.spec['calibration_fraction']} --seed {before.spec['seed']}, or described "
             "otherwise: give the same --calibration, --seed and --language, or another --benchmark or --out"
         )
-    if models and before.digest != version:
+    if models and before.digest != benchmark.version:
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on other texts under the name {pair.benchmark}: "
             "give another --benchmark or --out"
@@ -239,40 +259,39 @@ def _refuse_other_texts(
     if models:
         raise DataError(
             f"{paths.root} holds scores of {models[0]} on {pair.benchmark} with the design '{before.design}', and "
-            f"this is to be '{design}': give the same --design, or another --benchmark or --out"
+            f"this is to be '{benchmark.design}': give the same --design, or another --benchmark or --out"
         )
 
 
-def _manifest(
-    version: str, asked: EvaluateOptions, design: str, given: GivenScores, before: BuiltBenchmark | None
-) -> dict[str, Any]:
-    """What is true of the texts, whoever scored them; and by model, what of its file could not be used."""
+def _manifest(benchmark: _GivenBenchmark, options: EvaluateOptions, given: GivenScores) -> dict[str, Any]:
+    """The facts about the texts, of any model; and by model, what of its file could not be used."""
     left_out = {"rows": len(given.skipped), "reasons": dict(given.left_out), "notes": list(given.notes)}
     return {
-        "benchmark": asked.name,
-        "family": asked.name,
+        "benchmark": options.name,
+        "family": options.name,
         "description": "A table of scores that was handed over.",
-        "design": design,
+        "design": benchmark.design,
         # Nothing in a table of scores can show how the two sides came about.
         "design_stated_by": WHOEVER_RAN_THIS,
         "words": None,
-        "digest": version,
+        "digest": benchmark.version,
         "spec": {
             "builder": "given",
             "unit": _UNIT,
             "near_duplicate_threshold": NEAR_DUPLICATE,
-            "calibration_fraction": asked.calibration,
-            "seed": asked.seed,
+            "calibration_fraction": options.calibration,
+            "seed": options.seed,
         },
         "counts": count_examples(given.examples),
-        "left_out": {**_left_out_before(before, version), asked.model: left_out},
+        "left_out": {**_left_out_before(benchmark), options.model: left_out},
         "checks": [],
     }
 
 
-def _left_out_before(before: BuiltBenchmark | None, version: str) -> Mapping[str, Any]:
+def _left_out_before(benchmark: _GivenBenchmark) -> Mapping[str, Any]:
     """By model, what of the files of earlier evaluations of the same texts could not be used."""
-    if before is None or before.digest != version:
+    before = benchmark.before
+    if before is None or before.digest != benchmark.version:
         return {}
     found: Mapping[str, Any] = before.manifest.get("left_out", {})
     return found

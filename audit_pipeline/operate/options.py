@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import click
 
-from audit_pipeline.cluster.engine import Engine, EngineName, chosen_engine
+from audit_pipeline.cluster.engine import FEWEST_WORKERS, Engine, EngineName, chosen_engine
 from audit_pipeline.endpoints.budget import Limits
 
 
@@ -34,12 +34,16 @@ class _Names(click.ParamType):  # type: ignore[type-arg]
 
 
 class _Kinds(_Names):
-    """What is cached of a pass: base always, and what is asked for besides."""
+    """What is cached of a pass: base always, and the kinds that a user may name besides."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[str]:
+        # Imported here: the help of commands waits for no pyarrow.
+        from audit_pipeline.catalogue.contracts import KINDS as DECLARED  # noqa: PLC0415
+
         names = super().convert(value, param, ctx) or ()
-        if not names or not set(names) <= {"base", "topk", "logits"}:
-            raise click.BadParameter("a list of base, topk and logits", param_hint="--kinds")
+        optional = [kind.name for kind in DECLARED.values() if kind.on_request]
+        if not names or not set(names) <= {"base", *optional}:
+            raise click.BadParameter(f"a list of base, {' and '.join(optional)}", param_hint="--kinds")
         return tuple(dict.fromkeys(["base", *names]))
 
 
@@ -54,7 +58,7 @@ class Option:
     """How a field is an option: its help, and its type on the command line where the annotation does not say it.
 
     ``shows_default``: the help names the default; else its own words do. ``flag``: its name, where it is not the
-    field's; ``metavar``: what stands for its value in the help.
+    field's; ``metavar``: the placeholder of its value in the help.
     """
 
     help: str
@@ -111,7 +115,8 @@ class EngineOptions:
         ),
     ] = None
     workers: Annotated[
-        int | None, Option("How many workers of Ray. Default: one a GPU, else one a node.", click.IntRange(min=1))
+        int | None,
+        Option("How many workers of Ray. Default: one a GPU, else one a node.", click.IntRange(min=FEWEST_WORKERS)),
     ] = None
 
     def __post_init__(self) -> None:

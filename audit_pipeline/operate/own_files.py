@@ -1,12 +1,12 @@
 """A user's own files, looked at before anything is run, and the workspace that audits them and nothing else.
 
 What belongs here: what was given, what it holds in numbers, what keeps it from being audited; the entries of the
-configuration that it comes to, writing them, and what becomes of a workspace that is there already. What does not:
+configuration that follows, writing them, and what becomes of a workspace that is there already. What does not:
 reading files (sources/local_files.py), what can be concluded (evidence/possible_conclusions.py), laying out any
 workspace (config/workspace.py), running an audit.
 
 The workspace is one as any other: its benchmark is not on request, so that the weekly audit takes it. The default
-instrument check stands beside it, which runs on request only. A second check may name other held-out documents or
+instrument check is added, which runs on request only. A second check may name other held-out documents or
 another model; what a user has edited is never overwritten.
 """
 
@@ -137,7 +137,7 @@ class Looked:
 
     @property
     def design(self) -> str:
-        """How the held-out documents came to be that."""
+        """How the held-out documents were chosen."""
         if HELD_OUT not in self.sides:
             return "unlabelled"
         return "exchangeable" if self.own.exchangeable else "temporal"
@@ -266,7 +266,7 @@ def _nothing(own: OwnFiles, side: str, harvest: Harvest) -> str:
 
 
 def _require_apart(documents: Sequence[Document]) -> None:
-    """Raise DataError where a text, or a group, stands on two sides: nobody could say which it is."""
+    """Raise DataError where a text, or a group, is on two sides: it is not known which is right."""
     of_text: dict[str, Document] = {}
     of_group: dict[str, Document] = {}
     found: dict[str, list[str]] = {}
@@ -427,7 +427,7 @@ def _with_head(name: str, key: str, entries: Mapping[str, Any]) -> str:
 
 
 def _yaml(value: Mapping[str, Any]) -> str:
-    # Without aliases: the same settings stand in two entries, each for itself.
+    # Without aliases: two entries repeat the same settings, so that each can be edited alone.
     dumper = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda self, data: True})
     return yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=110)
 

@@ -7,8 +7,8 @@ beside what it is the version of).
 
 The rule is the same for everything that is made: it is done again where what it was made of, or under, is not what
 there is now. What is not known, given as None, is not compared. A step that follows from another one is planned with
-it, as if what that one makes came out different; whoever carries steps out looks again after each kind, so what came
-out the same is left alone.
+it, as if what that one makes came out different. The steps are planned again after each kind, so what came out the
+same is left alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from audit_pipeline.operate.facts import (
 
 _ENTRY_CHANGED = "its entry in the configuration or its sources changed since it was built"
 _DAMAGED_SCORES = {"scores", "highlights"}
-_OF_EXTRACTION = {one.name for one in (EXTRACTION_WINDOWS, DOCUMENT_MEMORISATION, EXTRACTION_RATES)}
+_OF_EXTRACTION = {table.name for table in (EXTRACTION_WINDOWS, DOCUMENT_MEMORISATION, EXTRACTION_RATES)}
 _FIRST = {
     "fetch": "the source {} is fetched first",
     "train": "the control {} is trained first",
@@ -56,29 +56,31 @@ _FIRST = {
 T = TypeVar("T")
 
 
-def plan(there: Situation, asked: PlanRequest) -> tuple[PlannedStep, ...]:
-    """The steps that make what is asked be up to date, in an order in which they can be carried out.
+def plan(situation: Situation, request: PlanRequest) -> tuple[PlannedStep, ...]:
+    """The steps that bring everything requested up to date, in an order in which they can be carried out.
 
-    Within a kind they are in the order in which they are asked for. A benchmark that cannot be built has no step; its
+    Within a kind they are in the order of the request. A benchmark that cannot be built has no step; its
     pairs have none where it was never built.
     """
-    needs = _needs(there, asked)
-    fetch = _steps("fetch", needs.sources, lambda name: _why_fetch(there.sources[name], again=name in needs.refreshed))
-    train = _steps("train", needs.controls, lambda name: _why_train(there.controls[name], fetch))
-    build = _steps("build", needs.benchmarks, lambda name: _why_build(there.benchmarks[name], [*fetch, *train]))
-    assess = _steps("assess", needs.benchmarks, lambda name: _why_assess(name, there, build))
+    needs = _needs(situation, request)
+    fetch = _steps(
+        "fetch", needs.sources, lambda name: _why_fetch(situation.sources[name], again=name in needs.refreshed)
+    )
+    train = _steps("train", needs.controls, lambda name: _why_train(situation.controls[name], fetch))
+    build = _steps("build", needs.benchmarks, lambda name: _why_build(situation.benchmarks[name], [*fetch, *train]))
+    assess = _steps("assess", needs.benchmarks, lambda name: _why_assess(name, situation, build))
     count = _steps("count", needs.counts, lambda what: _why_count(needs.counts[what], fetch))
     before = [*train, *build, *assess, *count]
-    of_pairs = [step for pair in asked.pairs for step in _of_pair(pair, there, asked, before)]
+    of_pairs = [step for pair in request.pairs for step in _of_pair(pair, situation, request, before)]
     audit = sorted(of_pairs, key=lambda step: OF_PAIRS.index(step.kind))
-    why = _why_publish(there, asked, [*train, *build, *assess, *audit]) if asked.publish else None
+    why = _why_publish(situation, request, [*train, *build, *assess, *audit]) if request.publish else None
     publish = [] if why is None else [PlannedStep("publish", "warehouse and report", why)]
     return (*fetch, *train, *build, *assess, *count, *audit, *publish)
 
 
 @dataclass(frozen=True)
 class _Needs:
-    """All that what is asked is made of, each once; ``refreshed``: the sources that are fetched whatever is there."""
+    """All that a request takes, each once; ``refreshed``: the sources that are fetched even where they are current."""
 
     sources: Sequence[str]
     refreshed: Collection[str]
@@ -87,73 +89,74 @@ class _Needs:
     counts: Mapping[str, FrequencyFacts]
 
 
-def _needs(there: Situation, asked: PlanRequest) -> _Needs:
-    named = _each_once(asked.benchmarks, (pair.benchmark for pair in asked.pairs))
-    cannot = problems(there, named)
-    benchmarks = [name for name in named if name in there.benchmarks and name not in cannot]
-    models = _each_once(asked.models, (pair.model for pair in asked.pairs))
+def _needs(situation: Situation, request: PlanRequest) -> _Needs:
+    named = _unique(request.benchmarks, (pair.benchmark for pair in request.pairs))
+    cannot = problems(situation, named)
+    benchmarks = [name for name in named if name in situation.benchmarks and name not in cannot]
+    models = _unique(request.models, (pair.model for pair in request.pairs))
     counts = {
-        f"{one.corpus}|{name}": one
+        f"{frequencies.corpus}|{name}": frequencies
         for name in models
-        for one in _optional_to_tuple(there.models.get(name, ModelFacts()).frequencies)
+        for frequencies in _known(situation.models.get(name, ModelFacts()).frequencies)
     }
-    of_models = (one for name in models for one in _optional_to_tuple(there.models.get(name, ModelFacts()).control))
-    of_benchmarks = (one for name in benchmarks for one in _optional_to_tuple(there.benchmarks[name].control))
-    controls = _each_once(asked.controls, of_models, of_benchmarks)
-    drawn_from = [source for name in benchmarks for source in there.benchmarks[name].sources]
-    of_controls = (source for name in controls for source in there.controls[name].sources)
-    of_corpora = (source for one in counts.values() for source in _optional_to_tuple(one.source))
-    sources = _each_once(asked.sources, drawn_from, of_controls, of_corpora)
-    return _Needs(sources, drawn_from if asked.refresh else (), controls, benchmarks, counts)
+    of_models = (control for name in models for control in _known(situation.models.get(name, ModelFacts()).control))
+    of_benchmarks = (control for name in benchmarks for control in _known(situation.benchmarks[name].control))
+    controls = _unique(request.controls, of_models, of_benchmarks)
+    drawn_from = [source for name in benchmarks for source in situation.benchmarks[name].sources]
+    of_controls = (source for name in controls for source in situation.controls[name].sources)
+    of_corpora = (source for frequencies in counts.values() for source in _known(frequencies.source))
+    sources = _unique(request.sources, drawn_from, of_controls, of_corpora)
+    return _Needs(sources, drawn_from if request.refresh else (), controls, benchmarks, counts)
 
 
 def is_as_configured(benchmark: BenchmarkFacts) -> bool | None:
-    """Whether a benchmark is built as its entry and its sources are; None where it is not built, or nobody can tell."""
+    """Whether a benchmark is built as its entry and its sources are; None where it is not built, or it is not known."""
     if benchmark.built is None or benchmark.wanted is None:
         return None
     return benchmark.built == benchmark.wanted
 
 
-def as_built(there: Situation) -> Situation:
+def as_built(situation: Situation) -> Situation:
     """The same with every benchmark taken as it is built, for auditing what is there: what could not be fetched or
     built, or waits for its turn, is no reason to audit a pair again."""
     taken = {
-        name: replace(one, wanted=one.built, sources=(), control=None, problem=None)
-        for name, one in there.benchmarks.items()
+        name: replace(benchmark, wanted=benchmark.built, sources=(), control=None, problem=None)
+        for name, benchmark in situation.benchmarks.items()
     }
-    return replace(there, benchmarks=taken)
+    return replace(situation, benchmarks=taken)
 
 
-def problems(there: Situation, benchmarks: Iterable[str]) -> Mapping[str, str]:
+def problems(situation: Situation, benchmarks: Iterable[str]) -> Mapping[str, str]:
     """Why some of ``benchmarks`` cannot be told to be up to date, nor be built, by name."""
     found = {}
     for name in benchmarks:
-        benchmark = there.benchmarks.get(name, BenchmarkFacts(None, None))
-        stale = [one for one in (there.sources[source] for source in benchmark.sources) if _why_stale(one) is not None]
-        controls = [there.controls[control] for control in _optional_to_tuple(benchmark.control)]
-        reasons = [benchmark.problem, *(one.problem for one in stale), *(one.problem for one in controls)]
+        benchmark = situation.benchmarks.get(name, BenchmarkFacts(None, None))
+        sources = [situation.sources[source] for source in benchmark.sources]
+        stale = [source for source in sources if _why_stale(source) is not None]
+        controls = [situation.controls[control] for control in _known(benchmark.control)]
+        reasons = [benchmark.problem, *(source.problem for source in stale), *(control.problem for control in controls)]
         problem = next((reason for reason in reasons if reason is not None), None)
         if problem is not None:
             found[name] = problem
     return found
 
 
-def state_of(pair: Pair, there: Situation) -> PairState:
+def state_of(pair: Pair, situation: Situation) -> PairState:
     """What became of a pair.
 
     An outcome newer than its findings decides: the pair is failed or not_applicable. Else the findings do: stale where
     what they rest on is not what there is now, or where its documents were to be searched and that lacks, else done.
     Else the pair is missing.
     """
-    state, lacks = _state_of_audit(pair, there), _why_extract(pair, there)
+    state, lacks = _state_of_audit(pair, situation), _why_extract(pair, situation)
     if state.status != "done" or lacks is None:
         return state
-    outcome = _outcome_of_extraction(_audit_of(pair, there)[0])
+    outcome = _outcome_of_extraction(_audit_of(pair, situation)[0])
     return PairState("stale", lacks) if outcome is None else PairState(outcome.status, outcome.reason, outcome)
 
 
-def _state_of_audit(pair: Pair, there: Situation) -> PairState:
-    audit, benchmark = _audit_of(pair, there)
+def _state_of_audit(pair: Pair, situation: Situation) -> PairState:
+    audit, benchmark = _audit_of(pair, situation)
     found = audit.evaluations
     outcome = audit.outcome
     if outcome is not None and outcome.stage != EXTRACTION and _is_newer(outcome, found):
@@ -169,19 +172,19 @@ def _state_of_audit(pair: Pair, there: Situation) -> PairState:
         doubts.append("a file of its findings is damaged or gone")
     elif _differ(audit.scores.version, found.of_scores):
         doubts.append("it was scored again since")
-    if audit.scores is not None and _differ(there.code.get("scores"), audit.scores.code):
+    if audit.scores is not None and _differ(situation.code.get("scores"), audit.scores.code):
         doubts.append("the code that scores changed since")
-    if split := _why_split(benchmark, there.code):
+    if split := _why_split(benchmark, situation.code):
         doubts.append(split)
     elif benchmark.split is not None and _differ(benchmark.split.versions, found.of_split):
         doubts.append("the split was assessed again since")
-    if _differ(there.code.get("evaluations"), found.code):
+    if _differ(situation.code.get("evaluations"), found.code):
         doubts.append("the code that evaluates changed since")
     return PairState("stale", "; ".join(doubts)) if doubts else PairState("done")
 
 
-def _audit_of(pair: Pair, there: Situation) -> tuple[PairFacts, BenchmarkFacts]:
-    return there.audits.get(pair, PairFacts()), there.benchmarks.get(pair.benchmark, BenchmarkFacts(None, None))
+def _audit_of(pair: Pair, situation: Situation) -> tuple[PairFacts, BenchmarkFacts]:
+    return situation.audits.get(pair, PairFacts()), situation.benchmarks.get(pair.benchmark, BenchmarkFacts(None, None))
 
 
 def _find_changed_inputs(
@@ -224,16 +227,16 @@ def _is_newer(outcome: PairOutcome, found: WrittenRows | None) -> bool:
 
 
 def _outcome_of_extraction(audit: PairFacts) -> PairOutcome | None:
-    """Why the last search of the documents came to nothing; None where it did not."""
+    """Why the last search of the documents failed; None where it did not."""
     outcome = audit.outcome
     if outcome is None or outcome.stage != EXTRACTION or not _is_newer(outcome, audit.extraction):
         return None
     return outcome
 
 
-def _why_extract(pair: Pair, there: Situation) -> str | None:
+def _why_extract(pair: Pair, situation: Situation) -> str | None:
     """Why the benchmark's documents are to be searched; None where they are not to be, or have been."""
-    audit, benchmark = _audit_of(pair, there)
+    audit, benchmark = _audit_of(pair, situation)
     found = audit.extraction
     if not benchmark.extraction:
         return None
@@ -249,43 +252,45 @@ def _why_extract(pair: Pair, there: Situation) -> str | None:
     return next((f"its documents were searched before: {words}" for words in reasons), None)
 
 
-def _first_step(pair: Pair, there: Situation) -> tuple[Kind, str] | None:
+def _first_step(pair: Pair, situation: Situation) -> tuple[Kind, str] | None:
     """The step from which on a pair is to be audited, and why; None where it is done."""
-    state = _state_of_audit(pair, there)
+    state = _state_of_audit(pair, situation)
     if state.reason is None:
         return None
-    audit, benchmark = _audit_of(pair, there)
+    audit, benchmark = _audit_of(pair, situation)
     if state.outcome is not None or audit.scores is None:
         return "run", state.reason
     # A run that did not come to its end may have scored anew what the findings do not rest on yet.
     kinds: list[Kind] = ["evaluate", *(kind for kind, _ in _find_changed_inputs(audit.scores, audit.now, benchmark))]
-    if _differ(there.code.get("scores"), audit.scores.code) or _DAMAGED_SCORES & {*audit.damaged}:
+    if _differ(situation.code.get("scores"), audit.scores.code) or _DAMAGED_SCORES & {*audit.damaged}:
         kinds.append("score")
     return min(kinds, key=OF_PAIRS.index), state.reason
 
 
-def _of_pair(pair: Pair, there: Situation, asked: PlanRequest, before: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
-    model = there.models.get(pair.model, ModelFacts())
+def _of_pair(
+    pair: Pair, situation: Situation, request: PlanRequest, before: Sequence[PlannedStep]
+) -> Iterator[PlannedStep]:
+    model = situation.models.get(pair.model, ModelFacts())
     built_first = _find_earlier_step_reason(before, "build", [pair.benchmark])
-    if _audit_of(pair, there)[1].built is None and built_first is None:
+    if _audit_of(pair, situation)[1].built is None and built_first is None:
         return
-    own = _first_step(pair, there)
+    own = _first_step(pair, situation)
     reasons = [own] if own is not None else []
-    if asked.again:
+    if request.again:
         reasons.append(("run", "it is asked for again"))
-    if asked.more_statistics:
-        reasons.append(("run", f"more token statistics are asked for: {', '.join(asked.more_statistics)}"))
-    if again_first := built_first or _find_earlier_step_reason(before, "train", _optional_to_tuple(model.control)):
+    if request.more_statistics:
+        reasons.append(("run", f"more token statistics are asked for: {', '.join(request.more_statistics)}"))
+    if again_first := built_first or _find_earlier_step_reason(before, "train", _known(model.control)):
         reasons.append(("run", again_first))
     if first := _find_earlier_step_reason(
-        before, "count", [f"{one.corpus}|{pair.model}" for one in _optional_to_tuple(model.frequencies)]
+        before, "count", [f"{table.corpus}|{pair.model}" for table in _known(model.frequencies)]
     ):
         reasons.append(("score", first))
     if first := _find_earlier_step_reason(before, "assess", [pair.benchmark]):
         reasons.append(("evaluate", first))
     start = min((OF_PAIRS.index(kind) for kind, _ in reasons), default=len(OF_PAIRS))
-    extract = _why_extract(pair, there)
-    if extract is None and _audit_of(pair, there)[1].extraction and (asked.again or again_first):
+    extract = _why_extract(pair, situation)
+    if extract is None and _audit_of(pair, situation)[1].extraction and (request.again or again_first):
         extract = reasons[0][1]
     for kind in OF_PAIRS:
         because = extract if kind == "extract" else reasons[0][1] if OF_PAIRS.index(kind) >= start else None
@@ -317,7 +322,7 @@ def _why_train(control: ControlFacts, fetch: Iterable[PlannedStep]) -> str | Non
 
 def _why_build(benchmark: BenchmarkFacts, before: Sequence[PlannedStep]) -> str | None:
     comes_first = _find_earlier_step_reason(before, "fetch", benchmark.sources) or _find_earlier_step_reason(
-        before, "train", _optional_to_tuple(benchmark.control)
+        before, "train", _known(benchmark.control)
     )
     if benchmark.built is None:
         return None if benchmark.wanted is None and comes_first is None else "it has not been built"
@@ -344,8 +349,8 @@ def _why_split(benchmark: BenchmarkFacts, code: Mapping[str, str]) -> str | None
     return what_a_split_lacks(split, benchmark.built, code.get("split_quality"))
 
 
-def _why_assess(name: str, there: Situation, build: Iterable[PlannedStep]) -> str | None:
-    return _why_split(there.benchmarks[name], there.code) or _find_earlier_step_reason(build, "build", [name])
+def _why_assess(name: str, situation: Situation, build: Iterable[PlannedStep]) -> str | None:
+    return _why_split(situation.benchmarks[name], situation.code) or _find_earlier_step_reason(build, "build", [name])
 
 
 def _why_count(frequencies: FrequencyFacts, fetch: Iterable[PlannedStep]) -> str | None:
@@ -353,27 +358,27 @@ def _why_count(frequencies: FrequencyFacts, fetch: Iterable[PlannedStep]) -> str
         return "its tokens have not been counted with the model's tokenizer"
     if frequencies.there != frequencies.wanted:
         return "its settings or documents changed since its tokens were counted"
-    return _find_earlier_step_reason(fetch, "fetch", _optional_to_tuple(frequencies.source))
+    return _find_earlier_step_reason(fetch, "fetch", _known(frequencies.source))
 
 
-def _why_publish(there: Situation, asked: PlanRequest, before: Sequence[PlannedStep]) -> str | None:
-    made = there.published
+def _why_publish(situation: Situation, request: PlanRequest, before: Sequence[PlannedStep]) -> str | None:
+    made = situation.published
     if before:
         return _FIRST[before[-1].kind].format(before[-1].what)
     if made.there is None:
         return "they are not there"
     if changed := [name for name in made.wanted if made.wanted[name] != made.there.get(name)]:
         return f"{', '.join(changed)} changed since they were made"
-    return _why_published_is_outdated(there, asked)
+    return _why_published_is_outdated(situation, request)
 
 
-def _why_published_is_outdated(there: Situation, asked: PlanRequest) -> str | None:
-    made = there.published
-    audits = [there.audits[pair] for pair in asked.pairs if pair in there.audits]
-    written = [one for audit in audits for one in (audit.evaluations, audit.extraction) if one is not None]
-    if {one.run_id for one in written} - made.runs:
+def _why_published_is_outdated(situation: Situation, request: PlanRequest) -> str | None:
+    made = situation.published
+    audits = [situation.audits[pair] for pair in request.pairs if pair in situation.audits]
+    written = [rows for audit in audits for rows in (audit.evaluations, audit.extraction) if rows is not None]
+    if {rows.run_id for rows in written} - made.runs:
         return "they do not hold the latest findings"
-    splits = [one.split for one in there.benchmarks.values() if one.split is not None]
+    splits = [benchmark.split for benchmark in situation.benchmarks.values() if benchmark.split is not None]
     if {split.run_id for split in splits if split.run_id is not None} - made.runs:
         return "they do not hold what was assessed of a split last"
     if made.at is not None and any(audit.outcome is not None and audit.outcome.at > made.at for audit in audits):
@@ -387,17 +392,17 @@ def _steps(kind: Kind, names: Iterable[str], why: Callable[[str], str | None]) -
 
 def _find_earlier_step_reason(before: Iterable[PlannedStep], kind: Kind, names: Collection[str]) -> str | None:
     """Why what is made of ``names`` is made again: a step of that kind makes one of them first; None: none does."""
-    return next((_FIRST[kind].format(one.what) for one in before if one.kind == kind and one.what in names), None)
+    return next((_FIRST[kind].format(step.what) for step in before if step.kind == kind and step.what in names), None)
 
 
-def _differ(one: T | None, other: T | None) -> bool:
+def _differ(version: T | None, other: T | None) -> bool:
     """Whether two versions are known and not the same."""
-    return one is not None and other is not None and one != other
+    return version is not None and other is not None and version != other
 
 
-def _optional_to_tuple(one: T | None) -> tuple[T, ...]:
-    return () if one is None else (one,)
+def _known(value: T | None) -> tuple[T, ...]:
+    return () if value is None else (value,)
 
 
-def _each_once(*names: Iterable[str]) -> list[str]:
+def _unique(*names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for some in names for name in some))

@@ -55,7 +55,7 @@ def describe_file(progress: FileProgress) -> str:
 
 
 def logged(log: logging.Logger) -> Callable[[str], None]:
-    """What tells how far a run's step is: in the run's log, and to whoever waits for it at a terminal."""
+    """A progress callback of a run's step: to the run's log, and to a terminal where there is one."""
 
     def tell(words: str) -> None:
         log.info(words)

@@ -1,8 +1,8 @@
 """What is kept of one benchmark or one model, and taking it away: the domain half of `corpus-audit forget`.
 
 What belongs here: finding what the declared tables hold of a name, and what is kept of a model by its fingerprints (its
-card, tokenizer, converted weights, the check at loading, what was seen behind its endpoint): which ones its name stood
-for, and which of them no other name shares; and removing it all in an order that can be taken up again. What does not:
+card, tokenizer, converted weights, the check at loading, what was seen behind its endpoint): which ones its name had,
+and which of them no other name shares; and removing it all in an order that can be taken up again. What does not:
 which tables there are (catalogue/contracts/), taking files and the cache's rows away (removal_files.py), partitions and
 runs (operate/dagster/forgetting.py).
 
@@ -289,7 +289,7 @@ def unfinished(paths: DataPaths) -> list[RemovalTarget]:
 
 
 def kept_aside(paths: DataPaths) -> list[Path]:
-    """Logs of somebody's read-write sessions on earlier warehouses; they may hold rows of anything."""
+    """Logs of users' read-write sessions on earlier warehouses; they may hold rows of anything."""
     return sorted(paths.warehouse.parent.glob(f"{paths.warehouse.name}.*.aside"))
 
 

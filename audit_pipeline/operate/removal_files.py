@@ -73,7 +73,7 @@ def unlink(files: Iterable[Path], on_removed: OnRemoved) -> None:
 
 
 def remove_if_empty(folder: Path) -> None:
-    """Remove a folder unless somebody has put something into it meanwhile."""
+    """Remove a folder unless something was put into it meanwhile."""
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
@@ -139,7 +139,7 @@ def remove_folder(folder: Path, on_removed: OnRemoved) -> None:
 
 
 def remove_texts(folder: Path, texts: Collection[str], on_removed: OnRemoved) -> list[Gone]:
-    """Take the rows of texts (by their sha256) away, and what nobody can read any more; what went."""
+    """Remove the rows of texts (by their sha256), and parts that cannot be read any more; returns what went."""
     weight, leftovers = discard(folder, texts), _leftovers(folder)
     gone = _of_texts(weight, leftovers)
     unlink(leftovers, on_removed)

@@ -1,16 +1,17 @@
-"""What a user asks for, from the command line or from Python: an audit, or scores of texts of their own.
+"""What a user asks for, from the command line or from Python: an audit and its outcome, or scores of their own texts.
 
 What belongs here: what follows from the options, and carrying it out. What does not: which options there are
 (options.py), showing results (cli/, corpus_audit/), which steps an audit takes (plan.py), and the order of read, run
 and score (scoring/file.py).
 
-Heavy packages are imported where they are needed, so that what has nothing to do, or is wrong, is told at once.
+Heavy packages are imported where they are needed, so that an audit with nothing to do, or a wrong name, is answered at
+once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
 
     from audit_pipeline.benchmarks.config import BenchmarkSpec
     from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.errors import PairsFailedError
+    from audit_pipeline.errors import AuditError, PairsFailedError
     from audit_pipeline.fetch.stream import TextStream
     from audit_pipeline.models.config import ModelEntry
-    from audit_pipeline.operate.dagster.audit import AuditOutcome
     from audit_pipeline.scoring.file import FileScores, ProgressListener
     from audit_pipeline.scoring.known_texts import Side
     from audit_pipeline.scoring.session import Selection
@@ -35,16 +35,20 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class NamedPairs:
-    """The model and the benchmarks that a user named; ``problems`` are those of other entries of the configuration.
+class AuditRequest:
+    """One model, some benchmarks and the options; ``problems`` are those of other entries of the configuration.
 
-    ``leave_out``: a benchmark that cannot be built is left out, and the others go on.
+    ``leave_out``: a benchmark that cannot be built is left out, and the others go on. ``as_built``: benchmarks are
+    audited as they are built, whatever could not be fetched or built again. ``terminal``: progress bars are drawn.
     """
 
     model: ModelEntry
     benchmarks: Sequence[BenchmarkSpec]
-    problems: Sequence[Problem]
-    leave_out: bool
+    options: AuditOptions = field(default_factory=AuditOptions)
+    problems: Sequence[Problem] = ()
+    leave_out: bool = False
+    as_built: bool = False
+    terminal: bool = True
 
     @property
     def done_in_words(self) -> str:
@@ -52,16 +56,42 @@ class NamedPairs:
         named = ", ".join(spec.name for spec in self.benchmarks)
         return f"{self.model.name} on {named}: everything is up to date, nothing is run"
 
+    @property
+    def resources(self) -> Mapping[str, Mapping[str, object]]:
+        """The resources of a run of Dagster that runs the model."""
+        return {
+            "models": {"device": self.options.device, **self.options.chosen_engine.run_config},
+            "progress": {"terminal": self.terminal},
+        }
+
 
 @dataclass(frozen=True)
-class Audited:
-    """What an audit came to: the benchmarks that were not left out, and the error where some pairs met a fault and the
-    others are done. ``outcome`` is None where nothing was run."""
+class PassCounts:
+    """How many texts of a pair were in the cache, and how many the model was run on."""
+
+    from_cache: int
+    computed: int
+
+
+@dataclass
+class AuditOutcome:
+    """The outcome of an audit; ``benchmarks`` are those that were not left out.
+
+    ``runs``: the runs that were needed, by what they made. ``passes``, ``not_applicable``: by pair, the counts of its
+    pass, or why there was none. ``failed``: the error where some pairs met a fault and the others are done.
+    ``not_counted``: why there are no token frequencies. ``left_out``: the reason by benchmark. ``dead_runs``: those
+    that were found and marked failed.
+    """
 
     model: ModelEntry
     benchmarks: Sequence[BenchmarkSpec]
+    runs: dict[str, str] = field(default_factory=dict)
+    passes: dict[str, PassCounts] = field(default_factory=dict)
+    not_applicable: dict[str, str] = field(default_factory=dict)
     failed: PairsFailedError | None = None
-    outcome: AuditOutcome | None = None
+    not_counted: AuditError | None = None
+    left_out: dict[str, str] = field(default_factory=dict)
+    dead_runs: list[str] = field(default_factory=list)
 
     @property
     def pairs(self) -> list[Pair]:
@@ -70,8 +100,8 @@ class Audited:
         return [Pair(spec.name, self.model.name) for spec in self.benchmarks]
 
 
-def find_pairs(model: str, benchmark: str) -> NamedPairs:
-    """The model, and the benchmarks that a user named: one, a family, or all there are.
+def audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditRequest:
+    """The request for the model and the benchmarks that a user named: one, a family, or all there are.
 
     Raises ConfigError or ModelError where there is none of that name, or its entry cannot be used.
     """
@@ -81,50 +111,32 @@ def find_pairs(model: str, benchmark: str) -> NamedPairs:
 
     config = load_configuration()
     specs = list(standing(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)
-    return NamedPairs(resolve_model(model, config.models), specs, config.problems, benchmark == ALL)
+    entry = resolve_model(model, config.models)
+    return AuditRequest(entry, specs, options, config.problems, leave_out=benchmark == ALL)
 
 
 def run_audit(
-    named: NamedPairs,
-    options: AuditOptions,
-    definitions: Callable[[], dg.Definitions],
-    on_step: Callable[[str], None],
-) -> Audited:
+    request: AuditRequest, definitions: Callable[[], dg.Definitions], on_step: Callable[[str], None]
+) -> AuditOutcome:
     """Bring the pairs up to date, in this process; nothing is run, and no heavy package imported, where they are.
 
-    Bars are drawn where progress can be (console.draws). Raises what a user can act on; a pair that met a fault does
-    not stop the others, and is told of in the result.
+    Raises what a user can act on; a pair that met a fault does not stop the others, and is named in the outcome.
     """
     from audit_pipeline.operate.situation import steps_at_a_glance  # noqa: PLC0415
 
-    entry, specs, paths = named.model, named.benchmarks, DataPaths.from_environment()
-    if options.is_plain and steps_at_a_glance(entry, specs, paths, publish=options.publish) == ():
-        on_step(named.done_in_words)
-        return Audited(entry, specs)
+    entry, options, paths = request.model, request.options, DataPaths.from_environment()
+    if options.is_plain and steps_at_a_glance(entry, request.benchmarks, paths, publish=options.publish) == ():
+        on_step(request.done_in_words)
+        return AuditOutcome(entry, request.benchmarks)
     require_writable(paths.root)
 
     loaded = definitions()
-    from audit_pipeline.operate.dagster.audit import AuditRequest, audit  # noqa: PLC0415
+    from audit_pipeline.operate.dagster.audit import audit  # noqa: PLC0415
 
-    request = AuditRequest(
-        entry.name,
-        specs,
-        refresh=options.refresh,
-        again=options.again,
-        device=options.device,
-        limits=options.limits,
-        engine=options.chosen_engine,
-        kinds=options.kinds,
-        logits_budget_gb=options.logits_budget_gb,
-        terminal=True,
-        leave_out=named.leave_out,
-        publish=options.publish,
-    )
     outcome = audit(request, loaded, paths, on_step)
     if not outcome.runs and not outcome.failed and not outcome.left_out:
-        on_step(named.done_in_words)
-    left = [spec for spec in specs if spec.name not in outcome.left_out]
-    return Audited(entry, left, outcome.failed, outcome)
+        on_step(request.done_in_words)
+    return outcome
 
 
 @dataclass(frozen=True)
@@ -137,8 +149,7 @@ class ScoringRequest:
 
 
 def scoring_request(options: ScoreOptions, scored: Path) -> ScoringRequest:
-    """What the options come to for the texts of the file ``scored``; raises ConfigError or DataError where that cannot
-    be."""
+    """The request for the texts of the file ``scored``; raises ConfigError or DataError where options do not fit."""
     from audit_pipeline.detectors.registry import select  # noqa: PLC0415
 
     selection = select(options.detectors, grid=options.grid, overrides=options.overrides)
@@ -152,7 +163,7 @@ def _known(options: ScoreOptions, selection: Selection, scored: Path) -> Mapping
 
     named = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
     files = {side: Path(path) for side, path in named if path is not None}
-    needs = {need for one, _ in selection for need in one.needs}
+    needs = {need for detector, _ in selection for need in detector.needs}
     return known_texts(files, needs, scored, options.text_column, options.label_column)
 
 
@@ -181,12 +192,12 @@ def score_texts(
         start_token_policy=options.start_token,
         reference_model=options.reference_model,
     )
-    # Each detector that was named has to have what it needs; the others may go without.
+    # A detector that was named must have what it needs; the others may be left out.
     named = {*(options.detectors or ()), *options.overrides}
-    beside = UserInputs(
+    inputs = UserInputs(
         frequencies=None if options.frequencies is None else Path(options.frequencies),
         known=request.known,
-        asked_for={need for one, _ in request.selection if one.name in named for need in one.needs},
+        asked_for={need for detector, _ in request.selection if detector.name in named for need in detector.needs},
         proposer=options.proposer,
         seed=options.seed,
         device=options.device,
@@ -201,7 +212,7 @@ def score_texts(
         request.selection,
         paths,
         loader(paths, options.device, endpoints, options.chosen_engine, listener.step),
-        beside=beside,
+        beside=inputs,
         label_column=options.label_column,
         overrides=options.overrides,
         listener=listener,

@@ -4,9 +4,10 @@ What belongs here: telling it from models' cards, from what the lineage says of 
 the configuration. What does not: models that are loaded (situation.py), reading cards and lineage for many models at
 once (coverage.py).
 
-Loading a model takes seconds, and of a new one every byte of its weights is read. Whoever looks at many models, or
-every half minute, takes the fingerprints that were seen last under its name: by any of its runs, or on its card when it
-was first loaded. Files that were changed and have not been run since are noticed when somebody audits the model.
+Loading a model takes seconds, and of a new one every byte of its weights is read. A caller that inspects many models,
+or does so every half minute, takes the fingerprints that were seen last under its name: by any of its runs, or on its
+card when it was first loaded. Files that were changed and have not been run since are noticed when the model is
+audited.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Sighting:
-    """The fingerprints of a model's files at a time; None: nobody knows when."""
+    """The fingerprints of a model's files at a time; None: it is not known when."""
 
     model: str
     fingerprint: str

@@ -16,7 +16,7 @@ Body = Sequence[tuple[object, ...]]
 @dataclass(frozen=True)
 class Shown:
     """What is shown, by name: tables as header and body, pictures as Markdown. ``rows``: how many were written, None
-    where it is not of a table. ``leads``: what stands before all else, as Markdown that is short enough to be read in
+    where it is not of a table. ``leads``: what comes first, as Markdown that is short enough to be read in
     place; ``folded``: Markdown that is shown when it is asked for."""
 
     rows: int | None = None

@@ -51,7 +51,7 @@ def note_published(paths: DataPaths, *, include_text: bool) -> None:
 
 
 def made_with(paths: DataPaths) -> Mapping[str, object] | None:
-    """What warehouse and report were made with, each part by its name; None where nobody kept it."""
+    """What warehouse and report were made with, each part by its name; None where it was not kept."""
     return read_json_if_whole(paths.published)
 
 
@@ -74,7 +74,7 @@ CODE = {
 
 
 def look(
-    asked: PlanRequest,
+    request: PlanRequest,
     paths: DataPaths,
     *,
     specs: Iterable[BenchmarkSpec] = (),
@@ -93,20 +93,20 @@ def look(
     specs, models = list(specs), models or {}
     settings = load_source_settings(config)
     needs = {entry.name: _needs(entry, models.get(entry.name), paths) for entry in entries}
-    trained = [*(one.control for one in needs.values()), *(spec.control for spec in specs)]
-    wanted = [name for name in dict.fromkeys((*asked.controls, *trained)) if name is not None]
+    trained = [*(model.control for model in needs.values()), *(spec.control for spec in specs)]
+    wanted = [name for name in dict.fromkeys((*request.controls, *trained)) if name is not None]
     controls = {name: _control(name, paths, config) for name in wanted}
     named = (
-        *asked.sources,
+        *request.sources,
         *(source for spec in specs for source in spec.sources),
         *(source for control in controls.values() for source in control.sources),
-        *(one.frequencies.source for one in needs.values() if one.frequencies and one.frequencies.source),
+        *(table.source for model in needs.values() if (table := model.frequencies) and table.source),
     )
     sources = {name: _source(name, paths, settings) for name in dict.fromkeys(named)}
     benchmarks = _benchmarks(specs, sources, controls, paths, ask_hub=ask_hub)
     extras = {name: upstream_now(model, paths) for name, model in models.items()}
     audits = {}
-    for pair in asked.pairs:
+    for pair in request.pairs:
         now = facts.Conventions()
         if pair.model in models and pair.benchmark in benchmarks:
             now = conventions(models[pair.model], benchmarks[pair.benchmark].built, *parted(extras[pair.model]))
@@ -117,7 +117,7 @@ def look(
         benchmarks=benchmarks,
         models=needs,
         audits=audits,
-        published=_published(asked, paths) if asked.publish else facts.PublishedFacts(),
+        published=_published(request, paths) if request.publish else facts.PublishedFacts(),
         code=CODE,
     )
 
@@ -132,18 +132,18 @@ def steps_at_a_glance(
     model = _known_model(entry, paths)
     if model is None:
         return None
-    asked = PlanRequest(pairs=tuple(Pair(spec.name, entry.name) for spec in specs), publish=publish)
+    request = PlanRequest(pairs=tuple(Pair(spec.name, entry.name) for spec in specs), publish=publish)
     try:
-        there = look(asked, paths, specs=specs, entries=[entry], models={entry.name: model})
+        situation = look(request, paths, specs=specs, entries=[entry], models={entry.name: model})
     except AuditError:
         return None
-    return None if problems(there, there.benchmarks) else plan(there, asked)
+    return None if problems(situation, situation.benchmarks) else plan(situation, request)
 
 
 def steps_to_publish(pairs: Iterable[Pair], paths: DataPaths) -> tuple[PlannedStep, ...]:
     """The step that makes warehouse and report show what was found on ``pairs``; none where they do."""
-    asked = PlanRequest(pairs=tuple(pairs), publish=True)
-    return plan(look(asked, paths), asked)
+    request = PlanRequest(pairs=tuple(pairs), publish=True)
+    return plan(look(request, paths), request)
 
 
 def _known_model(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
@@ -156,7 +156,7 @@ def _known_model(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
     try:
         return load_tokenizer(entry, paths) if is_kept(entry, paths) else None
     except AuditError:
-        # Whoever runs it says what is wrong with it.
+        # Running the model raises what is wrong with it.
         return None
 
 
@@ -229,7 +229,7 @@ def _frequencies(model: TokenizedModel, paths: DataPaths) -> facts.FrequencyFact
     try:
         corpus = countable_corpus(model.entry)
     except ConfigError:
-        # Whoever counts says what is wrong with the entry; the audit goes on without.
+        # Counting raises what is wrong with the entry; the audit goes on without.
         return None
     if corpus is None:
         return None
@@ -285,7 +285,7 @@ def conventions(
 
 def written(found: LatestRun, pair: Pair) -> facts.WrittenRows:
     """What the lineage says of the rows of a pair, as a fact."""
-    reference, frequencies = parted({key: one for key, one in found.upstream.items() if is_extra(key)})
+    reference, frequencies = parted({key: version for key, version in found.upstream.items() if is_extra(key)})
     return facts.WrittenRows(
         found.run_id,
         found.finished_at,
@@ -307,7 +307,7 @@ def written(found: LatestRun, pair: Pair) -> facts.WrittenRows:
 def parted(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, facts.Versions | None]:
     """The versions of reference models, and those of token frequencies.
 
-    Prefixes are none of them: the digest of the benchmark, which their texts come from, stands for them.
+    Prefixes are none of them: their texts are covered by the digest of the benchmark that they come from.
     """
     if extras is None:
         return None, None
@@ -330,11 +330,11 @@ def _written(table: str, pair: Pair, paths: DataPaths) -> facts.WrittenRows | No
         return None
 
 
-def _published(asked: PlanRequest, paths: DataPaths) -> facts.PublishedFacts:
+def _published(request: PlanRequest, paths: DataPaths) -> facts.PublishedFacts:
     files: Sequence[Path] = (
         paths.report,
         paths.published,
-        *(model_page(paths.reports, pair.model) for pair in asked.pairs),
+        *(model_page(paths.reports, pair.model) for pair in request.pairs),
     )
     runs = _published_runs(paths)
     if runs is None or not all(file.exists() for file in files):

@@ -223,7 +223,7 @@ def test_forget_is_refused_while_another_machine_audits(
     refused = site.start("two", "forget", "--model", "tiny", lease_seconds=30.0)
     _, said = refused.communicate(timeout=LONGEST_SECONDS)
     assert refused.returncode == 2
-    assert "in use by corpus-audit audit (process" in said
+    assert "nothing can be forgotten while corpus-audit audit (process" in said
     go_on.set()
     _, errors = audit.communicate(timeout=LONGEST_SECONDS)
     assert audit.returncode == 0, errors

@@ -18,8 +18,9 @@ from audit_pipeline.cluster.ray_pool import RayPool, Room, cluster, room_for, wa
 from audit_pipeline.cluster.worker import Assignment, WorkerError
 from audit_pipeline.errors import ClusterError, ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.operate.dagster.audit import AuditRequest
 from audit_pipeline.operate.dagster.resources import Models
+from audit_pipeline.operate.options import AuditOptions
+from audit_pipeline.operate.requests import AuditRequest
 
 GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
 CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]
@@ -166,11 +167,11 @@ def test_a_name_is_looked_up(monkeypatch) -> None:
 
 def test_a_run_of_dagster_says_it_in_its_configuration_or_leaves_it_to_the_environment(monkeypatch) -> None:
     monkeypatch.setattr(engine_module, "find_spec", lambda name: object())
-    engine = Engine(name="ray", workers=3, shard_minutes=2)
-    said = AuditRequest("m", [], device="cpu", engine=engine).resources["models"]
-    assert said == {"device": "cpu", "engine": "ray", "workers": 3, "shard_minutes": 2.0}
+    engine = Engine(name="ray", workers=3)
+    said = AuditRequest(MODEL, [], AuditOptions(device="cpu", engine="ray", workers=3)).resources["models"]
+    assert said == {"device": "cpu", "engine": "ray", "workers": 3}
     assert Models(**said)._engine == engine  # type: ignore[arg-type]
-    assert AuditRequest("m", []).resources["models"] == {"device": None}
+    assert AuditRequest(MODEL, []).resources["models"] == {"device": None, "engine": "in_process"}
     assert Models()._engine == IN_PROCESS
     monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
     assert Models(workers=2)._engine == Engine(name="ray", workers=2)

@@ -249,7 +249,8 @@ class CachedKind:
     are not of the text itself. ``enough`` is what a back end has to give for there to be rows; None: all that is
     swept. ``entries``: how many values of each list there are a scored token. ``size``: about how many bytes a scored
     token takes, of the size of the vocabulary and the steps of the branches; None: as the lists of ``table`` say.
-    ``of_audits``: audits read it, so that a pair is to be run again where its version is another.
+    ``of_audits``: audits read it, so that a pair is to be run again where its version is another. ``on_request``: an
+    audit caches it where the user names it (``--kinds``).
     """
 
     name: str
@@ -260,6 +261,7 @@ class CachedKind:
     entries: int = 1
     size: Callable[[int, int], int] | None = None
     of_audits: bool = False
+    on_request: bool = False
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -291,8 +293,8 @@ KINDS: Mapping[str, CachedKind] = {
     kind.name: kind
     for kind in (
         CachedKind("base", 1, TOKEN_STATISTICS, enough=("logprob",), of_audits=True),
-        CachedKind("topk", 1, TOPK, swept=("topk",), entries=TOPK_ENTRIES),
-        CachedKind("logits", 1, LOGITS, swept=("logits",), size=lambda vocab_size, _: 2 * vocab_size),
+        CachedKind("topk", 1, TOPK, swept=("topk",), entries=TOPK_ENTRIES, on_request=True),
+        CachedKind("logits", 1, LOGITS, swept=("logits",), size=lambda vocab_size, _: 2 * vocab_size, on_request=True),
         CachedKind(
             "branches",
             1,

@@ -1,79 +1,39 @@
 """The command `corpus-audit audit`: bring one model on some benchmarks up to date, through Dagster, in this process.
 
-What belongs here: in which order the planner's steps are carried out, what each came to, what it would cost. What does
-not: which steps there are (operate/plan.py), the work itself (operate/stages/), presentation (cli/).
+What belongs here: the order in which the planner's steps are carried out, their outcome, what they would cost; the
+weekly audit takes each of its models through the same :func:`audit_model`. What does not: which steps there are
+(operate/plan.py), the work itself (operate/stages/), presentation (cli/).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import dagster as dg
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.relative_days import keep_day, roll, utc_today
-from audit_pipeline.catalogue.contracts import Kind, Pair
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.controls.config import load_controls, load_studies
-from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import Asked
 from audit_pipeline.extraction.windows import explain_window_too_long
-from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
+from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
 from audit_pipeline.operate.dagster.step_runs import Runner, carry_out, ensure, ensure_frequencies, product, run_pairs
 from audit_pipeline.operate.dagster.tags import compute_remaining_limits, tags_of_command
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
-from audit_pipeline.operate.plan import plan, problems
+from audit_pipeline.operate.plan import as_built, plan, problems, state_of
+from audit_pipeline.operate.requests import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.session import audit_session
 from audit_pipeline.token_statistics.cached_texts import Plan, require_kinds
-
-
-@dataclass(frozen=True)
-class AuditRequest:
-    """What the user asked for. ``again``: pairs that are done are audited again; ``leave_out``: a benchmark that cannot
-    be built is left out, and the others go on; ``publish``: warehouse and report follow (False where another audit
-    comes right behind it)."""
-
-    model: str
-    benchmarks: Sequence[BenchmarkSpec]
-    refresh: bool = False
-    again: bool = False
-    device: str | None = None
-    limits: Limits = field(default_factory=Limits)
-    engine: Engine | None = None
-    kinds: Sequence[Kind] = ("base",)
-    logits_budget_gb: float | None = None
-    terminal: bool = False
-    leave_out: bool = False
-    publish: bool = True
-
-    @property
-    def asked(self) -> PlanRequest:
-        """The same in the planner's words."""
-        return PlanRequest(
-            pairs=tuple(Pair(spec.name, self.model) for spec in self.benchmarks),
-            refresh=self.refresh,
-            again=self.again,
-            more_statistics=tuple(kind for kind in self.kinds if kind != "base"),
-            publish=self.publish,
-        )
-
-    @property
-    def resources(self) -> Mapping[str, Mapping[str, object]]:
-        """The resources of a run that runs the model; without an engine, the environment says which."""
-        engine = self.engine.run_config if self.engine is not None else {}
-        return {
-            "models": {"device": self.device, **engine},
-            "progress": {"terminal": self.terminal},
-        }
 
 
 @dataclass(frozen=True)
@@ -88,27 +48,6 @@ class DryRun:
     cannot: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class PassCounts:
-    """How many texts of a pair were in the cache, and how many the model was run on."""
-
-    from_cache: int
-    computed: int
-
-
-@dataclass
-class AuditOutcome:
-    """Which runs were needed, by what they were for; the dead runs found; what each pair's pass came to, or why there
-    was none; the error where some pairs met a fault and the others are done; the benchmarks left out, and why."""
-
-    runs: dict[str, str] = field(default_factory=dict)
-    passes: dict[str, PassCounts] = field(default_factory=dict)
-    not_applicable: dict[str, str] = field(default_factory=dict)
-    failed: PairsFailedError | None = None
-    left_out: dict[str, str] = field(default_factory=dict)
-    dead_runs: list[str] = field(default_factory=list)
-
-
 def audit(
     request: AuditRequest,
     definitions: dg.Definitions,
@@ -119,17 +58,17 @@ def audit(
 
     Raises the AuditError that stopped it; what ran before it stays, and the next call goes on from there.
     """
-    entry = resolve_model(request.model, load_models())
+    entry, options = request.model, request.options
     _require_same_control(entry, request.benchmarks)
-    names, limits = [spec.name for spec in request.benchmarks], request.limits.for_model(entry)
+    names, limits = [spec.name for spec in request.benchmarks], options.limits.for_model(entry)
     tags = tags_of_command(entry)
     with (
         work_claims.audit_of(paths, models=_models(entry), benchmarks=names),
         in_process.open_instance(paths) as instance,
     ):
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device, tags, limits)
-        outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
-        _audit(entry, request, runner, outcome)
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, options.device, tags, limits)
+        outcome = AuditOutcome(entry, request.benchmarks, dead_runs=in_process.mark_dead_runs_failed(instance))
+        _audit(request, runner, outcome)
         return outcome
 
 
@@ -138,49 +77,91 @@ def _models(entry: ModelEntry) -> list[str]:
     return [entry.name, *([entry.reference_model] if entry.reference_model is not None else [])]
 
 
-def _audit(entry: ModelEntry, request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
+def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
+    entry = request.model
     if entry.control is not None:
         outcome.runs |= ensure(PlanRequest(controls=(entry.control.name,)), ("fetch", "train"), runner)
-    # First of all else, so that a model that cannot be had costs no download and leaves no partition behind.
+    # The model first, so that one that cannot be loaded costs no download and leaves no partition behind.
     endpoints = Endpoints(runner.limits)
     model = endpoints.load(entry, runner.paths, runner.tell)
-    runner = replace(runner, asked=endpoints)
-    require_kinds(model, request.kinds)
-    request = _with_settled_day(request, runner.paths, runner.tell)
-    partitions.register(runner.instance, models=[request.model])
-    request = _prepare(request, runner, outcome)
-    try:
-        outcome.runs |= ensure_frequencies(model, runner)
-    except AuditError as error:
-        # One detector goes without.
-        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
+    runner = replace(runner, endpoints=endpoints)
+    require_kinds(model, request.options.kinds)
+    refresh = request.options.refresh
+    benchmarks = _on_settled_day(request.benchmarks, runner.paths, runner.tell, refresh=refresh)
+    partitions.register(runner.instance, models=[entry.name])
+    runs, outcome.left_out = _prepare_benchmarks(benchmarks, runner, refresh=refresh, leave_out=request.leave_out)
+    outcome.runs |= runs
+    outcome.benchmarks = [spec for spec in benchmarks if spec.name not in outcome.left_out]
     # What was to be fetched again is there by now.
-    request = replace(request, refresh=False)
-    steps = [step for step in _steps(request, model, runner.paths) if step.kind in OF_PAIRS]
-    try:
-        _run_pairs(request, steps, runner, outcome)
-    except PairsFailedError as error:
-        # The others are done: what they came to is published, and then the error told.
-        outcome.failed = error
-    for partition in dict.fromkeys(step.what for step in steps if step.kind == "run"):
-        _note_pass(runner.instance, partition, outcome)
-    if any(
-        step.kind == "publish" for step in _steps(replace(request, again=False, kinds=("base",)), model, runner.paths)
-    ):
+    request = replace(request, benchmarks=outcome.benchmarks, options=replace(request.options, refresh=False))
+    audit_model(request, model, runner, outcome)
+    plain = replace(request.options, again=False, kinds=("base",))
+    if any(step.kind == "publish" for step in _steps(replace(request, options=plain), model, runner.paths)):
         runner.tell("rebuilding warehouse and report")
         outcome.runs["publish"] = _publish(runner, include_text=texts_are_quoted())
 
 
-def _inspect_situation(
-    request: AuditRequest, entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths
-) -> Situation:
-    models = {} if model is None else {request.model: model}
-    return look(request.asked, paths, specs=request.benchmarks, entries=[entry], models=models)
+def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, outcome: AuditOutcome) -> None:
+    """Run the model and its detectors on those of the request's benchmarks that are not done, all of them built.
+
+    A pair that meets a fault does not stop the others: ``outcome`` has the error then. Tokens are counted before, where
+    they are to be; if they cannot be counted, one detector is left out.
+    """
+    try:
+        outcome.runs |= ensure_frequencies(model, runner)
+    except AuditError as error:
+        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
+        outcome.not_counted = error
+    steps = steps_of_pairs(request, model, runner.paths)
+    if not steps:
+        return
+    options = request.options
+    config: dict[str, object] = {"topk": "topk" in options.kinds, "logits": "logits" in options.kinds}
+    if options.logits_budget_gb is not None:
+        config["logits_budget_gb"] = options.logits_budget_gb
+    benchmarks = dict.fromkeys(step.pair.benchmark for step in steps)
+    runner.tell(f"auditing {request.model.name} on {', '.join(benchmarks)}")
+    try:
+        outcome.runs |= run_pairs(steps, runner, resources=request.resources, config=config)
+    except PairsFailedError as error:
+        # The others are done: their findings are published before the error is raised.
+        outcome.failed = error
+    for partition in dict.fromkeys(step.what for step in steps if step.kind == "run"):
+        _note_pass(runner.instance, partition, outcome)
+
+
+def _plan_request(request: AuditRequest) -> PlanRequest:
+    """The request as the planner takes it."""
+    options = request.options
+    return PlanRequest(
+        pairs=tuple(Pair(spec.name, request.model.name) for spec in request.benchmarks),
+        refresh=options.refresh,
+        again=options.again,
+        more_statistics=tuple(kind for kind in options.kinds if kind != "base"),
+        publish=options.publish,
+    )
+
+
+def _inspect_situation(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Situation:
+    models = {} if model is None else {request.model.name: model}
+    situation = look(_plan_request(request), paths, specs=request.benchmarks, entries=[request.model], models=models)
+    return as_built(situation) if request.as_built else situation
 
 
 def _steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
     """What is to be done now."""
-    return plan(_inspect_situation(request, model.entry, model, paths), request.asked)
+    return plan(_inspect_situation(request, model, paths), _plan_request(request))
+
+
+def steps_of_pairs(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
+    """What is to be done now of the pairs themselves."""
+    return [step for step in _steps(request, model, paths) if step.kind in OF_PAIRS]
+
+
+def find_done(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> list[Pair]:
+    """The pairs of the request that are done now."""
+    situation = _inspect_situation(request, model, paths)
+    return [pair for pair in situation.audits if state_of(pair, situation).status == "done"]
 
 
 def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
@@ -208,16 +189,15 @@ def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_ste
 
 
 def prepare(
-    request: AuditRequest, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
-) -> AuditOutcome:
-    """Fetch sources and build benchmarks where that is needed; no model is run."""
-    request = _with_settled_day(request, paths, on_step)
-    names = [spec.name for spec in request.benchmarks]
+    benchmarks: Sequence[BenchmarkSpec], definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> None:
+    """Fetch sources and build ``benchmarks`` where that is needed; no model is run."""
+    benchmarks = _on_settled_day(benchmarks, paths, on_step)
+    names = [spec.name for spec in benchmarks]
     with work_claims.audit_of(paths, benchmarks=names), in_process.open_instance(paths) as instance:
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
-        outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
-        _prepare(request, runner, outcome)
-    return outcome
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
+        in_process.mark_dead_runs_failed(instance)
+        _prepare_benchmarks(benchmarks, runner)
 
 
 def extract(
@@ -228,9 +208,9 @@ def extract(
     Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
     """
     [spec] = request.benchmarks
-    entry = resolve_model(request.model, load_models())
+    entry, options = request.model, request.options
     _require_same_control(entry, request.benchmarks)
-    limits = request.limits.for_model(entry)
+    limits = options.limits.for_model(entry)
     endpoints = Endpoints(limits)
     model = endpoints.load(entry, paths, on_step)
     if (problem := explain_window_too_long(model, asked.lengths)) is not None:
@@ -240,21 +220,21 @@ def extract(
         work_claims.audit_of(paths, models=_models(entry), benchmarks=[spec.name]),
         in_process.open_instance(paths) as instance,
     ):
-        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, request.device)
-        outcome = AuditOutcome(dead_runs=in_process.mark_dead_runs_failed(instance))
-        partitions.register(instance, models=[request.model])
-        _prepare(_with_settled_day(request, paths, on_step), runner, outcome)
-        on_step(f"searching the documents of {spec.name} with {request.model}")
+        runner = Runner(definitions.resolve_job_def, instance, paths, on_step, options.device)
+        in_process.mark_dead_runs_failed(instance)
+        partitions.register(instance, models=[entry.name])
+        _prepare_benchmarks(_on_settled_day(request.benchmarks, paths, on_step), runner)
+        on_step(f"searching the documents of {spec.name} with {entry.name}")
         left = compute_remaining_limits(limits, instance, runner.tags, endpoints)
         settings = {"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride}
         runner.run(
             "extract",
             "corpus-audit extract",
-            partition_key=Pair(spec.name, request.model).partition,
+            partition_key=Pair(spec.name, entry.name).partition,
             resources={**request.resources, "models": {**request.resources["models"], **left}},
             ops={"extraction": {"every_pair": True, **settings}},
         )
-        if request.publish:
+        if options.publish:
             on_step("rebuilding warehouse and report")
             _publish(runner, include_text=texts_are_quoted())
 
@@ -283,80 +263,85 @@ def _publish(runner: Runner, *, include_text: bool, everything: bool = False) ->
     return runner.run("publish", "findings or report are out of date", ops=ops)
 
 
-def _with_settled_day(request: AuditRequest, paths: DataPaths, on_step: Callable[[str], None]) -> AuditRequest:
-    """The request with relative cutoffs counted from the kept day, which is moved on where a refresh is asked."""
-    if not any(spec.is_relative for spec in request.benchmarks):
-        return request
-    if not request.refresh:
+def _on_settled_day(
+    benchmarks: Sequence[BenchmarkSpec], paths: DataPaths, on_step: Callable[[str], None], *, refresh: bool = False
+) -> Sequence[BenchmarkSpec]:
+    """The benchmarks with relative cutoffs counted from the kept day, which a ``refresh`` moves on to today."""
+    if not any(spec.is_relative for spec in benchmarks):
+        return benchmarks
+    if not refresh:
         keep_day(paths)
     elif roll(paths, utc_today()):
         on_step(f"relative cutoffs are counted from {utc_today()} on")
     settled = load_benchmarks()
-    return replace(request, benchmarks=[settled[spec.name] for spec in request.benchmarks])
+    return [settled[spec.name] for spec in benchmarks]
 
 
-def _prepare(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> AuditRequest:
-    """Fetch, train, build and assess where that is needed; the request without the benchmarks that could not be."""
-    partitions.register(runner.instance, benchmarks=[spec.name for spec in request.benchmarks])
-    left = list(request.benchmarks)
-    # One kind after the other, each seen in the light of the one before: what came out as it was changes nothing.
+def _prepare_benchmarks(
+    benchmarks: Sequence[BenchmarkSpec], runner: Runner, *, refresh: bool = False, leave_out: bool = False
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Fetch, train, build and assess where that is needed.
+
+    Returns the runs by what they made, and the reasons of the benchmarks that are left out. Raises the AuditError that
+    keeps a benchmark from being built, unless ``leave_out``.
+    """
+    partitions.register(runner.instance, benchmarks=[spec.name for spec in benchmarks])
+    runs: dict[str, str] = {}
+    left_out: dict[str, str] = {}
+    # One kind after the other, each planned after the one before: what came out as it was changes nothing.
     for kind in ("fetch", "train", "build", "assess"):
-        asked = PlanRequest(benchmarks=tuple(spec.name for spec in left), refresh=request.refresh and kind == "fetch")
-        there = look(asked, runner.paths, specs=left, ask_hub=request.refresh and kind == "build")
-        cannot = problems(there, asked.benchmarks)
-        left = [spec for spec in left if _can_prepare_benchmark(spec, cannot.get(spec.name), request, runner, outcome)]
+        specs = [spec for spec in benchmarks if spec.name not in left_out]
+        request = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=refresh and kind == "fetch")
+        situation = look(request, runner.paths, specs=specs, ask_hub=refresh and kind == "build")
+        unbuildable = problems(situation, request.benchmarks)
+        if unbuildable and not leave_out:
+            raise DataError(next(iter(unbuildable.values())))
+        _leave_out(unbuildable, left_out, runner)
+        buildable = [spec for spec in specs if spec.name not in unbuildable]
         failed: dict[str, AuditError] = {}
-        for step in plan(there, replace(asked, benchmarks=tuple(spec.name for spec in left))):
+        for step in plan(situation, replace(request, benchmarks=tuple(spec.name for spec in buildable))):
             if step.kind == kind:
                 try:
-                    _carry_out_preparation(step, left, runner, outcome)
+                    runs[product(step)] = _carry_out_preparation(step, buildable, runner)
                 except AuditError as error:
                     failed[product(step)] = error
-                    if not request.leave_out:
+                    if not leave_out:
                         raise
-        left = [
-            spec
-            for spec in left
-            if _can_prepare_benchmark(spec, _find_failed_dependency(spec, failed), request, runner, outcome)
-        ]
-    return replace(request, benchmarks=left)
+        faults = {spec.name: fault for spec in buildable if (fault := _find_failed_dependency(spec, failed))}
+        _leave_out(faults, left_out, runner)
+    return runs, left_out
+
+
+def _leave_out(reasons: Mapping[str, str], left_out: dict[str, str], runner: Runner) -> None:
+    for name, reason in reasons.items():
+        runner.tell(f"{name} is left out: {reason}")
+        left_out[name] = reason
 
 
 def _find_failed_dependency(spec: BenchmarkSpec, failed: Mapping[str, AuditError]) -> str | None:
     made_of = [f"documents/{source}" for source in spec.sources]
     made_of += [f"controls/{spec.control}", f"examples/{spec.name}", f"split_quality/{spec.name}"]
-    return next((str(failed[one]) for one in made_of if one in failed), None)
+    return next((str(failed[name]) for name in made_of if name in failed), None)
 
 
-def _can_prepare_benchmark(
-    spec: BenchmarkSpec, problem: str | None, request: AuditRequest, runner: Runner, outcome: AuditOutcome
-) -> bool:
-    """Whether nothing keeps the benchmark from being built; what does is told, or raised as a DataError."""
-    if problem is None:
-        return True
-    if not request.leave_out:
-        raise DataError(problem)
-    runner.tell(f"{spec.name} is left out: {problem}")
-    outcome.left_out[spec.name] = problem
-    return False
-
-
-def _carry_out_preparation(
-    step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner, outcome: AuditOutcome
-) -> None:
+def _carry_out_preparation(step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner) -> str:
+    """Carry the step out, and tell what was left out of it; returns the run's id."""
     try:
-        outcome.runs[product(step)] = carry_out(step, runner)
+        run = carry_out(step, runner)
     except dg.DagsterError:
         # A blocking check that fails ends the run, which has built the benchmark, with an error that only names it.
-        asked = PlanRequest(benchmarks=(step.what,))
+        request = PlanRequest(benchmarks=(step.what,))
         built = [spec for spec in specs if step.kind == "build" and spec.name == step.what]
-        if built and not any(one.kind == "build" for one in plan(look(asked, runner.paths, specs=built), asked)):
+        if built and not any(
+            planned.kind == "build" for planned in plan(look(request, runner.paths, specs=built), request)
+        ):
             read_built(runner.paths, step.what).require_fit()
         raise
     if step.kind == "fetch":
         _tell_what_a_source_lacks(step.what, runner.paths, runner.tell)
     if step.kind == "build":
         _tell_skipped_rows(step.what, runner.paths, runner.tell)
+    return run
 
 
 def _tell_what_a_source_lacks(name: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
@@ -374,17 +359,6 @@ def _tell_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str]
         on_step(f"skipped in {benchmark}: {skipped['rows']} row(s), the first {first['row']}: {first['reason']}")
 
 
-def _run_pairs(request: AuditRequest, steps: Sequence[PlannedStep], runner: Runner, outcome: AuditOutcome) -> None:
-    if not steps:
-        return
-    config: dict[str, object] = {"topk": "topk" in request.kinds, "logits": "logits" in request.kinds}
-    if request.logits_budget_gb is not None:
-        config["logits_budget_gb"] = request.logits_budget_gb
-    benchmarks = dict.fromkeys(step.pair.benchmark for step in steps)
-    runner.tell(f"auditing {request.model} on {', '.join(benchmarks)}")
-    outcome.runs |= run_pairs(steps, runner, resources=request.resources, config=config)
-
-
 def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutcome) -> None:
     """What the pair's latest materialisation says of its pass."""
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[partition])
@@ -399,20 +373,20 @@ def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutco
         outcome.not_applicable[partition] = said.get("reason", "no reason was given")
 
 
-def dry_run(request: AuditRequest, entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
+def dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
     """What an audit would do, without doing any of it; ``model`` is None where it has not been trained yet.
 
     Raises DataError where model and benchmark do not belong together, and where a benchmark cannot be built, but for a
     request that leaves such out.
     """
-    _require_same_control(entry, request.benchmarks)
+    _require_same_control(request.model, request.benchmarks)
     if model is not None:
-        require_kinds(model, request.kinds)
-    there = _inspect_situation(request, entry, model, paths)
-    cannot = problems(there, there.benchmarks)
+        require_kinds(model, request.options.kinds)
+    situation = _inspect_situation(request, model, paths)
+    cannot = problems(situation, situation.benchmarks)
     if cannot and not request.leave_out:
         raise DataError(next(iter(cannot.values())))
-    steps = plan(there, request.asked)
+    steps = plan(situation, _plan_request(request))
     to_build = {step.what for step in steps if step.kind == "build"}
     reasons = {step.pair.benchmark: step.because for step in steps if step.kind in OF_PAIRS}
     plans = {}
@@ -421,7 +395,7 @@ def dry_run(request: AuditRequest, entry: ModelEntry, model: TokenizedModel | No
             built = read_built(paths, spec.name)
             built.require_fit()
             session = audit_session(built, model, paths)
-            plans[spec.name] = (session.plan(built.texts, request.kinds), reasons.get(spec.name, ""))
+            plans[spec.name] = (session.plan(built.texts, request.options.kinds), reasons.get(spec.name, ""))
     first = [step for step in steps if step.kind in ("fetch", "train", "build", "count")]
     not_built = [spec.name for spec in request.benchmarks if spec.name not in plans and spec.name not in cannot]
     return DryRun(plans, first, not_built, cannot)

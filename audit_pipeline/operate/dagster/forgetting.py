@@ -1,25 +1,25 @@
-"""The command `corpus-audit forget`: take a benchmark or a model away, with its partition and all that came of it.
+"""The command `corpus-audit forget`: remove a benchmark or a model, with its partition and all that came of it.
 
-What belongs here: who uses it, Dagster's partitions, the order of it all. What does not: which files there are
-(audit_pipeline/operate/removal.py), presentation (cli/).
+What belongs here: the unfinished runs that a removal waits for, Dagster's partitions, the order of it all. What does
+not: which files there are (audit_pipeline/operate/removal.py), presentation (cli/).
 
-An audit that is at work in another process holds a claim (work_claims.py). The partition goes first: from then on no
-run can be requested for it, and a run that was requested just before is seen by the second look, which gives the
-partition back. A removal that was killed is finished by the same command.
+Nothing is removed while any run is unfinished that may write findings, whichever pairs it is of. Between two of its
+runs a command at work holds a claim (work_claims.py). The partition goes first: from then on no run can be requested
+for it. A run that was requested just before is found by a second look, which gives the partition back. A removal that
+was killed is finished by the same command.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.config.entries import Entries
@@ -29,7 +29,6 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.operate.dagster import in_process, work_claims
 from audit_pipeline.operate.dagster.audit import publish
 from audit_pipeline.operate.dagster.in_process import dagster_home
-from audit_pipeline.operate.dagster.partitions import pair_of
 from audit_pipeline.operate.removal import (
     Dimension,
     RemovalTarget,
@@ -42,64 +41,63 @@ from audit_pipeline.operate.removal import (
 )
 from audit_pipeline.operate.removal_files import Gone
 
-RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
-PARTITION = "dagster/partition"
+_FETCHING_JOB = "refresh_sources"
 _UNFINISHED_BACKFILLS = {"REQUESTED", "CANCELING", "FAILING"}
-_NAMED_USERS = 3
+_NAMED_RUNS = 3
 
 
 @dataclass(frozen=True)
 class Forgotten:
     """What went, or in a dry run would go, and what a user should know besides.
 
-    ``had_partition``: whether Dagster knew it. ``users``: runs that use it now, in words. ``configured``: whether the
-    configuration still names it, None where that cannot be read. ``aside``: logs of earlier warehouses, which are the
-    user's.
+    ``had_partition``: whether Dagster knew it. ``unfinished``: in a dry run, what a removal would wait for now, in
+    words. ``configured``: whether the configuration still names it, None where that cannot be read. ``aside``: logs of
+    earlier warehouses, which are the user's.
     """
 
     target: RemovalTarget
     gone: Sequence[Gone]
     kept: Sequence[str]
     had_partition: bool
-    users: Sequence[str]
     configured: bool | None
     aside: Sequence[Path]
-    dead_runs: Sequence[str] = field(default_factory=list)
+    unfinished: Sequence[str] = ()
+    dead_runs: Sequence[str] = ()
 
 
-def plan_to_forget(given: RemovalTarget, definitions: dg.Definitions, paths: DataPaths) -> Forgotten:
-    """What forgetting would take away, and who uses it now; nothing is changed, no Dagster home is made.
+def plan_to_forget(given: RemovalTarget, paths: DataPaths) -> Forgotten:
+    """What forgetting would remove, and what it would wait for now; nothing is changed, no Dagster home is made.
 
-    Raises AuditError for a name that nobody knows.
+    Raises AuditError for an unknown name.
     """
     home = dagster_home(paths)
     if not (home / "dagster.yaml").exists():
-        target = _resolve_target(given, [], paths)
-        return _planned(target, [], [], paths)
+        return _planned(_resolve_target(given, [], paths), [], [], paths)
     with in_process.instance_of(home) as instance:
-        order = list(instance.get_dynamic_partitions(given.dimension))
-        target = _resolve_target(given, order, paths)
-        audits = [str(claim) for claim in work_claims.standing(paths) if claim.uses(target)]
-        return _planned(target, order, [*users_of(target, order, instance, definitions), *audits], paths)
+        partitions = list(instance.get_dynamic_partitions(given.dimension))
+        audits = [str(claim) for claim in work_claims.live_claims(paths) if claim.doing == "audit"]
+        target = _resolve_target(given, partitions, paths)
+        return _planned(target, partitions, [*find_unfinished_runs(instance), *audits], paths)
 
 
 def forget(
     given: RemovalTarget, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> Forgotten:
-    """Take ``given`` away, then rebuild warehouse and report.
+    """Remove ``given``, then rebuild warehouse and report.
 
-    Raises AuditError for a name that nobody knows, and, with everything as it was, while a run uses it.
+    Raises AuditError for an unknown name and, with everything as it was, while a run is unfinished that may write
+    findings.
     """
     with in_process.open_instance(paths) as instance, ExitStack() as claimed:
         dead_runs = in_process.mark_dead_runs_failed(instance)
-        order = list(instance.get_dynamic_partitions(given.dimension))
-        target = _resolve_target(given, order, paths)
+        partitions = list(instance.get_dynamic_partitions(given.dimension))
+        target = _resolve_target(given, partitions, paths)
         claimed.enter_context(work_claims.removal_of(target, paths))
         refresh(paths.root)
-        refuse_while_used(target, order, instance, definitions)
+        refuse_while_unfinished(target, instance)
         on_step(f"looking for what there is of {target}")
         removal = find_removal(target, paths)
-        _remove_partition(target, order, instance, definitions)
+        _remove_partition(target, instance, was_there=target.name in partitions)
         on_step(f"removing {target}")
         gone = remove(removal)
         on_step("rebuilding warehouse and report")
@@ -110,95 +108,38 @@ def forget(
             target,
             gone,
             removal.kept,
-            had_partition=target.name in order,
-            users=users_of(target, order, instance, definitions),
+            had_partition=target.name in partitions,
             configured=_configured(target),
             aside=kept_aside(paths),
             dead_runs=dead_runs,
         )
 
 
-def refuse_while_used(
-    target: RemovalTarget, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
-) -> None:
-    """Raise AuditError, naming the runs, while any uses ``target``; see :func:`users_of`."""
-    users = users_of(target, order, instance, definitions)
-    if users:
-        more = f" and {len(users) - _NAMED_USERS} more" if len(users) > _NAMED_USERS else ""
+def refuse_while_unfinished(target: RemovalTarget, instance: dg.DagsterInstance) -> None:
+    """Raise AuditError, naming the runs, while any of :func:`find_unfinished_runs` is there."""
+    runs = find_unfinished_runs(instance)
+    if runs:
+        more = f" and {len(runs) - _NAMED_RUNS} more" if len(runs) > _NAMED_RUNS else ""
         raise AuditError(
-            f"{target} is in use by {', '.join(users[:_NAMED_USERS])}{more}: "
-            "wait for it or end it, then forget again; nothing was removed"
+            f"{target} cannot be forgotten while an audit is unfinished: {', '.join(runs[:_NAMED_RUNS])}{more}. "
+            "Wait for it or end it, then forget again; nothing was removed"
         )
 
 
-def users_of(
-    target: RemovalTarget, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
-) -> list[str]:
-    """The unfinished runs and backfills that use ``target``, in words.
-
-    ``order`` are the dimension's partitions as they stood before any was removed: it says what a range holds. A run
-    without a partition uses everything, unless all it does is to fetch documents.
-    """
-    users = []
-    for run in instance.get_runs(dg.RunsFilter(statuses=in_process.UNFINISHED)):
-        if _uses(run, target, order, definitions):
-            users.append(f"run {run.run_id} ({run.job_name}, {run.status.value.lower()}{_describe_process(run)})")
-    for backfill in instance.get_backfills():
-        if backfill.status.value not in _UNFINISHED_BACKFILLS:
-            continue
-        keys: Sequence[str | None] = backfill.partition_names or []
-        if backfill.is_asset_backfill:
-            data = backfill.get_asset_backfill_data(definitions.resolve_asset_graph())
-            with dg.partition_loading_context(dynamic_partitions_store=instance):
-                keys = [one.partition_key for one in data.target_subset.iterate_asset_partitions()]
-        if any(key is None or _is_of(key, target) for key in keys):
-            users.append(f"backfill {backfill.backfill_id} ({backfill.status.value.lower()})")
-    return users
-
-
-def _uses(run: dg.DagsterRun, target: RemovalTarget, order: Sequence[str], definitions: dg.Definitions) -> bool:
-    ranges = [(one.start, one.end) for one in getattr(run.partitions_subset, "key_ranges", ())]
-    if RANGE_START in run.tags and RANGE_END in run.tags:
-        ranges.append((run.tags[RANGE_START], run.tags[RANGE_END]))
-    if ranges:
-        return any(_range_holds(first, last, target, order) for first, last in ranges)
-    if PARTITION in run.tags:
-        return _is_of(run.tags[PARTITION], target)
-    return not _fetches_only(run, definitions)
-
-
-def _is_of(key: str, target: RemovalTarget) -> bool:
-    """Whether a partition, of a benchmark or of a pair, is one of ``target``'s."""
-    return target.covers(pair_of(key)) if "|" in key else target == RemovalTarget("benchmark", key)
-
-
-def _range_holds(first: str, last: str, target: RemovalTarget, order: Sequence[str]) -> bool:
-    """Whether the range holds a partition of ``target``; where an end is unknown, nobody can say that it does not."""
-    ends = [_name_in(key, target.dimension) for key in (first, last)]
-    if None in ends:
-        return False
-    if target.name in ends:
-        return True
-    if any(end not in order for end in ends):
-        return True
-    if target.name not in order:
-        return False
-    low, high = sorted(order.index(str(end)) for end in ends)
-    return low <= order.index(target.name) <= high
-
-
-def _name_in(key: str, dimension: Dimension) -> str | None:
-    """The benchmark, or model, of a partition; None where it has none."""
-    pair = pair_of(key) if "|" in key else Pair(key, "")
-    return (pair.benchmark if dimension == "benchmark" else pair.model) or None
-
-
-def _fetches_only(run: dg.DagsterRun, definitions: dg.Definitions) -> bool:
-    keys = run.asset_selection
-    if keys is None:
-        jobs = {job.name: job for job in definitions.resolve_all_job_defs()}
-        keys = frozenset(jobs[run.job_name].asset_layer.executable_asset_keys) if run.job_name in jobs else frozenset()
-    return bool(keys) and all(key.path[0] == "documents" for key in keys)
+def find_unfinished_runs(instance: dg.DagsterInstance) -> list[str]:
+    """The unfinished runs and backfills that may read or write findings, in words: all but fetches of documents."""
+    unfinished = instance.get_runs(dg.RunsFilter(statuses=in_process.UNFINISHED))
+    runs = [
+        f"run {run.run_id} ({run.job_name}, {run.status.value.lower()}{_describe_process(run)})"
+        for run in unfinished
+        if run.job_name != _FETCHING_JOB
+    ]
+    backfills = [
+        f"backfill {backfill.backfill_id} ({backfill.status.value.lower()})"
+        for backfill in instance.get_backfills()
+        if backfill.status.value in _UNFINISHED_BACKFILLS
+    ]
+    return [*runs, *backfills]
 
 
 def _describe_process(run: dg.DagsterRun) -> str:
@@ -207,37 +148,38 @@ def _describe_process(run: dg.DagsterRun) -> str:
     return f", process {process} on {host}" if host else ""
 
 
-def _remove_partition(
-    target: RemovalTarget, order: Sequence[str], instance: dg.DagsterInstance, definitions: dg.Definitions
-) -> None:
-    """Take the partition out of Dagster, so that no run can be requested; gives it back where one just was."""
+def _remove_partition(target: RemovalTarget, instance: dg.DagsterInstance, *, was_there: bool) -> None:
+    """Remove the partition from Dagster, so that no run can be requested; gives it back where one just was."""
     instance.delete_dynamic_partition(target.dimension, target.name)
     try:
-        refuse_while_used(target, order, instance, definitions)
+        refuse_while_unfinished(target, instance)
     except AuditError:
-        if target.name in order:
+        if was_there:
             instance.add_dynamic_partitions(target.dimension, [target.name])
         raise
 
 
-def _planned(target: RemovalTarget, order: Sequence[str], users: Sequence[str], paths: DataPaths) -> Forgotten:
+def _planned(
+    target: RemovalTarget, partitions: Sequence[str], unfinished: Sequence[str], paths: DataPaths
+) -> Forgotten:
     removal = find_removal(target, paths)
     return Forgotten(
         target,
         would_go(removal),
         removal.kept,
-        had_partition=target.name in order,
-        users=users,
+        had_partition=target.name in partitions,
         configured=_configured(target),
         aside=kept_aside(paths),
+        unfinished=unfinished,
     )
 
 
-def _resolve_target(given: RemovalTarget, order: Sequence[str], paths: DataPaths) -> RemovalTarget:
+def _resolve_target(given: RemovalTarget, partitions: Sequence[str], paths: DataPaths) -> RemovalTarget:
     """``given`` by the name of its partition: a model may be given by a path that leads to it, the only benchmark of a
     family by the family's name."""
     configured = _entries(given.dimension)
-    known = sorted({*order, *names_kept(given.dimension, paths), *(configured.names if configured is not None else ())})
+    in_entries = configured.names if configured is not None else ()
+    known = sorted({*partitions, *names_kept(given.dimension, paths), *in_entries})
     if given.name in known:
         return given
     if given.dimension == "model" and (path := str(Path(given.name).expanduser().resolve())) in known:

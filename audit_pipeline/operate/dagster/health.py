@@ -1,4 +1,4 @@
-"""The doctor's look at Dagster: its home, runs whose process is gone, slots that nobody frees, daemon and switches.
+"""The doctor's look at Dagster: its home, runs whose process is gone, slots that are not freed, daemon and switches.
 
 What belongs here: looking, without making or changing anything. What does not: repairing (in_process.py buries dead
 runs), files that are not Dagster's (audit_pipeline/operate/doctor.py).
@@ -174,7 +174,7 @@ def _list_alive_daemons(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _check_automations(instance: dg.DagsterInstance, definitions: dg.Definitions) -> Iterator[DoctorCheck]:
-    """Which schedules and sensors are on; one that nobody has switched is as its definition says."""
+    """Which schedules and sensors are on; one that was never switched is as its definition says."""
     switched = {state.instigator_name: state.is_running for state in instance.all_instigator_state()}
     for what, defined in (("schedules", definitions.schedules), ("sensors", definitions.sensors)):
         names = {one.name: one.default_status in _RUNNING for one in defined or ()}

@@ -3,7 +3,7 @@
 What belongs here: the Dagster home, dead runs of this machine, starting runs and turning their failures into errors a
 user can act on. What does not: which assets there are (definitions.py).
 
-Nobody may notice that the process of a run was killed: run monitoring frees the slots of runs that have ended, and
+Dagster may not notice that the process of a run was killed: run monitoring frees the slots of runs that have ended, and
 this one has not. Its pool slots would keep the next run waiting for ever. So every run is tagged with the process that
 runs it, and before a new one starts here, and at the sensors' ticks, those whose process is gone are marked failed and
 their slots freed. For a slot that a living run holds we wait here, where Ctrl-C works: Dagster's
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import dagster as dg
 import psutil
@@ -125,7 +125,7 @@ def process_identity(process: psutil.Process) -> str:
 
 
 def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
-    """Unfinished runs of this machine whose process is gone, whoever started them.
+    """Unfinished runs of this machine whose process is gone, however they were started.
 
     A re-execution that waits in the queue is not among them: the UI gives it the tags of the run it repeats.
     """
@@ -218,19 +218,26 @@ def _in_words(instance: dg.DagsterInstance, run_id: str) -> str:
     return f"run {run_id} (process {process_tag(run, PROCESS_TAG).partition('@')[0]} on {host})"
 
 
+class RunScope(TypedDict, total=False):
+    """What a run computes, and how: the ``selection`` of its job's assets, one partition or the first and last of a
+    range, and the configuration of resources and of assets, by name."""
+
+    selection: Sequence[dg.AssetKey] | None
+    partition_key: str | None
+    partition_range: tuple[str, str] | None
+    resources: Mapping[str, Mapping[str, Any]] | None
+    ops: Mapping[str, Mapping[str, Any]] | None
+
+
 def run_job(
     job: dg.JobDefinition,
     instance: dg.DagsterInstance,
     *,
-    selection: Sequence[dg.AssetKey] | None = None,
-    partition_key: str | None = None,
-    partition_range: tuple[str, str] | None = None,
-    resources: Mapping[str, Mapping[str, Any]] | None = None,
-    ops: Mapping[str, Mapping[str, Any]] | None = None,
     tags: Mapping[str, str] | None = None,
     on_wait: Callable[[str], None] = lambda what: None,
+    **scope: Unpack[RunScope],
 ) -> str:
-    """Run ``job`` (or the ``selection`` of its assets) as soon as its pools allow; returns the run's id.
+    """Run ``job``, or the part of it that ``scope`` says, as soon as its pools allow; returns the run's id.
 
     ``on_wait`` is called where that takes waiting for another run. Raises PairsFailedError where some pairs of a range
     failed, the AuditError that made the run fail, where one did, and KeyboardInterrupt on Ctrl-C; other errors keep
@@ -239,14 +246,13 @@ def run_job(
     wait_for_pools(job, instance, on_wait)
     run_id = str(uuid.uuid4())
     run_tags = {**process_tags(run_id), **(tags or {})}
-    if partition_range is not None:
+    if partition_range := scope.get("partition_range"):
         start, end = partition_range
         run_tags |= {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
     run_config: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-    if resources:
-        run_config["resources"] = {name: {"config": dict(config)} for name, config in resources.items()}
-    if ops:
-        run_config["ops"] = {name: {"config": dict(config)} for name, config in ops.items()}
+    for section, configs in (("resources", scope.get("resources")), ("ops", scope.get("ops"))):
+        if configs:
+            run_config[section] = {name: {"config": dict(config)} for name, config in configs.items()}
     try:
         with _attribute_runs_to_job(job, instance):
             result = job.execute_in_process(
@@ -254,8 +260,8 @@ def run_job(
                 run_config=run_config,
                 run_id=run_id,
                 tags=run_tags,
-                partition_key=partition_key,
-                asset_selection=selection,
+                partition_key=scope.get("partition_key"),
+                asset_selection=scope.get("selection"),
             )
     except dg.DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error

@@ -32,7 +32,7 @@ EVERY_PAIR_RAN = "every_pair_ran"
 FIRST_STAGE = "token_statistics"
 Metadata = Mapping[str, Any]
 PairCheck = Callable[[str], dg.AssetCheckResult]
-"""What a check comes to, by partition."""
+"""The result of a check, by partition."""
 PairResults = Iterator[Any]
 """A materialisation, check outputs and check evaluations, as Dagster takes them from an asset that yields."""
 
@@ -115,7 +115,7 @@ def _require_built(paths: DataPaths, benchmarks: Sequence[str]) -> None:
 
 
 def _is_of_the_input(error: Exception) -> bool:
-    """Whether what a pair is made of cannot be used, so that running it again as it is comes to the same.
+    """Whether what a pair is made of cannot be used, so that running it again as it is gives the same.
 
     A file of the configuration that is being edited, a limit that is reached, machines that do not run the model and a
     server that refuses or answers nonsense are no faults of the pair's: the audit applies, and is run again.
@@ -178,7 +178,7 @@ def pair_results(
 def _evaluations(
     context: dg.AssetExecutionContext, checks: Mapping[str, PairCheck]
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """What each check came to of each partition as it was materialised last, which is when it counts as current."""
+    """The result of each check for each partition as it was materialised last, which is when it counts as current."""
     blocking = {spec.name: spec.blocking for spec in context.assets_def.check_specs}
     for partition in map(str, context.partition_keys):
         target = _latest_materialisation(context, partition)

@@ -1,8 +1,7 @@
-"""What the sensors ask of Dagster: from the planner's steps, and what was asked before, to partitions and runs.
+"""What the sensors request of Dagster: from the planner's steps, and earlier requests, to partitions and runs.
 
 What belongs here: pure functions, and the state they hand from one tick to the next: ranges, run keys, cursors. What
-does not: which steps there are (operate/plan.py), reading files or Dagster's instance (sensors.py), and saying it to
-Dagster (sensors.py).
+does not: which steps there are (operate/plan.py), and reading files or asking Dagster (sensors.py).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def _is_never_broken(name: str) -> bool:
 
 @dataclass(frozen=True)
 class BrokenEntries:
-    """Of a name of each kind: whether its entry is in the configuration, but cannot be used as it stands."""
+    """Of a name of each kind: whether its entry is in the configuration, but cannot be used as it is."""
 
     model: Callable[[str], bool] = _is_never_broken
     benchmark: Callable[[str], bool] = _is_never_broken
@@ -42,6 +41,19 @@ class BrokenEntries:
 
 
 NOTHING_BROKEN = BrokenEntries()
+
+
+@dataclass(frozen=True)
+class DagsterState:
+    """What Dagster has at a tick: partitions in order, and unfinished runs in words, None where there is none.
+
+    ``preparing``: a run that changes sources or benchmarks. ``auditing``: a run that audits pairs.
+    """
+
+    models: Sequence[str]
+    benchmarks: Sequence[str]
+    preparing: str | None = None
+    auditing: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,10 +81,8 @@ def new_models(
     seen: Mapping[str, SeenModel],
     models: Mapping[str, str],
     benchmarks: Mapping[str, str | None],
-    registered_models: Sequence[str],
-    registered_benchmarks: Sequence[str],
     steps: Sequence[PlannedStep],
-    busy: str | None = None,
+    dagster: DagsterState,
     broken: BrokenEntries = NOTHING_BROKEN,
 ) -> NewModels:
     """One range run over all benchmarks that are built for every model that is new or another than it was.
@@ -81,17 +91,16 @@ def new_models(
     either side: a range marks every pair in it as materialised.
 
     ``models`` are versions by configured name; ``benchmarks`` the digests of what is built, by configured name in
-    order, None where it is not; ``steps`` the planner's for models that were not seen yet; ``busy`` says which
-    unfinished run changes benchmarks just now: until it has ended nothing is requested, and nothing counts as seen.
+    order, None where it is not; ``steps`` the planner's for models that were not seen yet. While a run changes
+    benchmarks nothing is requested, and nothing counts as seen.
     A model that is ``broken`` has not gone, and nothing is done about it.
     A model that goes and comes back is new again, with another run key; a cursor that was lost is not: the keys are
     the same, and Dagster runs no key twice.
     """
     gone = {
-        name: SeenModel(None, one.times + 1) if one.version is not None else one
-        for name, one in seen.items()
-        if (name not in models and not broken.model(name))
-        or (one.version is not None and name not in registered_models)
+        name: SeenModel(None, model.times + 1) if model.version is not None else model
+        for name, model in seen.items()
+        if (name not in models and not broken.model(name)) or (model.version is not None and name not in dagster.models)
     }
     state = {**seen, **gone}
     changed = [name for name, version in models.items() if state.get(name, SeenModel(None)).version != version]
@@ -99,10 +108,10 @@ def new_models(
     not_built = tuple(name for name in benchmarks if name not in built)
     if not changed:
         return NewModels(not_built=not_built, seen=state)
-    if busy is not None or not built:
-        return NewModels(waiting=busy or "no benchmark is built yet", not_built=not_built, seen=state)
-    add_benchmarks = tuple(name for name in benchmarks if name not in registered_benchmarks)
-    order = [*registered_benchmarks, *add_benchmarks]
+    if dagster.preparing is not None or not built:
+        return NewModels(waiting=dagster.preparing or "no benchmark is built yet", not_built=not_built, seen=state)
+    add_benchmarks = tuple(name for name in benchmarks if name not in dagster.benchmarks)
+    order = [*dagster.benchmarks, *add_benchmarks]
     to_audit = {step.pair.model for step in steps}
     runs: list[PairRange] = []
     for name in changed:
@@ -114,7 +123,7 @@ def new_models(
             runs += _ranges(neighbours(order, built), [[name]], version, f"{name} is new or has changed")
         state[name] = SeenModel(models[name], times)
     return NewModels(
-        add_models=tuple(name for name in changed if name not in registered_models),
+        add_models=tuple(name for name in changed if name not in dagster.models),
         add_benchmarks=add_benchmarks,
         runs=tuple(runs),
         not_built=not_built,
@@ -132,7 +141,7 @@ class KeyedStep:
 
 @dataclass(frozen=True)
 class LastRequest:
-    """What was last asked for under one name (None: it came about), and how often anything was."""
+    """The version that was last requested under a name (None: it was made), and how often anything was requested."""
 
     version: str | None = None
     times: int = 0
@@ -143,7 +152,7 @@ class LastRequest:
 
 @dataclass(frozen=True)
 class SeenBenchmarks:
-    """What was asked for: audits of pairs by benchmark, builds (or assessments of what is built) by benchmark, fetches
+    """What was requested: audits of pairs by benchmark, builds (or assessments of what is built) by benchmark, fetches
     by source.
 
     Each is counted, and the count is part of the run's key: a cutoff that is moved and moved back is a change twice,
@@ -154,8 +163,8 @@ class SeenBenchmarks:
     builds: Mapping[str, LastRequest] = field(default_factory=dict)
     fetches: Mapping[str, LastRequest] = field(default_factory=dict)
 
-    def handled(self, benchmark: str) -> str | None:
-        """The build, and what was assessed of it, whose pairs were last asked for."""
+    def audited_version(self, benchmark: str) -> str | None:
+        """The build, and what was assessed of it, whose pairs were last requested."""
         return self.pairs.get(benchmark, LastRequest()).version
 
 
@@ -174,105 +183,140 @@ class ChangedBenchmarks:
 
 def changed_benchmarks(
     seen: SeenBenchmarks,
-    there: Situation,
+    situation: Situation,
     steps: Sequence[PlannedStep],
     models: Collection[str],
-    registered_models: Sequence[str],
-    registered_benchmarks: Sequence[str],
-    busy: str | None = None,
-    auditing: str | None = None,
+    dagster: DagsterState,
     broken: BrokenEntries = NOTHING_BROKEN,
 ) -> ChangedBenchmarks:
     """Build exactly the benchmarks whose entry or documents changed, assess exactly the splits that were assessed by
     an earlier version, and then audit exactly their pairs.
 
-    ``steps`` are the planner's for all benchmarks ``there`` are, and for the pairs of those that were not handled yet;
-    ``models`` are those configured; ``busy`` says which unfinished run changes benchmarks just now: all waits for it,
-    so that nothing is built twice, and that benchmarks that changed together share one run, in which each model is
-    loaded once; ``auditing`` says which one audits pairs: it may be at the same ones, so pairs wait for it.
+    ``steps`` are the planner's for all benchmarks of ``situation``, and for the pairs of those whose version was not
+    audited yet; ``models`` are those configured. While a run changes benchmarks, all waits for it, so that nothing is
+    built twice, and that benchmarks that changed together share one run, in which each model is loaded once. While a
+    run audits pairs, pairs wait for it: it may audit the same ones.
     A fetch (one per setting of its source) or build that failed is named among the problems and not requested again.
 
-    What is ``broken`` has not gone: what was asked for it still counts, and when it is mended its pairs are looked at
-    again, for those that came to be due meanwhile. So nothing counts as handled while a model is broken.
+    What is ``broken`` has not gone: what was requested for it still counts, and when it is mended its pairs are
+    inspected again, for those that became due meanwhile. So no pair counts as requested while a model is broken.
     """
-    add = tuple(name for name in there.benchmarks if name not in registered_benchmarks)
-    # What has no partition was never audited, or was forgotten with all its findings.
-    pairs = dict(seen.pairs) | {name: LastRequest(None, seen.pairs.get(name, LastRequest()).times) for name in add}
-    pairs |= {name: LastRequest(None, one.times) for name, one in seen.pairs.items() if broken.benchmark(name)}
-    cannot = problems(there, there.benchmarks)
-    told = [f"{name}: {problem}" for name, problem in cannot.items()]
-    if busy is not None:
-        state = SeenBenchmarks(pairs, seen.builds, seen.fetches)
-        return ChangedBenchmarks(add, waiting=busy, problems=tuple(told), seen=state)
-    to_fetch = {step.what: step for step in steps if step.kind == "fetch"}
-    to_build = {step.what: step for step in steps if step.kind == "build"}
-    # Every build assesses its split, too.
-    to_assess = {step.what: step for step in steps if step.kind == "assess" and step.what not in to_build}
-    lacking = {name: there.sources[name].wanted or "" for name in to_fetch}
-    # The others wait for what they are made of: it may come out as it was.
-    builds_now = {
-        name: wanted
-        for name in to_build
-        if (wanted := there.benchmarks[name].wanted) is not None
-        and not to_fetch.keys() & set(there.benchmarks[name].sources)
-    } | {name: f"split of {there.benchmarks[name].built} by {there.code['split_quality']}" for name in to_assess}
-    fetches, fresh_fetches = _asked(seen.fetches, lacking, broken.source)
-    builds, fresh_builds = _asked(seen.builds, builds_now, broken.benchmark)
-    came_to_nothing = [name for name in [*lacking, *builds_now] if name not in {*fresh_fetches, *fresh_builds}]
-    told += [f"{name}: was asked for and did not come about, see its run" for name in came_to_nothing]
-    ready = {
-        name: one.as_audited
-        for name, one in there.benchmarks.items()
-        if one.as_audited is not None and one.wanted is not None
-        if name not in cannot and name not in to_build and name not in to_assess
-        if pairs.get(name, LastRequest()).version != one.as_audited
+    new = tuple(name for name in situation.benchmarks if name not in dagster.benchmarks)
+    audits = _current_audits(seen.pairs, new, broken)
+    cannot = problems(situation, situation.benchmarks)
+    reasons = [f"{name}: {problem}" for name, problem in cannot.items()]
+    if dagster.preparing is not None:
+        state = SeenBenchmarks(audits, seen.builds, seen.fetches)
+        return ChangedBenchmarks(new, waiting=dagster.preparing, problems=tuple(reasons), seen=state)
+    wanted_fetches = _wanted_fetches(situation, steps)
+    wanted_builds = _wanted_builds(situation, steps)
+    fetches, fetches_state = _request("fetch", seen.fetches, wanted_fetches, broken.source)
+    builds, builds_state = _request("build", seen.builds, wanted_builds, broken.benchmark)
+    requested = {keyed.step.what for keyed in (*fetches, *builds)}
+    failed = [name for name in [*wanted_fetches, *wanted_builds] if name not in requested]
+    reasons += [f"{name}: was asked for and did not come about, see its run" for name in failed]
+    unprepared = {step.what for step in steps if step.kind in ("build", "assess")}
+    due = {
+        name: benchmark.as_audited
+        for name, benchmark in situation.benchmarks.items()
+        if benchmark.as_audited is not None and benchmark.wanted is not None
+        if name not in cannot and name not in unprepared
+        if audits.get(name, LastRequest()).version != benchmark.as_audited
     }
-    waiting = "benchmarks are being built" if fresh_fetches or fresh_builds else auditing
+    waiting = "benchmarks are being built" if requested else dagster.auditing
     ranges: tuple[PairRange, ...] = ()
-    handled = pairs
-    if ready and waiting is None:
-        pairs = pairs | {name: pairs.get(name, LastRequest()).again(version) for name, version in ready.items()}
-        handled = handled if any(map(broken.model, registered_models)) else pairs
-        audited = [name for name in registered_models if name in models]
-        due = {step.pair.benchmark for step in steps if step.kind in OF_PAIRS and step.pair.model in audited}
-        undone = [name for name in ready if name in due]
-        version = digest([_key("pairs", name, pairs[name]) for name in undone], sorted(audited))
-        groups = neighbours([*registered_benchmarks, *add], undone), neighbours(registered_models, audited)
-        ranges = tuple(_ranges(*groups, version, f"changed: {', '.join(undone)}"))
+    if due and waiting is None:
+        requests = audits | {name: audits.get(name, LastRequest()).again(version) for name, version in due.items()}
+        ranges = _ranges_of_changed({name: requests[name] for name in due}, new, steps, models, dagster)
+        audits = audits if any(map(broken.model, dagster.models)) else requests
     return ChangedBenchmarks(
-        add_benchmarks=add,
-        fetches=tuple(KeyedStep(to_fetch[name], _key("fetch", name, fetches[name])) for name in fresh_fetches),
-        builds=tuple(
-            KeyedStep((to_build | to_assess)[name], _key("build", name, builds[name])) for name in fresh_builds
-        ),
+        add_benchmarks=new,
+        fetches=fetches,
+        builds=builds,
         pairs=ranges,
-        waiting=waiting if ready or fresh_fetches or fresh_builds else None,
-        problems=tuple(told),
-        seen=SeenBenchmarks(handled, builds, fetches),
+        waiting=waiting if due or requested else None,
+        problems=tuple(reasons),
+        seen=SeenBenchmarks(audits, builds_state, fetches_state),
     )
 
 
-def _asked(
-    before: Mapping[str, LastRequest], wanted: Mapping[str, str], broken: Callable[[str], bool]
-) -> tuple[dict[str, LastRequest], list[str]]:
-    """What is asked for now, and the names among it that are new; what is no longer wanted came about."""
-    asked = {
-        name: one if name in wanted or broken(name) else LastRequest(None, one.times) for name, one in before.items()
+def _current_audits(
+    last: Mapping[str, LastRequest], new: Collection[str], broken: BrokenEntries
+) -> dict[str, LastRequest]:
+    """The requests for pairs that still count: not those of a benchmark without a partition, which was never audited or
+    was forgotten with all its findings, nor those of a broken one."""
+    restarted = [*new, *(name for name in last if broken.benchmark(name))]
+    return {**last, **{name: LastRequest(None, last.get(name, LastRequest()).times) for name in restarted}}
+
+
+_WantedSteps = Mapping[str, tuple[PlannedStep, str]]
+"""Steps by what they make, each with the version that it would make."""
+
+
+def _wanted_fetches(situation: Situation, steps: Sequence[PlannedStep]) -> _WantedSteps:
+    return {step.what: (step, situation.sources[step.what].wanted or "") for step in steps if step.kind == "fetch"}
+
+
+def _wanted_builds(situation: Situation, steps: Sequence[PlannedStep]) -> _WantedSteps:
+    """The builds of what waits for no fetch, which may bring the same documents, and the assessments of what is built:
+    every build assesses its split, too."""
+    to_fetch = {step.what for step in steps if step.kind == "fetch"}
+    to_build = {step.what for step in steps if step.kind == "build"}
+    wanted = {}
+    for step in steps:
+        benchmark = situation.benchmarks.get(step.what)
+        if benchmark is None:
+            continue
+        if step.kind == "build" and benchmark.wanted is not None and to_fetch.isdisjoint(benchmark.sources):
+            wanted[step.what] = step, benchmark.wanted
+        if step.kind == "assess" and step.what not in to_build:
+            wanted[step.what] = step, f"split of {benchmark.built} by {situation.code['split_quality']}"
+    return wanted
+
+
+def _request(
+    kind: str, last: Mapping[str, LastRequest], wanted: _WantedSteps, is_broken: Callable[[str], bool]
+) -> tuple[tuple[KeyedStep, ...], Mapping[str, LastRequest]]:
+    """The steps to request now, and the state after that; what is no longer wanted was made."""
+    state = {
+        name: request if name in wanted or is_broken(name) else LastRequest(None, request.times)
+        for name, request in last.items()
     }
-    fresh = [name for name, version in wanted.items() if asked.get(name, LastRequest()).version != version]
-    return asked | {name: asked.get(name, LastRequest()).again(wanted[name]) for name in fresh}, fresh
+    requests = []
+    for name, (step, version) in wanted.items():
+        request = state.get(name, LastRequest())
+        if request.version != version:
+            state[name] = request.again(version)
+            requests.append(KeyedStep(step, _key(kind, name, state[name])))
+    return tuple(requests), state
 
 
-def _key(what: str, name: str, asked: LastRequest) -> str:
-    return digest(what, name, asked.version, asked.times)[:32]
+def _ranges_of_changed(
+    requests: Mapping[str, LastRequest],
+    new: Sequence[str],
+    steps: Sequence[PlannedStep],
+    models: Collection[str],
+    dagster: DagsterState,
+) -> tuple[PairRange, ...]:
+    """The ranges of the configured models and of those changed benchmarks that have a pair to audit."""
+    audited = [name for name in dagster.models if name in models]
+    due = {step.pair.benchmark for step in steps if step.kind in OF_PAIRS and step.pair.model in audited}
+    undone = [name for name in requests if name in due]
+    version = digest([_key("pairs", name, requests[name]) for name in undone], sorted(audited))
+    groups = neighbours([*dagster.benchmarks, *new], undone), neighbours(dagster.models, audited)
+    return tuple(_ranges(*groups, version, f"changed: {', '.join(undone)}"))
+
+
+def _key(kind: str, name: str, request: LastRequest) -> str:
+    return digest(kind, name, request.version, request.times)[:32]
 
 
 def _ranges(
     benchmarks: Sequence[Sequence[str]], models: Sequence[Sequence[str]], version: str, why: str
 ) -> Iterator[PairRange]:
     """The rectangles of each group of benchmarks with each group of models."""
-    for some_benchmarks, some_models in itertools.product(benchmarks, models):
-        first, last = Pair(some_benchmarks[0], some_models[0]), Pair(some_benchmarks[-1], some_models[-1])
+    for benchmark_group, model_group in itertools.product(benchmarks, models):
+        first, last = Pair(benchmark_group[0], model_group[0]), Pair(benchmark_group[-1], model_group[-1])
         yield PairRange(digest(version, first.partition, last.partition)[:32], first, last, why)
 
 
@@ -294,14 +338,14 @@ def models_state(cursor: str | None) -> dict[str, SeenModel]:
     """The state of new_models from a sensor's cursor; raises DataError for a cursor that is none of ours."""
     try:
         content = json.loads(cursor) if cursor else {}
-        return {name: SeenModel(one["version"], int(one["times"])) for name, one in content.items()}
+        return {name: SeenModel(model["version"], int(model["times"])) for name, model in content.items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"the sensor's cursor cannot be read ({error}): reset it in the UI") from error
 
 
 def models_cursor(seen: Mapping[str, SeenModel]) -> str:
     """The state as a cursor."""
-    return json.dumps({name: {"version": one.version, "times": one.times} for name, one in seen.items()})
+    return json.dumps({name: {"version": model.version, "times": model.times} for name, model in seen.items()})
 
 
 def benchmarks_state(cursor: str | None) -> SeenBenchmarks:
@@ -321,7 +365,7 @@ def benchmarks_cursor(seen: SeenBenchmarks) -> str:
     """The state as a cursor."""
     return json.dumps(
         {
-            what: {name: [one.version, one.times] for name, one in asked.items()}
-            for what, asked in (("pairs", seen.pairs), ("builds", seen.builds), ("fetches", seen.fetches))
+            kind: {name: [request.version, request.times] for name, request in requests.items()}
+            for kind, requests in (("pairs", seen.pairs), ("builds", seen.builds), ("fetches", seen.fetches))
         }
     )

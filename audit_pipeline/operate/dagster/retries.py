@@ -29,14 +29,14 @@ def is_transient(error: BaseException) -> bool:
     That of a server, a network or a disk that may pass, or a graphics card that had no memory left.
     """
     every = list(causes(error))
-    # The hub's client calls it a connection error when somebody has turned the hub off.
+    # The hub's client calls it a connection error when the user has turned the hub off.
     if any(isinstance(one, OfflineModeIsEnabled) for one in every):
         return False
     return may_pass(error) or any(map(_is_out_of_memory, every))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    # Not imported for this: whoever raised it has imported it.
+    # Not imported for this: the module that raised it has imported it.
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(error, torch.OutOfMemoryError)
 

@@ -6,7 +6,7 @@ folder (operate/situation.py), what is to be done (operate/plan.py), what is req
 changes of findings count and how an alert travels (operate/alerts.py), asking the hub, and what becomes a proposal
 (models/watch.py).
 
-Those on models, benchmarks and the hub are off until somebody turns them on. A file of the configuration that cannot be
+Those on models, benchmarks and the hub are off until a user turns them on. A file of the configuration that cannot be
 read ends the tick with an error that names it: nothing is requested, no partition goes, and the cursor stays. An entry
 that cannot be used is reported, and stops nothing else.
 """
@@ -42,7 +42,7 @@ from audit_pipeline.operate.dagster import planning
 from audit_pipeline.operate.dagster.in_process import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.operate.dagster.jobs import JOBS
 from audit_pipeline.operate.dagster.partitions import BENCHMARK, MODEL, require_keys
-from audit_pipeline.operate.dagster.planning import BrokenEntries, PairRange
+from audit_pipeline.operate.dagster.planning import BrokenEntries, DagsterState, PairRange
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.step_runs import SPLIT_QUALITY
 from audit_pipeline.operate.dagster.tags import REASON_TAG, WEEKLY_TAG
@@ -52,7 +52,7 @@ from audit_pipeline.operate.seen import read_cards, seen_last, sightings_of
 from audit_pipeline.operate.situation import look
 from audit_pipeline.warehouse.shared import bring_current
 
-PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
+_PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
 
 
 def model_versions(models: Mapping[str, ModelEntry]) -> dict[str, str]:
@@ -67,33 +67,33 @@ def pairs_to_audit(
     tick has no time to load them."""
     if not pairs:
         return []
-    asked = PlanRequest(pairs=tuple(pairs))
+    request = PlanRequest(pairs=tuple(pairs))
     named = {pair.benchmark for pair in pairs}
-    there = look(asked, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
+    situation = look(request, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
     written = [
-        one
-        for pair, audit in there.audits.items()
-        for one in sightings_of(pair.model, (audit.scores, audit.evaluations))
+        sighting
+        for pair, audit in situation.audits.items()
+        for sighting in sightings_of(pair.model, (audit.scores, audit.evaluations))
     ]
     seen = seen_last(read_cards(paths), written, models, paths)
     audits = {
-        pair: replace(audit, now=seen.conventions(pair.model, there.benchmarks[pair.benchmark].built))
-        for pair, audit in there.audits.items()
+        pair: replace(audit, now=seen.conventions(pair.model, situation.benchmarks[pair.benchmark].built))
+        for pair, audit in situation.audits.items()
     }
-    return [step for step in plan(as_built(replace(there, audits=audits)), asked) if step.kind in OF_PAIRS]
+    return [step for step in plan(as_built(replace(situation, audits=audits)), request) if step.kind in OF_PAIRS]
 
 
-def find_unfinished_preparation(instance: dg.DagsterInstance) -> str | None:
-    """The unfinished run that changes sources or benchmarks just now, in words; None where there is none."""
-    return _unfinished(instance, PREPARING_JOBS)
+def _dagster_state(instance: dg.DagsterInstance) -> DagsterState:
+    return DagsterState(
+        instance.get_dynamic_partitions(MODEL),
+        instance.get_dynamic_partitions(BENCHMARK),
+        preparing=_find_unfinished(instance, _PREPARING_JOBS),
+        auditing=_find_unfinished(instance, ("audit_pairs",)),
+    )
 
 
-def auditing(instance: dg.DagsterInstance) -> str | None:
-    """The unfinished run of the job that audits pairs, in words; None where there is none."""
-    return _unfinished(instance, ("audit_pairs",))
-
-
-def _unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
+def _find_unfinished(instance: dg.DagsterInstance, jobs: Iterable[str]) -> str | None:
+    """An unfinished run of one of ``jobs``, in words; None where there is none."""
     for job in jobs:
         for run in instance.get_runs(dg.RunsFilter(job_name=job, statuses=UNFINISHED), limit=1):
             return f"waiting for run {run.run_id[:8]} of {job}"
@@ -225,14 +225,14 @@ def _remember(paths: DataPaths, findings: State) -> None:
 ALERT_SENSORS = [alert_run_failed, alert_finding_changed]
 
 
-def _range_request(one: PairRange) -> dg.RunRequest:
+def _range_request(pairs: PairRange) -> dg.RunRequest:
     return dg.RunRequest(
-        run_key=one.key,
+        run_key=pairs.key,
         job_name="audit_pairs",
         tags={
-            "dagster/asset_partition_range_start": one.first.partition,
-            "dagster/asset_partition_range_end": one.last.partition,
-            REASON_TAG: one.why,
+            "dagster/asset_partition_range_start": pairs.first.partition,
+            "dagster/asset_partition_range_end": pairs.last.partition,
+            REASON_TAG: pairs.why,
         },
     )
 
@@ -288,10 +288,8 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         seen,
         versions,
         built,
-        instance.get_dynamic_partitions(MODEL),
-        instance.get_dynamic_partitions(BENCHMARK),
         pairs_to_audit(pairs, specs, config.models, paths),
-        find_unfinished_preparation(instance),
+        _dagster_state(instance),
         _broken(config),
     )
     for problem in config.models.problems:
@@ -301,7 +299,7 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
         context.log.warning(words)
     said = [found.waiting or f"nothing new among {len(versions)} models", *missing, *map(str, config.models.problems)]
     return dg.SensorResult(
-        run_requests=[_range_request(one) for one in found.runs],
+        run_requests=[_range_request(pairs) for pairs in found.runs],
         skip_reason=None if found.runs else "; ".join(said)[:2000],
         dynamic_partitions_requests=[*_added(BENCHMARK, found.add_benchmarks), *_added(MODEL, found.add_models)],
         cursor=planning.models_cursor(found.seen),
@@ -320,21 +318,22 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     _mark_dead_runs_failed(context)
     config = load_configuration()
     specs = standing(config.benchmarks)
-    asked = PlanRequest(benchmarks=tuple(specs))
-    there = look(asked, paths, specs=specs.values())
+    request = PlanRequest(benchmarks=tuple(specs))
+    situation = look(request, paths, specs=specs.values())
     seen = planning.benchmarks_state(context.cursor)
     models = list(exclude_control_models(config.models))
-    unhandled = [name for name, one in there.benchmarks.items() if one.as_audited not in (None, seen.handled(name))]
-    pairs = [Pair(benchmark, model) for benchmark in unhandled for model in models]
+    changed = [
+        name
+        for name, benchmark in situation.benchmarks.items()
+        if benchmark.as_audited not in (None, seen.audited_version(name))
+    ]
+    pairs = [Pair(benchmark, model) for benchmark in changed for model in models]
     found = planning.changed_benchmarks(
         seen,
-        there,
-        [*plan(there, asked), *pairs_to_audit(pairs, specs, config.models, paths)],
+        situation,
+        [*plan(situation, request), *pairs_to_audit(pairs, specs, config.models, paths)],
         models,
-        instance.get_dynamic_partitions(MODEL),
-        instance.get_dynamic_partitions(BENCHMARK),
-        find_unfinished_preparation(instance),
-        auditing(instance),
+        _dagster_state(instance),
         _broken(config),
     )
     problems = [*map(str, config.benchmarks.problems), *found.problems]
@@ -343,24 +342,24 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     requests = [
         *(
             dg.RunRequest(
-                run_key=one.key,
+                run_key=keyed.key,
                 job_name="refresh_sources",
-                asset_selection=[dg.AssetKey(["documents", one.step.what])],
-                tags={REASON_TAG: f"{one.step.what}: {one.step.because}"},
+                asset_selection=[dg.AssetKey(["documents", keyed.step.what])],
+                tags={REASON_TAG: f"{keyed.step.what}: {keyed.step.because}"},
             )
-            for one in found.fetches
+            for keyed in found.fetches
         ),
         *(
             dg.RunRequest(
-                run_key=one.key,
+                run_key=keyed.key,
                 job_name="build_benchmarks",
-                partition_key=one.step.what,
-                asset_selection=[SPLIT_QUALITY] if one.step.kind == "assess" else None,
-                tags={REASON_TAG: f"{one.step.what}: {one.step.because}"},
+                partition_key=keyed.step.what,
+                asset_selection=[SPLIT_QUALITY] if keyed.step.kind == "assess" else None,
+                tags={REASON_TAG: f"{keyed.step.what}: {keyed.step.because}"},
             )
-            for one in found.builds
+            for keyed in found.builds
         ),
-        *(_range_request(one) for one in found.pairs),
+        *(_range_request(pairs) for pairs in found.pairs),
     ]
     said = [found.waiting or f"nothing changed in {len(specs)} benchmarks", *problems]
     return dg.SensorResult(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import dagster as dg
 
@@ -21,6 +21,7 @@ from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.dagster import in_process, partitions
+from audit_pipeline.operate.dagster.in_process import RunScope
 from audit_pipeline.operate.dagster.planning import neighbours
 from audit_pipeline.operate.dagster.tags import REASON_TAG, compute_remaining_limits
 from audit_pipeline.operate.facts import OF_PAIRS, Kind, PlannedStep, PlanRequest
@@ -34,10 +35,10 @@ SPLIT_QUALITY = dg.AssetKey("split_quality")
 
 @dataclass(frozen=True)
 class Runner:
-    """Where steps are carried out: the jobs by name, the instance, who is told; ``tags`` are those of every run.
+    """What carries steps out: the jobs by name, the instance, the callback ``tell``; ``tags`` are those of every run.
 
     ``limits``: of what the command and all its runs together may send to models behind interfaces; they share a tag
-    then (tags.py). ``asked``: what the command itself has asked ahead of them.
+    then (tags.py). ``endpoints``: what the command itself has asked before its runs.
     """
 
     jobs: Jobs
@@ -47,12 +48,12 @@ class Runner:
     device: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
-    asked: Endpoints | None = None
+    endpoints: Endpoints | None = None
 
-    def run(self, job: str, why: str, **target: Any) -> str:
-        """One run of a job (see in_process.run_job), tagged with the reason; returns its id."""
+    def run(self, job: str, why: str, **scope: Unpack[RunScope]) -> str:
+        """Run a job (see in_process.run_job), tagged with the reason; returns the run's id."""
         tags = {REASON_TAG: why, **self.tags}
-        return in_process.run_job(self.jobs(job), self.instance, tags=tags, on_wait=self.tell, **target)
+        return in_process.run_job(self.jobs(job), self.instance, tags=tags, on_wait=self.tell, **scope)
 
 
 def carry_out(step: PlannedStep, runner: Runner) -> str:
@@ -92,24 +93,24 @@ def product(step: PlannedStep) -> str:
 
 
 def ensure(
-    asked: PlanRequest, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
+    request: PlanRequest, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
 ) -> dict[str, str]:
-    """Carry out the steps of these kinds, one kind after the other, that what is asked takes.
+    """Carry out the steps of these kinds that the request takes, one kind after the other.
 
     Returns the runs by what they made. Raises the AuditError that kept one from being made.
     """
-    for control in asked.controls:
-        # What is wrong with its entry is told to whoever asks for it.
+    for control in request.controls:
+        # Raises what is wrong with its entry.
         load_controls().named(control)
     runs: dict[str, str] = {}
     for kind in kinds:
-        there = look(
-            asked,
+        situation = look(
+            request,
             runner.paths,
             entries=[model.entry for model in models],
             models={model.entry.name: model for model in models},
         )
-        for step in plan(there, asked):
+        for step in plan(situation, request):
             if step.kind == kind:
                 runs[product(step)] = carry_out(step, runner)
     return runs
@@ -151,18 +152,19 @@ def run_pairs(
         kinds[step.pair] = (*kinds.get(step.pair, ()), step.kind)
     runs: dict[str, str] = {}
     errors: list[AuditError] = []
-    for some in sorted(set(kinds.values()), key=lambda one: (OF_PAIRS.index(one[0]), one)):
-        assets = [_ASSETS[one] for one in some]
-        for first_partition, target in _targets([pair for pair in kinds if kinds[pair] == some], runner.instance):
+    for same_kinds in sorted(set(kinds.values()), key=lambda found: (OF_PAIRS.index(found[0]), found)):
+        assets = [_ASSETS[kind] for kind in same_kinds]
+        for first_partition, partitions_of_run in _scopes(
+            [pair for pair in kinds if kinds[pair] == same_kinds], runner.instance
+        ):
+            scope: RunScope = {
+                **partitions_of_run,
+                "selection": [dg.AssetKey(asset) for asset in assets],
+                "resources": _with_limits(resources, runner),
+                "ops": {_MODEL: config} if config is not None and _MODEL in assets else None,
+            }
             try:
-                runs[first_partition] = runner.run(
-                    "audit_pairs",
-                    reasons[first_partition],
-                    selection=[dg.AssetKey(asset) for asset in assets],
-                    resources=_with_limits(resources, runner),
-                    ops={_MODEL: config} if config is not None and _MODEL in assets else None,
-                    **target,
-                )
+                runs[first_partition] = runner.run("audit_pairs", reasons[first_partition], **scope)
             except AuditError as error:
                 errors.append(error)
     if len(errors) > 1:
@@ -176,22 +178,22 @@ def _with_limits(
     resources: Mapping[str, Mapping[str, Any]] | None, runner: Runner
 ) -> Mapping[str, Mapping[str, Any]] | None:
     """The same with what is left of the limits after the runs so far."""
-    left = compute_remaining_limits(runner.limits, runner.instance, runner.tags, runner.asked)
+    left = compute_remaining_limits(runner.limits, runner.instance, runner.tags, runner.endpoints)
     if not left:
         return resources
     given = resources or {}
     return {**given, "models": {**given.get("models", {}), **left}}
 
 
-def _targets(pairs: Sequence[Pair], instance: dg.DagsterInstance) -> list[tuple[str, dict[str, Any]]]:
+def _scopes(pairs: Sequence[Pair], instance: dg.DagsterInstance) -> list[tuple[str, RunScope]]:
     """The ranges that hold exactly these pairs, each with its first partition; single ones where no range does."""
     by_benchmark = {pair.benchmark: pair for pair in pairs}
-    targets: list[tuple[str, dict[str, Any]]] = []
+    scopes: list[tuple[str, RunScope]] = []
     for group in neighbours(instance.get_dynamic_partitions(partitions.BENCHMARK), by_benchmark):
         together = [by_benchmark[name] for name in group]
         one_range = partitions.range_of(instance, together) if len(together) > 1 else None
         if one_range is not None:
-            targets.append((together[0].partition, {"partition_range": one_range}))
+            scopes.append((together[0].partition, {"partition_range": one_range}))
         else:
-            targets += [(pair.partition, {"partition_key": pair.partition}) for pair in together]
-    return targets
+            scopes += [(pair.partition, {"partition_key": pair.partition}) for pair in together]
+    return scopes

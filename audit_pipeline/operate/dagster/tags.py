@@ -25,7 +25,7 @@ WEEKLY_TAG = "corpus_audit/weekly_audit"
 """The weekly audit that the run is a step of."""
 
 SUMMARY_TAG = "corpus_audit/summary"
-"""What a weekly audit came to."""
+"""The summary of a weekly audit."""
 
 
 COMMAND_TAG = "corpus_audit/command"

@@ -1,7 +1,7 @@
 """The weekly audit: when it is due, cutoffs move on, sources are fetched again, what has changed is built and audited.
 
 What belongs here: the order in which the planner's steps are carried out, what is reported of them, the job that does
-so, and its schedule, which is off until somebody turns it on. What does not: which steps there are (operate/plan.py),
+so, and its schedule, which is off until a user turns it on. What does not: which steps there are (operate/plan.py),
 and what they run (the jobs that the UI and the command line run as well).
 """
 
@@ -15,7 +15,6 @@ import dagster as dg
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, moved_cutoffs, standing
 from audit_pipeline.benchmarks.relative_days import roll, utc_today
-from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import version_of_documents
 from audit_pipeline.endpoints.in_use import Endpoints
@@ -24,11 +23,13 @@ from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.operate.configuration import OF_AUDITS, load_configuration
 from audit_pipeline.operate.dagster import in_process, partitions
+from audit_pipeline.operate.dagster.audit import audit_model, find_done, steps_of_pairs
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, carry_out, ensure_frequencies, run_pairs
+from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, carry_out
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
-from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
-from audit_pipeline.operate.plan import as_built, plan, problems, state_of
+from audit_pipeline.operate.facts import PlannedStep, PlanRequest
+from audit_pipeline.operate.plan import as_built, plan, problems
+from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
 from audit_pipeline.operate.situation import look
 
 Log = Callable[[str], None]
@@ -36,7 +37,7 @@ Log = Callable[[str], None]
 
 @dataclass
 class WeeklySummary:
-    """What a weekly audit came to: what changed, what was audited, and what went wrong, each in words."""
+    """The outcome of a weekly audit: what changed, what was audited, and what went wrong, each in words."""
 
     rolled: list[str] = field(default_factory=list)
     fetched: dict[str, bool] = field(default_factory=dict)
@@ -77,8 +78,9 @@ def run_week(
     in_process.mark_dead_runs_failed(instance)
     _roll_cutoffs(paths, today, week, tell)
     config = load_configuration()
-    for problem in (one for name in OF_AUDITS for one in config.problems_of(name)):
-        _note(week, tell, str(problem))
+    for name in OF_AUDITS:
+        for problem in config.problems_of(name):
+            _note(week, tell, str(problem))
     specs = list(standing(config.benchmarks).values())
     models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
@@ -87,7 +89,7 @@ def run_week(
     fit = _fit(specs, paths, week, tell)
     _assess(fit, runner, week)
     _audit(fit, models, runner, week)
-    # Also where nothing is new: what could not be audited is told there, and the report shows that it was looked at.
+    # Also where nothing is new: the report says what could not be audited, and when the audit was.
     runner.run("publish", "the weekly audit")
     tell(week.summary)
     return week
@@ -109,13 +111,13 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary, tell: Log)
 
 
 def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=True)
-    there = look(asked, runner.paths, specs=specs)
-    for source in there.sources.values():
+    request = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=True)
+    situation = look(request, runner.paths, specs=specs)
+    for source in situation.sources.values():
         # A broken section was told with the rest of the configuration.
         if source.wanted is not None and source.problem is not None:
             runner.tell(source.problem)
-    for step in plan(there, asked):
+    for step in plan(situation, request):
         if step.kind != "fetch":
             continue
         before = _version(step.what, runner.paths)
@@ -141,16 +143,16 @@ def _version(source: str, paths: DataPaths) -> str | None:
 
 
 def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
-    there = look(asked, runner.paths, specs=specs, ask_hub=True)
-    for name, problem in problems(there, asked.benchmarks).items():
+    request = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
+    situation = look(request, runner.paths, specs=specs, ask_hub=True)
+    for name, problem in problems(situation, request.benchmarks).items():
         week.not_built.append(name)
         _note(week, runner.tell, f"{name}: {problem}")
-    steps = plan(there, asked)
+    steps = plan(situation, request)
     not_fetched = {step.what for step in steps if step.kind == "fetch"}
     for step in steps:
         # What is made of a source that could not be fetched is left as it is.
-        if step.kind != "build" or not_fetched & set(there.benchmarks[step.what].sources):
+        if step.kind != "build" or not_fetched & set(situation.benchmarks[step.what].sources):
             continue
         done = _try_step(step, f"{step.what} could not be built", runner, week)
         (week.built if done else week.not_built).append(step.what)
@@ -158,8 +160,8 @@ def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
 
 def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     """Assess the splits of what is built where the build did not: the code that does it changed since, for one."""
-    asked = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
-    for step in plan(as_built(look(asked, runner.paths, specs=specs)), asked):
+    request = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
+    for step in plan(as_built(look(request, runner.paths, specs=specs)), request):
         if _try_step(step, f"the split of {step.what} could not be assessed", runner, week):
             week.assessed.append(step.what)
 
@@ -175,36 +177,22 @@ def _audit(
 
 
 def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    name = model.entry.name
-    asked = PlanRequest(pairs=tuple(Pair(spec.name, name) for spec in specs))
-
-    def inspect_model_situation() -> Situation:
-        return as_built(look(asked, runner.paths, specs=specs, entries=[model.entry], models={name: model}))
-
-    steps = plan(inspect_model_situation(), asked)
-    if not any(step.kind in OF_PAIRS for step in steps):
+    request = AuditRequest(model.entry, specs, as_built=True, terminal=False)
+    pending = {step.pair for step in steps_of_pairs(request, model, runner.paths)}
+    if not pending:
         return
-    if any(step.kind == "count" for step in steps):
-        _count(model, runner, week)
-        steps = plan(inspect_model_situation(), asked)
-    to_audit = [step for step in steps if step.kind in OF_PAIRS]
-    pending = list(dict.fromkeys(step.pair for step in to_audit))
-    runner.tell(f"auditing {name} on {', '.join(pair.benchmark for pair in pending)}")
+    outcome = AuditOutcome(model.entry, specs)
     try:
-        run_pairs(to_audit, runner)
+        audit_model(request, model, runner, outcome)
     finally:
-        there = inspect_model_situation()
-        week.audited[name] = [pair.benchmark for pair in pending if state_of(pair, there).status == "done"]
-
-
-def _count(model: TokenizedModel, runner: Runner, week: WeeklySummary) -> None:
-    try:
-        ensure_frequencies(model, runner)
-    except ConfigError as error:
-        # As for a model without a reference model: its scores say what is missing.
-        runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
-    except AuditError as error:
-        _note(week, runner.tell, f"the tokens of {model.entry.reference_corpus} could not be counted: {error}")
+        done = find_done(request, model, runner.paths)
+        week.audited[model.entry.name] = [pair.benchmark for pair in done if pair in pending]
+    # An entry that names no usable corpus is no problem of the week: as without a reference model, the scores say it.
+    if outcome.not_counted is not None and not isinstance(outcome.not_counted, ConfigError):
+        corpus = model.entry.reference_corpus
+        _note(week, runner.tell, f"the tokens of {corpus} could not be counted: {outcome.not_counted}")
+    if outcome.failed is not None:
+        raise outcome.failed
 
 
 def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Log) -> list[BenchmarkSpec]:
@@ -226,7 +214,7 @@ def _note(week: WeeklySummary, tell: Log, problem: str) -> None:
 
 
 WEEKLY_IS_ON = "CORPUS_AUDIT_WEEKLY"
-"""The environment variable with which the schedule is on where nobody has switched it in the UI."""
+"""The environment variable with which the schedule is on where it was not switched in the UI."""
 
 
 def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
@@ -262,7 +250,7 @@ def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
 
 
 def _tell(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
-    """What the week came to, on its run and in its log; raises Failure where a part of it failed."""
+    """Put the outcome of the week on its run and into its log; raises Failure where a part of it failed."""
     context.log.info(week.summary)
     context.add_output_metadata(
         {

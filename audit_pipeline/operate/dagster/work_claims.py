@@ -1,10 +1,10 @@
-"""Who works on what, so that processes know of each other: audits from their first decision on, removals to their end.
+"""Claims of commands at work, so that audits and removals in several processes keep out of each other's way.
 
-What belongs here: making claims, and finding which of them stand. What does not: Dagster's runs, of which Dagster knows
-(forgetting.py); what is done under a claim.
+What belongs here: making claims, and finding the live ones. What does not: Dagster's runs (forgetting.py); what is done
+under a claim.
 
 An audit asks Dagster for one run after another, and between two of them Dagster knows nothing of it. So it claims the
-model and its benchmarks beforehand, by a note that stands as long as its process lives (catalogue/exclusive.py).
+model and its benchmarks beforehand, in a note that is valid as long as its process lives (catalogue/exclusive.py).
 """
 
 from __future__ import annotations
@@ -42,10 +42,6 @@ class WorkClaim:
     ) -> WorkClaim:
         return cls(doing, tuple(models), tuple(benchmarks), f"{os.getpid()} on {socket.gethostname()}")
 
-    def uses(self, target: RemovalTarget) -> bool:
-        """Whether the work is on this model, or benchmark."""
-        return target.name in (self.models if target.dimension == "model" else self.benchmarks)
-
     def meets(self, other: WorkClaim) -> bool:
         """Whether both work on one model, or on one benchmark."""
         return not {*self.models}.isdisjoint(other.models) or not {*self.benchmarks}.isdisjoint(other.benchmarks)
@@ -54,8 +50,8 @@ class WorkClaim:
         return f"corpus-audit {self.doing} (process {self.process})"
 
 
-def standing(paths: DataPaths) -> list[WorkClaim]:
-    """The claims of living processes; what dead ones left is taken away."""
+def live_claims(paths: DataPaths) -> list[WorkClaim]:
+    """The claims of living processes; those of dead ones are deleted."""
     if copy_of(paths.root) is None and not paths.claims.exists():
         return []
     with _lock_claims(paths):
@@ -64,9 +60,9 @@ def standing(paths: DataPaths) -> list[WorkClaim]:
 
 @contextmanager
 def audit_of(paths: DataPaths, *, models: Collection[str] = (), benchmarks: Collection[str] = ()) -> Iterator[None]:
-    """An audit of ``models`` on ``benchmarks`` is at work within the block.
+    """Claim that an audit of ``models`` on ``benchmarks`` is at work within the block.
 
-    Audits do not keep one another out. Raises AuditError, before anything is claimed, while one of these is removed.
+    Several audits may be at work. Raises AuditError, before anything is claimed, while one of these is being removed.
     """
     with _claimed(WorkClaim.of_this_process("audit", models=models, benchmarks=benchmarks), paths):
         yield
@@ -74,9 +70,9 @@ def audit_of(paths: DataPaths, *, models: Collection[str] = (), benchmarks: Coll
 
 @contextmanager
 def removal_of(target: RemovalTarget, paths: DataPaths) -> Iterator[None]:
-    """``target`` is removed within the block.
+    """Claim that ``target`` is removed within the block.
 
-    Raises AuditError, before anything is claimed, where another removal is at work, or an audit uses ``target``.
+    Raises AuditError, before anything is claimed, where another removal is at work, or any audit.
     """
     names = {"models": [target.name]} if target.dimension == "model" else {"benchmarks": [target.name]}
     with _claimed(WorkClaim.of_this_process("forget", **names), paths):
@@ -94,13 +90,16 @@ def _claimed(claim: WorkClaim, paths: DataPaths) -> Iterator[None]:
 
 
 def _refuse(claim: WorkClaim, other: WorkClaim) -> None:
-    if "forget" not in (claim.doing, other.doing):
-        return
-    if claim.doing == other.doing:
+    if claim.doing == other.doing == "forget":
         raise AuditError("another `corpus-audit forget` is at work on this data folder: wait for it")
-    if claim.meets(other):
-        on = ", ".join([*other.models, *other.benchmarks])
-        raise AuditError(f"{on}: in use by {other}: wait for it or end it, then try again; nothing was changed")
+    if claim.doing == "forget":
+        raise AuditError(
+            f"nothing can be forgotten while {other} is at work: wait for it or end it, then forget again; "
+            "nothing was removed"
+        )
+    if other.doing == "forget" and claim.meets(other):
+        removed = ", ".join([*other.models, *other.benchmarks])
+        raise AuditError(f"{removed}: in use by {other}: wait for it or end it, then try again; nothing was changed")
 
 
 def _read_live_claims(paths: DataPaths) -> list[WorkClaim]:
@@ -112,7 +111,7 @@ def _read_live_claims(paths: DataPaths) -> list[WorkClaim]:
 
 @contextmanager
 def _lock_claims(paths: DataPaths) -> Iterator[None]:
-    """Looking at claims and adding one are one step: no two processes are at it at once."""
+    """Hold the lock under which claims are read and added, so that two processes never do so at once."""
     try:
         with exclusive(paths.claims / "gate.lock", _GATE_SECONDS):
             yield

@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +23,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, TABLES, Pair
 from audit_pipeline.catalogue.files import read_json_if_whole
-from audit_pipeline.catalogue.lineage import LineageStep, entries_of, file_of, latest_run
+from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin, entries_of, file_of, latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.errors import AuditError, DataError
@@ -105,7 +105,7 @@ def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
         try:
             _answer_again(pair, paths, config)
         except AuditError:
-            # A damaged or missing file: whoever builds the warehouse names it.
+            # A damaged or missing file: building the warehouse names it.
             continue
 
 
@@ -237,24 +237,12 @@ def write_findings(
     step: LineageStep,
     *,
     upstream: Mapping[str, str],
-    benchmark_digest: str,
-    model_fingerprint: str | None = None,
-    tokenizer_fingerprint: str | None = None,
+    **origin: Unpack[RowOrigin],
 ) -> Mapping[str, str]:
     """Write every table of a pair's findings, and its answer, with lineage; their data versions, by table."""
     # First: where the evaluations are, everything else is.
     tables = {PAIR_ANSWERS.name: answer.table(), **findings.tables}
     return {
-        name: store.write(
-            paths,
-            step,
-            TABLES[name],
-            pair,
-            rows,
-            upstream=upstream,
-            model_fingerprint=model_fingerprint,
-            tokenizer_fingerprint=tokenizer_fingerprint,
-            benchmark_digest=benchmark_digest,
-        )
+        name: store.write(paths, step, TABLES[name], pair, rows, upstream=upstream, **origin)
         for name, rows in tables.items()
     }

@@ -25,7 +25,7 @@ from audit_pipeline.catalogue.contracts import (
     NON_MEMBER,
     Pair,
 )
-from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.controls.kept import occurrences_in_training
@@ -53,7 +53,7 @@ EXTRACTION_VERSION = "2"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
 USUAL = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
-"""How documents are searched where nobody says otherwise."""
+"""How documents are searched by default."""
 
 _SHOWN = 10
 
@@ -101,28 +101,20 @@ def extract_pair(
     else:
         found, quotes, near, damaged = list(map(_unsearched, documents)), [{} for _ in documents], {}, ()
     tables = extraction_tables(found, quotes, near, pair, asked, step.run_id, no_window or TOO_SHORT)
+    upstream = {
+        f"examples/{pair.benchmark}": benchmark.digest,
+        # How the model is run: its start token among it.
+        f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
+        **upstream_of(reference),
+    }
+    origin = RowOrigin(
+        model_fingerprint=model.identity.model_fingerprint,
+        tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
+        benchmark_digest=benchmark.digest,
+        settings=_written_settings(asked),
+    )
     versions = {
-        table: store.write(
-            paths,
-            step,
-            table,
-            pair,
-            rows,
-            upstream={
-                f"examples/{pair.benchmark}": benchmark.digest,
-                # How the model is run: its start token among it.
-                f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
-                **upstream_of(reference),
-            },
-            model_fingerprint=model.identity.model_fingerprint,
-            tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
-            benchmark_digest=benchmark.digest,
-            settings={
-                **{"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride},
-                **({} if asked.characters is None else {"characters": asked.characters}),
-                **({} if asked.near_verbatim is None else {"near_verbatim": asked.near_verbatim}),
-            },
-        )
+        table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
         for table, rows in tables.items()
     }
     return ExtractionReport(
@@ -133,6 +125,15 @@ def extract_pair(
         damaged,
         no_reference,
     )
+
+
+def _written_settings(asked: Asked) -> Mapping[str, object]:
+    """The settings of the search as its lineage names them."""
+    optional = {"characters": asked.characters, "near_verbatim": asked.near_verbatim}
+    return {
+        **{"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride},
+        **{name: value for name, value in optional.items() if value is not None},
+    }
 
 
 def version_of(asked: Asked) -> str:

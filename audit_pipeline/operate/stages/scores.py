@@ -122,7 +122,7 @@ def run_tokens(
 def statistics_version(model: KnownModel, benchmark_digest: str) -> str:
     """The data version of a pair's token statistics: what they were computed from.
 
-    The length of branches is the benchmark's, so its digest stands for it.
+    The length of branches is the benchmark's, so its digest covers it.
     """
     policy = model.entry.start_token_policy
     return digest(

@@ -23,7 +23,7 @@ _OF_STUDIES = ("setting", "value", "seed", "detector")
 
 
 def shown_of_control(report: ControlReport) -> Shown:
-    """Of a control: its texts by role, and what training each of its models came to."""
+    """Of a control: its texts by role, and the result of training each of its models."""
     manifest = report.manifest
     models = [(role, *(str(trained[name]) for name in _OF_MODELS)) for role, trained in manifest["models"].items()]
     return Shown(

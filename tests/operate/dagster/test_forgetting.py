@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -22,13 +21,21 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import write_card
 from audit_pipeline.operate.dagster import forgetting, work_claims
-from audit_pipeline.operate.dagster.audit import AuditRequest, audit
-from audit_pipeline.operate.dagster.forgetting import forget, plan_to_forget, refuse_while_used, users_of
+from audit_pipeline.operate.dagster.audit import audit
+from audit_pipeline.operate.dagster.forgetting import (
+    find_unfinished_runs,
+    forget,
+    plan_to_forget,
+    refuse_while_unfinished,
+)
 from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, process_identity
 from audit_pipeline.operate.dagster.partitions import register
+from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.removal import RemovalTarget, unfinished
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only
@@ -161,116 +168,59 @@ def test_a_partition_of_which_nothing_lies_on_disk(partitioned: dg.DagsterInstan
 
 
 @pytest.mark.parametrize(
-    ("job", "tags", "of_benchmark", "of_model"),
+    ("job", "tags", "refuses"),
     [
-        ("build_benchmarks", {PARTITION: "made_9"}, True, False),
-        ("build_benchmarks", {PARTITION: "made_8"}, False, False),
-        ("audit_pairs", {PARTITION: "made_9|tiny"}, True, True),
-        ("audit_pairs", {PARTITION: "made_9|gone"}, True, False),
-        ("audit_pairs", {PARTITION: "made_8|tiny"}, False, True),
-        ("audit_pairs", {FIRST: "made_8|tiny", LAST: "made_11|tiny"}, True, True),
-        ("audit_pairs", {FIRST: "made_9|gone", LAST: "made_9|gone"}, True, False),
-        ("audit_pairs", {FIRST: "made_10|tiny", LAST: "made_11|tiny"}, False, True),
-        ("audit_pairs", {FIRST: "made_10|gone", LAST: "made_11|gone"}, False, False),
-        ("build_benchmarks", {FIRST: "made_8", LAST: "made_10"}, True, False),
-        ("build_benchmarks", {FIRST: "made_10", LAST: "made_11"}, False, False),
-        ("publish", {}, True, True),
-        ("weekly_audit", {}, True, True),
-        ("refresh_sources", {}, False, False),
+        ("build_benchmarks", {PARTITION: "made_8"}, True),
+        ("audit_pairs", {PARTITION: "made_8|gone"}, True),
+        ("audit_pairs", {FIRST: "made_10|gone", LAST: "made_11|gone"}, True),
+        ("publish", {}, True),
+        ("weekly_audit", {}, True),
+        ("refresh_sources", {}, False),
     ],
     ids=str,
 )
-def test_who_uses_it(
-    partitioned: dg.DagsterInstance,
-    definitions: dg.Definitions,
-    job: str,
-    tags: dict[str, str],
-    of_benchmark: bool,
-    of_model: bool,
+def test_every_unfinished_run_but_a_fetch_refuses_it(
+    partitioned: dg.DagsterInstance, definitions: dg.Definitions, job: str, tags: dict[str, str], refuses: bool
 ) -> None:
     run = started(partitioned, job, tags, definitions)
-    for target, expected in ((MADE_9, of_benchmark), (TINY, of_model)):
-        order = partitioned.get_dynamic_partitions(target.dimension)
-        users = users_of(target, order, partitioned, definitions)
-        assert [run in user and job in user for user in users] == ([True] if expected else [])
+    assert [run in found and job in found for found in find_unfinished_runs(partitioned)] == ([True] if refuses else [])
     partitioned.report_run_canceled(partitioned.get_run_by_id(run))  # type: ignore[arg-type]
-    for target in (MADE_9, TINY):
-        assert users_of(target, partitioned.get_dynamic_partitions(target.dimension), partitioned, definitions) == []
+    assert find_unfinished_runs(partitioned) == []
 
 
-def test_a_range_with_an_end_that_is_gone_may_hold_anything(
-    partitioned: dg.DagsterInstance, definitions: dg.Definitions
-) -> None:
-    started(partitioned, "audit_pairs", {FIRST: "made_9|tiny", LAST: "made_11|tiny"}, definitions)
-    assert users_of(RemovalTarget("benchmark", "made_8"), BENCHMARKS, partitioned, definitions) == []
-    without = BENCHMARKS[:-1]
-    assert len(users_of(RemovalTarget("benchmark", "made_8"), without, partitioned, definitions)) == 1
-    assert users_of(RemovalTarget("model", "gone"), ["tiny", "gone"], partitioned, definitions) == []
-
-
-def test_a_fetch_from_the_ui_is_no_use_and_a_materialisation_of_all_is(
-    partitioned: dg.DagsterInstance, definitions: dg.Definitions
-) -> None:
-    order = partitioned.get_dynamic_partitions("benchmark")
-    job = definitions.resolve_implicit_global_asset_job_def()
-    for keys, uses in ((["documents/sotu"], False), (["documents/sotu", "warehouse"], True)):
-        selection = frozenset(dg.AssetKey(key.split("/")) for key in keys)
-        run = partitioned.create_run_for_job(job.get_subset(asset_selection=selection), asset_selection=selection)
-        assert bool(users_of(MADE_9, order, partitioned, definitions)) == uses
-        partitioned.report_run_canceled(run)
-
-
-@pytest.mark.parametrize("of_assets", [True, False])
-def test_a_backfill_that_has_requested_no_run_yet(
-    partitioned: dg.DagsterInstance, definitions: dg.Definitions, of_assets: bool
-) -> None:
-    partitions, now = ["made_9|tiny", "made_8|tiny"], time.time()
-    if of_assets:
-        backfill = PartitionBackfill.from_asset_partitions(
-            "asked",
-            definitions.resolve_asset_graph(),
-            partitions,
-            [dg.AssetKey("scores")],
-            now,
-            {},
-            partitioned,
-            all_partitions=False,
-            title=None,
-            description=None,
-            run_config=None,
-        )
-    else:
-        backfill = PartitionBackfill("asked", BulkActionStatus.REQUESTED, False, {}, now, partition_names=partitions)
+def test_a_backfill_that_has_requested_no_run_yet_refuses_it(partitioned: dg.DagsterInstance) -> None:
+    backfill = PartitionBackfill(
+        "asked", BulkActionStatus.REQUESTED, False, {}, time.time(), partition_names=["made_9|tiny"]
+    )
     partitioned.add_backfill(backfill)
-    order = partitioned.get_dynamic_partitions("benchmark")
-    assert users_of(MADE_9, order, partitioned, definitions) == ["backfill asked (requested)"]
-    assert users_of(RemovalTarget("benchmark", "made_10"), order, partitioned, definitions) == []
-    assert users_of(RemovalTarget("model", "gone"), ["tiny", "gone"], partitioned, definitions) == []
+    assert find_unfinished_runs(partitioned) == ["backfill asked (requested)"]
     partitioned.update_backfill(backfill.with_status(BulkActionStatus.CANCELED))
-    assert users_of(MADE_9, order, partitioned, definitions) == []
+    assert find_unfinished_runs(partitioned) == []
 
 
-def test_it_is_refused_while_a_run_uses_it_and_nothing_changes(
+def test_it_is_refused_while_a_run_is_unfinished_and_nothing_changes(
     audited: Workspace, instance: dg.DagsterInstance, definitions: dg.Definitions
 ) -> None:
     tags = {PARTITION: "made_9|tiny", HOST_TAG: "another-machine", PROCESS_TAG: "77@12.34"}
     run = started(instance, "audit_pairs", tags, definitions)
     before = files(audited)
-    error = error_of(audited.run("forget", "--benchmark", "made_9"))
-    assert f"benchmark made_9 is in use by run {run} (audit_pairs, not_started" in error
-    assert "process 77 on another-machine" in error
+    error = error_of(audited.run("forget", "--benchmark", "made_10"))
+    assert error == (
+        "benchmark made_10 cannot be forgotten while an audit is unfinished: "
+        f"run {run} (audit_pairs, not_started, process 77 on another-machine). "
+        "Wait for it or end it, then forget again; nothing was removed"
+    )
     assert files(audited) == before
     assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS)
-    shown = told(audited.run("forget", "--benchmark", "made_9", "--dry-run"))
+    shown = told(audited.run("forget", "--benchmark", "made_10", "--dry-run"))
     assert f"it would be refused now: run {run}" in shown
-    told(audited.run("forget", "--benchmark", "made_10"))
 
 
-def test_many_users_are_counted(partitioned: dg.DagsterInstance, definitions: dg.Definitions) -> None:
+def test_many_runs_are_counted(partitioned: dg.DagsterInstance, definitions: dg.Definitions) -> None:
     for _ in range(5):
         started(partitioned, "audit_pairs", {PARTITION: "made_9|tiny"}, definitions)
-    with pytest.raises(AuditError, match=r"\) and 2 more: wait for it"):
-        refuse_while_used(MADE_9, BENCHMARKS, partitioned, definitions)
+    with pytest.raises(AuditError, match=r"\) and 2 more\. Wait for it"):
+        refuse_while_unfinished(MADE_9, partitioned)
 
 
 def test_a_dead_run_of_this_machine_does_not_stop_it(
@@ -288,26 +238,24 @@ def test_a_dead_run_of_this_machine_does_not_stop_it(
     assert dead.status is dg.DagsterRunStatus.FAILURE
     living = {**tags, PARTITION: "made_8|tiny", PROCESS_TAG: process_identity(psutil.Process())}
     started(instance, "audit_pairs", living, definitions)
-    assert "in use by run" in error_of(audited.run("forget", "--benchmark", "made_8"))
+    assert "while an audit is unfinished: run" in error_of(audited.run("forget", "--benchmark", "made_8"))
 
 
-@pytest.mark.parametrize("tags", [{PARTITION: "made_9|tiny"}, {FIRST: "made_8|tiny", LAST: "made_10|tiny"}], ids=str)
 def test_a_run_that_is_requested_between_the_look_and_the_removal_is_seen(
     audited: Workspace,
     instance: dg.DagsterInstance,
     definitions: dg.Definitions,
     monkeypatch: pytest.MonkeyPatch,
-    tags: dict[str, str],
 ) -> None:
     before = files(audited)
     remove = dg.DagsterInstance.delete_dynamic_partition
 
     def remove_a_moment_late(self: dg.DagsterInstance, dimension: str, name: str) -> None:
-        started(self, "audit_pairs", tags, definitions)
+        started(self, "audit_pairs", {PARTITION: "made_9|tiny"}, definitions)
         remove(self, dimension, name)
 
     monkeypatch.setattr(dg.DagsterInstance, "delete_dynamic_partition", remove_a_moment_late)
-    with pytest.raises(AuditError, match=r"in use by run .*nothing was removed"):
+    with pytest.raises(AuditError, match=r"unfinished: run .*nothing was removed"):
         forget(MADE_9, definitions, audited.paths, lambda what: None)
     assert set(instance.get_dynamic_partitions("benchmark")) == set(BENCHMARKS), "the partition was given back"
     assert files(audited) == before
@@ -439,38 +387,31 @@ def test_an_audit_that_has_begun_keeps_what_it_is_about_to_run(
     refused: dict[str, str] = {}
 
     def forget_meanwhile(step: str) -> None:
-        for target in (MADE_9, TINY):
+        for target in (MADE_9, TINY, RemovalTarget("benchmark", "made_8")):
             with pytest.raises(AuditError) as error:
                 forget(target, definitions, workspace.paths, lambda what: None)
             refused[f"{step.split(':', maxsplit=1)[0]}: {target}"] = str(error.value)
-        assert plan_to_forget(MADE_9, definitions, workspace.paths).users, "a dry run says so too"
+        assert plan_to_forget(MADE_9, workspace.paths).unfinished, "a dry run says so too"
 
-    request = AuditRequest("tiny", load_benchmarks().values(), publish=False)
+    benchmark = load_benchmarks()["made_9"]
+    request = AuditRequest(load_models()["tiny"], [benchmark], AuditOptions(publish=False))
     with pytest.raises(AuditError, match="there is no"):
         forget(RemovalTarget("model", "nobody"), definitions, workspace.paths, lambda what: None)
-    audit(replace(request, benchmarks=list(request.benchmarks)[1:2]), definitions, workspace.paths, forget_meanwhile)
+    audit(request, definitions, workspace.paths, forget_meanwhile)
     assert any(step.startswith("auditing tiny") for step in refused)
     for words in refused.values():
-        assert re.search(r"in use by (corpus-audit audit \(process \d+ on |run )", words), words
+        assert re.search(r"while (corpus-audit audit \(process \d+ on |an audit is unfinished: run )", words), words
     forget(MADE_9, definitions, workspace.paths, lambda what: None)
     assert "made_9" not in partitioned.get_dynamic_partitions("benchmark")
 
 
-def test_the_reference_model_of_an_audit_is_in_use_too(workspace: Workspace, definitions: dg.Definitions) -> None:
-    workspace.write_models(
-        tiny={"path": workspace.model("tiny").located.folder, "reference_model": "small"},
-        small={"path": workspace.model("tiny").located.folder},
-    )
+def test_an_audit_whose_reference_model_is_being_removed_does_not_begin(workspace: Workspace) -> None:
+    folder = workspace.model("tiny").located.folder
+    workspace.write_models(tiny={"path": folder, "reference_model": "small"}, small={"path": folder})
     workspace.write_benchmarks(made=temporal([8]))
-    workspace.hold(*made_documents(2, 40))
-    in_use: list[bool] = []
-
-    def look(step: str) -> None:
-        in_use.extend(claim.uses(RemovalTarget("model", "small")) for claim in work_claims.standing(workspace.paths))
-
-    audit(AuditRequest("tiny", [load_benchmarks()["made_8"]], publish=False), definitions, workspace.paths, look)
-    assert in_use
-    assert all(in_use)
+    with work_claims.removal_of(RemovalTarget("model", "small"), workspace.paths):
+        words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
+    assert "small: in use by corpus-audit forget (process " in words
 
 
 def test_an_audit_of_what_is_being_removed_does_not_begin(workspace: Workspace, definitions: dg.Definitions) -> None:
@@ -488,7 +429,7 @@ def test_a_model_by_a_path_that_leads_to_it(
     model = tmp_path / "model"
     register(partitioned, models=[str(model)])
     workspace.monkeypatch.chdir(tmp_path)
-    plan = plan_to_forget(RemovalTarget("model", "./model"), definitions, workspace.paths)
+    plan = plan_to_forget(RemovalTarget("model", "./model"), workspace.paths)
     assert plan.target == RemovalTarget("model", str(model))
     assert plan.had_partition
     assert plan.configured is False
@@ -498,7 +439,7 @@ def test_a_configuration_that_cannot_be_read_does_not_stop_it(
     partitioned: dg.DagsterInstance, workspace: Workspace, definitions: dg.Definitions
 ) -> None:
     workspace.write_config("models", "models: [")
-    assert plan_to_forget(TINY, definitions, workspace.paths).configured is None
+    assert plan_to_forget(TINY, workspace.paths).configured is None
     with pytest.raises(DataError, match="there are: gone, tiny"):
-        plan_to_forget(RemovalTarget("model", "absent"), definitions, workspace.paths)
+        plan_to_forget(RemovalTarget("model", "absent"), workspace.paths)
     assert "models.yaml cannot be read" in told(workspace.run("forget", "--model", "gone"))

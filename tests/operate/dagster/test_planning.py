@@ -15,6 +15,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.planning import (
     ChangedBenchmarks,
+    DagsterState,
     LastRequest,
     NewModels,
     SeenBenchmarks,
@@ -40,16 +41,11 @@ def of_pairs(benchmarks: Iterable[str], models: Iterable[str], done: Collection[
 
 
 def tick(
-    plan: NewModels | None, models: dict[str, str], registered: list[str], **changes: object
+    plan: NewModels | None, models: dict[str, str], registered: list[str], **changes: Any
 ) -> tuple[NewModels, list[str]]:
     """One tick of new_models after ``plan``; returns what it asks for, and the partitions that there are then."""
-    arguments: dict[str, Any] = {
-        "benchmarks": BUILT,
-        "registered_models": registered,
-        "registered_benchmarks": list(BUILT),
-        "done": set(),
-        **changes,
-    }
+    dagster = DagsterState(registered, changes.pop("registered_benchmarks", [*BUILT]), changes.pop("preparing", None))
+    arguments: dict[str, Any] = {"benchmarks": BUILT, "dagster": dagster, "done": set(), **changes}
     arguments["steps"] = of_pairs(arguments["benchmarks"], models, arguments.pop("done"))
     made = new_models(plan.seen if plan else {}, models, **arguments)
     return made, [*registered, *made.add_models]
@@ -123,7 +119,7 @@ def test_a_lost_cursor_asks_for_the_same_keys_and_not_for_what_is_done() -> None
     assert [run.first.model for run in audited.runs] == ["m2"]
 
 
-@pytest.mark.parametrize("changes", [{"busy": "waiting for run 1"}, {"benchmarks": {"b1": None}}])
+@pytest.mark.parametrize("changes", [{"preparing": "waiting for run 1"}, {"benchmarks": {"b1": None}}])
 def test_while_benchmarks_change_nothing_is_asked_for_and_nothing_is_missed(changes: dict[str, object]) -> None:
     waiting, registered = tick(None, {"m1": "v1"}, [], **changes)
     assert waiting.waiting
@@ -144,7 +140,7 @@ def test_every_change_is_asked_for_exactly_once(history: list[tuple[dict[str, st
     last: dict[str, str] = {}
     keys: set[str] = set()
     for models, busy in history:
-        plan, registered = tick(plan, models, registered, busy="busy" if busy else None)
+        plan, registered = tick(plan, models, registered, preparing="waiting for run 1" if busy else None)
         # The twin: what was last audited, forgotten as soon as the entry goes.
         last = {name: version for name, version in last.items() if name in models}
         wanted = [name for name, version in models.items() if last.get(name) != version]
@@ -162,17 +158,25 @@ def changed(seen: SeenBenchmarks, now: dict[str, BenchmarkFacts], **changes: Any
         "models": ["m1", "m2"],
         "registered_models": ["m1", "m2"],
         "registered_benchmarks": ["b1", "b2", "b3"],
+        "preparing": None,
+        "auditing": None,
         "source_version": "1",
         "done": set(),
         **changes,
     }
+    dagster = DagsterState(
+        arguments.pop("registered_models"),
+        arguments.pop("registered_benchmarks"),
+        arguments.pop("preparing"),
+        arguments.pop("auditing"),
+    )
     sources, code = {"s": SourceFacts(arguments.pop("source_version"), None)}, {"split_quality": "2"}
-    there = Situation(sources=sources, benchmarks=now, code=code)
+    situation = Situation(sources=sources, benchmarks=now, code=code)
     steps = [
-        *steps_of(there, PlanRequest(benchmarks=tuple(now))),
+        *steps_of(situation, PlanRequest(benchmarks=tuple(now))),
         *of_pairs(now, arguments["models"], arguments.pop("done")),
     ]
-    return changed_benchmarks(seen, there, steps, **arguments)
+    return changed_benchmarks(seen, situation, steps, dagster=dagster, **arguments)
 
 
 NOW = {name: BenchmarkFacts(version, version) for name, version in BUILT.items()}
@@ -183,7 +187,7 @@ def test_an_edited_cutoff_asks_for_exactly_that_partition_and_then_its_pairs() -
     edited = changed(SEEN, {**NOW, "b2": BenchmarkFacts("e2", "d2")})
     assert [build.step.what for build in edited.builds] == ["b2"]
     assert (edited.fetches, edited.pairs) == ((), ())
-    running = changed(edited.seen, {**NOW, "b2": BenchmarkFacts("e2", "d2")}, busy="waiting for run 1")
+    running = changed(edited.seen, {**NOW, "b2": BenchmarkFacts("e2", "d2")}, preparing="waiting for run 1")
     assert (running.builds, running.pairs, running.problems, running.seen) == ((), (), (), edited.seen)
     built = changed(running.seen, {**NOW, "b2": BenchmarkFacts("e2", "e2")})
     assert built.builds == ()
@@ -229,7 +233,7 @@ def test_a_benchmark_that_was_forgotten_and_is_still_configured_is_built_and_aud
 
 def test_while_another_run_changes_benchmarks_nothing_is_built_beside_it_and_nothing_is_missed() -> None:
     now = {"b1": BenchmarkFacts("e1", "d1"), "b2": BenchmarkFacts(None, None, sources=("s",))}
-    waiting = changed(SEEN, now, busy="waiting for the weekly audit")
+    waiting = changed(SEEN, now, preparing="waiting for the weekly audit")
     assert (waiting.builds, waiting.fetches, waiting.pairs) == ((), (), ())
     after = changed(waiting.seen, now)
     assert ([build.step.what for build in after.builds], [fetch.step.what for fetch in after.fetches]) == (

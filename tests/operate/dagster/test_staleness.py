@@ -29,9 +29,11 @@ from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.build import build_control
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.operate.dagster.audit import AuditRequest, dry_run
+from audit_pipeline.operate.dagster.audit import dry_run
 from audit_pipeline.operate.facts import PlanRequest
+from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.plan import plan, problems
+from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.situation import look
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
@@ -239,8 +241,8 @@ def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> N
 
 def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     model = built.model("tiny")
-    request = AuditRequest("tiny", [spec()], kinds=("base", "topk"))
-    before = dry_run(request, model.entry, model, built.paths).plans["made_8"][0]
+    request = AuditRequest(model.entry, [spec()], AuditOptions(kinds=("base", "topk")))
+    before = dry_run(request, model, built.paths).plans["made_8"][0]
     texts = read_built(built.paths, "made_8").examples.column("text").to_pylist()
     encoded = encode(model, texts)
     windows = [
@@ -255,7 +257,7 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
 
     kinds: tuple[Kind, ...] = ("base", "topk", "renyi")
     compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=kinds, branch_steps=1)
-    after = dry_run(request, model.entry, model, built.paths).plans["made_8"][0]
+    after = dry_run(request, model, built.paths).plans["made_8"][0]
     assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
     assert after.tokens_to_run < before.tokens_to_run
 
@@ -265,6 +267,6 @@ def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspa
         made_document("alder", "a", OLD, made_text("a", 40)), made_document("alder", "b", NEW, made_text("b", 40))
     )
     model = built.model("tiny")
-    found = dry_run(AuditRequest("tiny", [spec()]), model.entry, model, built.paths)
+    found = dry_run(AuditRequest(model.entry, [spec()]), model, built.paths)
     assert (found.plans, found.not_built) == ({}, ["made_8"])
     assert [(step.kind, step.what) for step in found.first] == [("build", "made_8")]
