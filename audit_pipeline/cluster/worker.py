@@ -139,7 +139,6 @@ class Worker:
             lambda: backend,
             modes=work.modes,
             branch_steps=work.steps,
-            token_budget=work.token_budget,
         )
 
 

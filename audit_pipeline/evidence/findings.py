@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.dataset_inference import Features, dataset_inference, feature_matrix
+from audit_pipeline.evidence.dataset_inference import ComparedTexts, Features, dataset_inference, feature_matrix
 from audit_pipeline.evidence.evaluation import Evaluation, comparisons, evaluate
 from audit_pipeline.evidence.group_rows import decide
 from audit_pipeline.evidence.sides import IN_WORDS, against_held_out
@@ -105,10 +105,12 @@ def _corpus_tests(
         return CORPUS_TESTS.empty_table()
     of_tested = [asked[features.example_ids[place]] for place in tested]
     result = dataset_inference(
-        features.values[tested],
-        features.names,
-        np.array([held_out for held_out, _ in of_tested]),
-        [group for _, group in of_tested],
+        ComparedTexts(
+            features.values[tested],
+            features.names,
+            np.array([held_out for held_out, _ in of_tested]),
+            [group for _, group in of_tested],
+        ),
         design=design,
         claim_level=evaluation.claim_level,
         known_members=(features.values[known], [members[features.example_ids[place]] for place in known]),

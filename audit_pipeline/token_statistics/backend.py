@@ -60,15 +60,13 @@ class Work:
     """What a run asks a back end for: the statistics ``wanted`` of every window of ``prepared`` whose text lacks its
     own, and branches of up to ``steps`` tokens of those that lack these.
 
-    ``modes`` are the cached argmax tokens, by text number, of texts that are run for branches alone. ``token_budget``
-    bounds the padded tokens of a batch; None leaves it to the back end.
+    ``modes`` are the cached argmax tokens, by text number, of texts that are run for branches alone.
     """
 
     prepared: Prepared
     wanted: Collection[str]
     steps: int = 0
     modes: Mapping[int, IntArray] = field(default_factory=dict)
-    token_budget: int | None = None
 
     @property
     def before(self) -> Sequence[int]:

@@ -160,7 +160,7 @@ class LocalPass(ABC):
                 (task, batch)
                 for batch in batches(
                     windows,
-                    work.token_budget or TOKEN_BUDGET[self.device.type],
+                    TOKEN_BUDGET[self.device.type],
                     equal_lengths=self.equal_lengths,
                     length_step=self.length_step,
                     before=0 if self.shared_prefix else len(work.before),

@@ -122,7 +122,6 @@ def compute(
     along: Sequence[Kind] = (),
     branch_steps: int = 0,
     logits_budget: int = DEFAULT_LOGITS_BUDGET,
-    token_budget: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model once over every text that has no row yet, and write the rows as they come.
@@ -151,14 +150,7 @@ def compute(
     prepared = prepared.without_sums(reduced)
     modes = _modes(model, texts, where, prepared) if branch_steps else {}
     summary = run_prepared(
-        model,
-        prepared,
-        caches,
-        backend,
-        modes=modes,
-        branch_steps=branch_steps,
-        token_budget=token_budget,
-        on_progress=on_progress,
+        model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress
     )
     if not isinstance(where, Caches):
         for cache in caches.values():
@@ -195,7 +187,6 @@ def run_prepared(
     *,
     modes: Mapping[int, IntArray] | None = None,
     branch_steps: int = 0,
-    token_budget: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model over what is prepared, and write the rows to ``caches`` as they come.
@@ -217,7 +208,7 @@ def run_prepared(
         }
         tokens_done = 0
         tell = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
-        work = Work(prepared, wanted, branch_steps, modes or {}, token_budget)
+        work = Work(prepared, wanted, branch_steps, modes or {})
         with writer.flushing_on_error(), closing(ready.over(work)) as found:
             for some in found:
                 for done in some:

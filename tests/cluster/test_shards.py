@@ -25,7 +25,7 @@ def work_of(sizes: list[int], steps: int = 0, prefix: Prefix | None = None) -> W
     keys = [{"base": f"key{number}"} for number in range(len(sizes))]
     prepared = Prepared(len(sizes), keys, encoded, lacking, windows, prefix)
     modes = {number: ids[number] for number in range(len(sizes)) if "branches" in lacking[number]}
-    return Work(prepared, {"logprob"}, steps, modes, token_budget=512)
+    return Work(prepared, {"logprob"}, steps, modes)
 
 
 @given(sizes, st.integers(1, 5), st.integers(1, 4000), st.sampled_from([0, 3]))
@@ -39,7 +39,7 @@ def test_every_window_is_in_one_shard_with_all_that_is_its_texts_own(sizes, work
         own = shard.work.prepared
         assert len(own.windows) == len(shard.windows)
         assert own.distinct == shard.texts == len({window.text for window in shard.windows})
-        assert (shard.work.steps, shard.work.token_budget, shard.work.wanted) == (steps, 512, {"logprob"})
+        assert (shard.work.steps, shard.work.wanted) == (steps, {"logprob"})
         for inside, outside in zip(own.windows, shard.windows, strict=True):
             assert own.encoded[inside.text] is work.prepared.encoded[outside.text]
             assert own.keys[inside.text] is work.prepared.keys[outside.text]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tiny_models import SENTENCES, forward_of, save_model, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
+from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.branches import (
     PLACES_A_TOKEN,
     PREFIX_A_TOKEN,
@@ -325,9 +327,10 @@ def test_order_and_batches_change_nothing(
     model, forward = tiny("gpt_neox")
     texts = [*TEXTS, "a", "a a a a a a a a", "海港在早晨很安静。"]
     found = []
-    for ordered, tokens in ((texts, None), ([texts[place] for place in order], budget)):
+    for ordered, tokens in ((texts, TOKEN_BUDGET["cpu"]), ([texts[place] for place in order], budget)):
         paths = DataPaths(tmp_path_factory.mktemp("branches"))
-        compute(model, ordered, paths, lambda: forward, branch_steps=steps, token_budget=tokens)
+        with patch.dict(TOKEN_BUDGET, cpu=tokens):
+            compute(model, ordered, paths, lambda: forward, branch_steps=steps)
         found.append(branches_by_text(model, texts, paths, steps))
     for sha256, row in found[0].items():
         assert row["offsets"] == found[1][sha256]["offsets"]
