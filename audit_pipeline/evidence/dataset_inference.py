@@ -3,9 +3,9 @@
 What belongs here: the test, from a matrix of detector scores to one p-value. What does not: computing scores
 (detectors/), what a benchmark's design is (benchmarks/), and what may be claimed (claims.py).
 
-Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors tell the
+Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors separate the
 audited texts from held-out ones, and is tested on the other half, which it has not seen. So however many detectors
-there are, the p-value needs no correction for them. Here, other than there:
+there are, the p-value needs no correction for them. This version differs from the paper's:
 
 * Everything goes by group (the book, the patent): groups are divided into halves, the model is fitted to group means
   and the test compares group means, so that windows of one document do not count as independent.
@@ -116,7 +116,7 @@ class Features:
 def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
     """The matrix of a long table of scores: one entry per text and feature, None where there is no score.
 
-    Texts and features stand in alphabetical order. Raises DataError for unequal lengths, and where a text has two
+    Texts and features are in alphabetical order. Raises DataError for unequal lengths, and where a text has two
     entries of one feature.
     """
     if not len(example_ids) == len(names) == len(scores):
@@ -201,10 +201,10 @@ def dataset_inference(
 
 def _features_left_out(texts: ComparedTexts) -> tuple[str, ...]:
     """The features that some text lacks, each with how many lack it."""
-    lacking = (~np.isfinite(texts.values)).sum(axis=0)
+    n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
     return tuple(
         f"{name} ({int(n)} of {len(texts.values)} texts lack it)"
-        for name, n in zip(texts.names, lacking, strict=True)
+        for name, n in zip(texts.names, n_lacking, strict=True)
         if n
     )
 

@@ -137,7 +137,7 @@ def decide(
     for setting in settings:
         named = pair | {"detector": setting.detector, "parameters": setting.parameters}
         chosen = thresholds(setting.calibration, alphas)
-        decisions.extend(named | {"is_default": True} | _decision(one, setting.evaluated) for one in chosen)
+        decisions.extend(named | {"is_default": True} | _decision(threshold, setting.evaluated) for threshold in chosen)
         if not len(setting.calibration.nonmembers):
             continue
         found = group_tests(setting.audited, setting.calibration)
@@ -145,9 +145,9 @@ def decide(
             tested.append((setting, found))
         claimed = named | {"is_default": True, "claim_level": claim_level}
         at_rate_alpha = chosen if RATE_ALPHA in alphas else thresholds(setting.calibration, (RATE_ALPHA,))
-        for one in at_rate_alpha:
-            if one.alpha in (None, RATE_ALPHA):
-                rates.extend(claimed | row for row in _rates(one, setting, read, benchmark))
+        for threshold in at_rate_alpha:
+            if threshold.alpha in (None, RATE_ALPHA):
+                rates.extend(claimed | row for row in _rates(threshold, setting, read, benchmark))
         nonmembers = _joined(setting.calibration.nonmembers, setting.evaluated.nonmembers)
         checks.extend(named | vars(check) for check in calibration_check(nonmembers, seed=seed))
     claim: Row = pair | {"is_default": True, "claim_level": claim_level}
@@ -215,8 +215,13 @@ def _settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
         )
 
 
-def _joined(one: ScoredTexts, other: ScoredTexts) -> ScoredTexts:
-    pairs = ((one.scores, other.scores), (one.labels, other.labels), (one.groups, other.groups), (one.keys, other.keys))
+def _joined(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
+    pairs = (
+        (first.scores, second.scores),
+        (first.labels, second.labels),
+        (first.groups, second.groups),
+        (first.keys, second.keys),
+    )
     return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
 
 
@@ -252,7 +257,7 @@ def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -
         columns: Mapping[str, Iterable[Any]] = {
             "group": [examples.group_names[group] for group in found.groups],
             "collection": [examples.collection_names[collection] for collection in collections],
-            "label": [None if one == _UNKNOWN else one for one in labels.tolist()],
+            "label": [None if label == _UNKNOWN else label for label in labels.tolist()],
             "n_texts": found.n_texts.tolist(),
             "n_compared": found.n_compared.tolist(),
             "statistic": found.statistic.tolist(),

@@ -81,9 +81,9 @@ class PowerPoint:
 class PowerReport:
     """What an audit needs; ``sentence`` says it in words.
 
-    ``source`` is what AUROC and TPR were taken from. ``tpr`` is None where the non-members at hand are too few to tell
-    such a FPR. ``n_mean_score`` and ``n_flagged`` are the fewest audited texts that give the wanted power; None where
-    no number up to a million does, or there is no TPR. ``n_held_out`` are the non-members that the mean score is
+    ``source`` is what AUROC and TPR were taken from. ``tpr`` is None where the non-members at hand are too few to
+    resolve the FPR. ``n_mean_score`` and ``n_flagged`` are the fewest audited texts that give the wanted power; None
+    where no number up to a million does, or there is no TPR. ``n_held_out`` are the non-members that the mean score is
     compared with; None: as many as audited.
     """
 

@@ -16,7 +16,7 @@ MIN_SHARDS = 10
 MIN_ORDERS = 100
 MIN_ITEMS_A_SHARD = 2
 PERMUTATIONS = 25
-"""How many random orders of each shard there are, where nobody says otherwise."""
+"""The default number of random orders of each shard."""
 
 _USUAL_SHARDS = 50
 _USUAL_ITEMS_A_SHARD = 10
@@ -25,7 +25,7 @@ _ENOUGH_ITEMS_A_SHARD = 5
 
 
 def usual_shards(n_items: int) -> int:
-    """How many shards there are where nobody says otherwise, if they fit the model's context."""
+    """The default number of shards, if they fit the model's context."""
     return min(_USUAL_SHARDS, max(MIN_SHARDS, n_items // _USUAL_ITEMS_A_SHARD))
 
 

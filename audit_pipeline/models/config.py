@@ -55,7 +55,7 @@ class TrainedHere(StrictSettings):
 class UserHostedWeights:
     """The back end of a model whose weights are run on machines of the user's: this one, or those of a cluster.
 
-    What is known of a back end without reaching it, :class:`Endpoint` answers as well: whoever asks need not know
+    :class:`Endpoint` has the same interface for what is known without reaching the back end: a caller need not know
     which of the two a model has.
     """
 

@@ -38,7 +38,7 @@ class LocatedModel:
 
     @property
     def has_config(self) -> bool:
-        """Whether there is a config.json; of a model behind an interface there need not be one."""
+        """Whether there is a config.json; a model at an endpoint need not have one."""
         return (self.folder / "config.json").is_file()
 
     @property
@@ -57,7 +57,7 @@ class LocatedModel:
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     """The model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
 
-    Of a model behind an interface they are those of its tokenizer: no weights are looked for, and none fetched.
+    Of a model at an endpoint they are those of its tokenizer: no weights are searched for, and none fetched.
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
     Raises ModelError where there are none, or only weights in a format that can run code when it is read.
     """
@@ -133,8 +133,8 @@ def _require_safetensors(entry: ModelEntry, folder: Path) -> None:
 def _on_hub(entry: ModelEntry) -> LocatedModel:
     assert entry.hub is not None
     at = f"{entry.hub}@{entry.revision}" if entry.revision else entry.hub
-    wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
-    patterns = [*wanted, "*.py"] if entry.trust_remote_code else wanted
+    patterns_wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
+    patterns = [*patterns_wanted, "*.py"] if entry.trust_remote_code else patterns_wanted
     with hub_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
     if entry.endpoint is None and not any(folder.glob("*.safetensors")):

@@ -37,7 +37,7 @@ from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
-from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
+from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
 
 _TEXTS = 8192
 _CHARACTERS = 4_000_000
@@ -315,7 +315,7 @@ def _run_other_models(
         session.run_other_models([one.text for one in part.rows], backend_of, on_progress=part.pace)
         for part in _parts(texts, bounds, [PassWeight()], listener)
     ]
-    return {name: joined([one[name] for one in done]) for name in done[0]}
+    return {name: join_summaries([one[name] for one in done]) for name in done[0]}
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ BOTH = "both"
 class QualityRow:
     """One value of one measure.
 
-    ``part`` is what of the measure it is (a control, a size of n-grams, a unit of length), ``side`` whom it is of:
-    members, non-members, both, or between them. ``value`` is None where it could not be measured; ``method`` says how
-    it was, or why not. ``n`` is how many texts it rests on.
+    ``part`` is the part of the measure (a control, a size of n-grams, a unit of length), ``side`` the texts: members,
+    non-members, both, or between them. ``value`` is None where it could not be measured; ``method`` says how it was, or
+    why not. ``n`` is how many texts it rests on.
     """
 
     measure: str
@@ -166,7 +166,7 @@ def language_rows(texts: SplitTexts) -> list[QualityRow]:
         n = len(places)
         detected = detected_languages(texts.strings("text", places))
         declared = texts.strings("language", places)
-        other = sum(not same_language(one, two) for one, two in zip(declared, detected, strict=True))
+        other = sum(not same_language(language, two) for language, two in zip(declared, detected, strict=True))
         rows.append(QualityRow("language_mismatch", "all", side, other / n, n, method))
         rows += [
             QualityRow("language_share", name, side, share, n, f"{count} texts; {method}")
@@ -231,11 +231,13 @@ def control_rows(
 
 
 def overlap_rows(texts: SplitTexts) -> list[QualityRow]:
-    """How much of each side's n-grams of words stands in the other side too."""
+    """How much of each side's n-grams of words is in the other side too."""
     rows = []
     for size, (side, other) in product(SIZES, ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS))):
-        here, there = ([texts.words[place] for place in texts.sides.get(one, [])] for one in (side, other))
-        found = overlap_of_words(here, there, size)
+        words, other_words = (
+            [texts.words[place] for place in texts.sides.get(name_of_side, [])] for name_of_side in (side, other)
+        )
+        found = overlap_of_words(words, other_words, size)
         method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
         if found.too_short:
             method += f"; {found.too_short} texts of fewer than {size} words left out"

@@ -90,9 +90,9 @@ def branches_of(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray], 
         start = scored + window.score_from - window.begin + window.has_start_token
         length = np.minimum(steps, window.length - 1 - start)
         replacement = argmax[number].astype(np.int64)
-        kept = (length > 0) & (replacement != ids[number, start])
-        whose = np.full(int(kept.sum()), number)
-        columns.append((whose, scored[kept], start[kept], length[kept], replacement[kept]))
+        is_kept = (length > 0) & (replacement != ids[number, start])
+        whose = np.full(int(is_kept.sum()), number)
+        columns.append((whose, scored[is_kept], start[is_kept], length[is_kept], replacement[is_kept]))
     empty = np.empty(0, dtype=np.int64)
     return Branches(ids, *(np.concatenate([empty, *parts]) for parts in zip(*columns, strict=True)))
 
@@ -257,7 +257,7 @@ def mask_of(layout: Layout, dtype: torch.dtype, sliding_window: int | None = Non
 
 def inputs_of(layout: Layout, prefix: Cache, config: Any, dtype: torch.dtype) -> dict[str, Any]:
     """What the model is called with for one batch of rows, ``prefix`` being the cache that their windows' pass left."""
-    layers = [_SharedPrefix(one.keys, one.values, layout.windows, layout.prefix) for one in prefix.layers]
+    layers = [_SharedPrefix(layer.keys, layer.values, layout.windows, layout.prefix) for layer in prefix.layers]
     kinds = set(getattr(config, "layer_types", None) or ())
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     mask: torch.Tensor | dict[str, torch.Tensor]

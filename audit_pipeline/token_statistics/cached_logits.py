@@ -28,12 +28,12 @@ def reduce_cached(
     texts: Mapping[str, int],
     logits: PartCache,
     caches: Mapping[Kind, PartCache],
-    tell: Callable[[int, int], None],
+    report: Callable[[int, int], None],
 ) -> set[int]:
     """Fill the missing rows that logits give of ``texts``, numbers by the keys of their logits; those that were filled.
 
     A text whose logits are gone, or are not those of its tokens, or give no finite sums is left out: it needs a pass.
-    ``tell`` is called with the texts and tokens that are done, after each.
+    ``report`` is called with the texts and tokens that are done, after each.
     """
     use_threads()
     scratch = Scratch(torch.device("cpu"))
@@ -52,7 +52,7 @@ def reduce_cached(
                     add_row(caches[kind], prepared.keys[number][kind], prepared.encoded[number], columns)
                 done.add(number)
                 tokens += prepared.encoded[number].n_scored
-                tell(len(done), tokens)
+                report(len(done), tokens)
     return done
 
 
@@ -64,8 +64,8 @@ def _reduced(batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kin
         return None
     # A copy: what Arrow owns is read-only, which torch has no tensors for.
     at_hand = ComputedLogits(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
-    wanted = {name for kind in kinds for name in KINDS[kind].statistics}
+    names = {name for kind in kinds for name in KINDS[kind].statistics}
     target = torch.from_numpy(text.token_id[text.first_scored :].astype(np.int64))
     with torch.inference_mode():
-        found = fetched(sweep(at_hand, target, scratch, wanted))
-    return found if all(np.isfinite(found[name]).all() for name in wanted) else None
+        found = fetched(sweep(at_hand, target, scratch, names))
+    return found if all(np.isfinite(found[name]).all() for name in names) else None

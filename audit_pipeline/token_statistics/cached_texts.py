@@ -34,7 +34,7 @@ from audit_pipeline.token_statistics.tokens import (
 def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
     """Raise ModelError where the model's back end does not give enough for rows of one of ``kinds``."""
     if impossible := [kind for kind in kinds if not KINDS[kind].is_had_from(model.gives)]:
-        raise ModelError(f"the interface that {model.entry.name} is behind does not give: {', '.join(impossible)}")
+        raise ModelError(f"the interface of {model.entry.name} does not give: {', '.join(impossible)}")
 
 
 class Caches:
@@ -143,7 +143,7 @@ class Prepared:
     """The texts that miss a row of some kind, encoded, of ``distinct`` ones in all.
 
     ``keys``, ``encoded`` and ``missing`` have one entry each per text that misses something. ``prefix`` is what all of
-    them stand behind, where something does.
+    them follow, where there is one.
     """
 
     distinct: int
@@ -163,13 +163,13 @@ class Prepared:
     def without_sums(self, texts: Collection[int]) -> Prepared:
         """What is left to be run where the rows of ``texts`` that cached logits give are there."""
         missing = [lacking - _FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
-        left = [text for text, lacking in enumerate(missing) if lacking]
-        place = {text: number for number, text in enumerate(left)}
+        remaining = [text for text, lacking in enumerate(missing) if lacking]
+        place = {text: number for number, text in enumerate(remaining)}
         return Prepared(
             self.distinct,
-            [self.keys[text] for text in left],
-            [self.encoded[text] for text in left],
-            [missing[text] for text in left],
+            [self.keys[text] for text in remaining],
+            [self.encoded[text] for text in remaining],
+            [missing[text] for text in remaining],
             [replace(window, text=place[window.text]) for window in self.windows if window.text in place],
         )
 
@@ -242,7 +242,7 @@ def prepare(
 
 
 def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
-    """The texts whose pass is only wanted for what logits tell as well, and whose ``logits`` are cached.
+    """The texts whose pass is only wanted for rows that logits give as well, and whose ``logits`` are cached.
 
     Their numbers by the keys of their logits.
     """
@@ -252,8 +252,8 @@ def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) ->
         if prepared.encoded[number].n_scored and _FROM_LOGITS & lacking and lacking <= _FROM_LOGITS | {"branches"}
     ]
     keys = {cache_key(model, prepared.encoded[number].text_sha256, "logits"): number for number in could}
-    there = logits.known(keys) if keys else set()
-    return {key: number for key, number in keys.items() if key in there}
+    cached = logits.known(keys) if keys else set()
+    return {key: number for key, number in keys.items() if key in cached}
 
 
 def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:

@@ -16,7 +16,7 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
-from audit_pipeline.token_statistics.backend import Done, FloatArray, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, WindowStatistics
 from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
 from audit_pipeline.token_statistics.branches import (
@@ -50,7 +50,7 @@ _MIN_LENGTH = 16
 _ROW_TOKENS = {"cpu": 128, "cuda": 512}
 BRANCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 """Padded tokens of one batch of branches."""
-_MEASURED = frozenset(one.name for one in MEASURED)
+_MEASURED = frozenset(measured.name for measured in MEASURED)
 _MOMENTS = ("logprob", "mean", "std")
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
@@ -176,7 +176,7 @@ class ForwardPass(LocalPass):
 
         def logprobs(*, shared: bool) -> FloatArray:
             found = self._base(texts, batch, (), before=before[:-1], shared=shared)
-            return np.concatenate([one.values["logprob"] for one in found])
+            return np.concatenate([window.values["logprob"] for window in found])
 
         return self._has_equal_results(lambda: logprobs(shared=True), lambda: logprobs(shared=False))
 
@@ -238,7 +238,7 @@ class ForwardPass(LocalPass):
         steps: int = 0,
         modes: Sequence[IntArray] | None = None,
         before: Sequence[int] = (),
-    ) -> list[Done]:
+    ) -> list[WindowResult]:
         """See :class:`LocalPass`."""
         own: Sequence[WindowStatistics | None] = [None] * len(batch)
         branches: Sequence[WindowBranches | None] = [None] * len(batch)
@@ -248,7 +248,7 @@ class ForwardPass(LocalPass):
             branches = self.run_branches(encoded, batch, modes, steps)
         else:
             own = self.run(encoded, batch, wanted, before=before)
-        return [Done(*parts) for parts in zip(batch, own, branches, strict=True)]
+        return [WindowResult(*parts) for parts in zip(batch, own, branches, strict=True)]
 
     def run(
         self,
@@ -283,7 +283,7 @@ class ForwardPass(LocalPass):
         cache = DynamicCache() if self.packed else None
         with self.running():
             statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache=cache)
-            modes = [one.values["argmax_id"] for one in statistics] if argmax is None else argmax
+            modes = [window.values["argmax_id"] for window in statistics] if argmax is None else argmax
             return statistics, self._branches(encoded, batch, modes, steps, cache)
 
     def run_branches(
@@ -384,12 +384,12 @@ class ForwardPass(LocalPass):
         found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
         whole = np.array([window.length for window in batch])
         targets = branches.targets
-        for some in reruns(
+        for rerun in reruns(
             branches, whole, self._branch_tokens, equal=self.equal_lengths, length_step=self.length_step
         ):
-            self.branch_tokens_run += some.ids.size
-            inputs = {"input_ids": torch.from_numpy(some.ids).to(self.device)}
-            found[:, some.which] = self._moments(inputs, torch.from_numpy(some.rows), targets[some.which])
+            self.branch_tokens_run += rerun.ids.size
+            inputs = {"input_ids": torch.from_numpy(rerun.ids).to(self.device)}
+            found[:, rerun.which] = self._moments(inputs, torch.from_numpy(rerun.rows), targets[rerun.which])
         return found
 
     def _decoder(self) -> torch.nn.Module:

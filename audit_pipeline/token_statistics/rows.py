@@ -1,4 +1,4 @@
-"""From what windows leave behind to rows of the caches.
+"""From the results of windows to rows of the caches.
 
 What belongs here: putting a text's windows together and the columns of each kind. What does not: the loop over batches
 (run.py), files (cache.py).
@@ -20,11 +20,11 @@ from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.backend import Done, WindowBranches
+    from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult
 
 
 Values = Mapping[str, npt.NDArray[Any]]
-"""What a window leaves behind, by the names that the sweep gives it."""
+"""The statistics of a window, by the names that the sweep gives them."""
 
 
 class RowWriter:
@@ -36,7 +36,7 @@ class RowWriter:
         self._model = model
         self._prepared = prepared
         self._caches = caches
-        self._parts: dict[int, list[Done]] = {}
+        self._parts: dict[int, list[WindowResult]] = {}
         self._expected: dict[int, int] = {}
         for window in prepared.windows:
             self._expected[window.text] = self._expected.get(window.text, 0) + 1
@@ -47,7 +47,7 @@ class RowWriter:
             if not text.n_scored:
                 self._finish(number, [])
 
-    def add(self, done: Done) -> None:
+    def add(self, done: WindowResult) -> None:
         number = done.window.text
         parts = self._parts.setdefault(number, [])
         parts.append(done)
@@ -72,7 +72,7 @@ class RowWriter:
                 self.flush()
             raise
 
-    def _finish(self, number: int, parts: Sequence[Done]) -> None:
+    def _finish(self, number: int, parts: Sequence[WindowResult]) -> None:
         text = self._prepared.encoded[number]
         own = [part.statistics.values for part in parts if part.statistics is not None]
         branches = [part.branches for part in parts if part.branches is not None]

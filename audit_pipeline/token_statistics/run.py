@@ -68,8 +68,8 @@ class Progress:
         rate = self.tokens_per_second
         if rate <= 0:
             return None
-        here = (self.tokens_total - self.tokens_done) / rate
-        return here + (self.seconds + here) * (self.phase.later if self.phase is not None else 0.0)
+        seconds_of_run = (self.tokens_total - self.tokens_done) / rate
+        return seconds_of_run + (self.seconds + seconds_of_run) * (self.phase.later if self.phase is not None else 0.0)
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class RunSummary:
     texts_from_logits: int = 0
 
 
-def joined(summaries: Sequence[RunSummary]) -> RunSummary:
+def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
     """What several runs of one model did together; a text that two of them were given counts twice."""
     counts = {
-        name: sum(getattr(one, name) for one in summaries)
+        name: sum(getattr(summary, name) for summary in summaries)
         for name in (
             *("texts", "texts_from_cache", "texts_computed", "texts_without_tokens", "tokens_computed", "passes"),
             *("seconds", "texts_branched", "branch_tokens", "texts_from_logits"),
@@ -108,7 +108,7 @@ def joined(summaries: Sequence[RunSummary]) -> RunSummary:
     return RunSummary(
         **counts,
         tokens_per_second=counts["tokens_computed"] / counts["seconds"] if counts["tokens_computed"] else 0.0,
-        unreadable_parts=tuple(dict.fromkeys(part for one in summaries for part in one.unreadable_parts)),
+        unreadable_parts=tuple(dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)),
     )
 
 
@@ -129,9 +129,9 @@ def compute(
     ``backend`` is called only if there is something to run. ``along`` are kinds that a text is given where it is run
     for others, and not run for alone. With ``branch_steps`` the branches of so many tokens are brought up to date too
     (a text that has longer ones needs none); where only they are missing, the text itself is run for its keys and
-    values alone, and its modes are taken from the cache. What cached logits tell of a text (CachedKind.is_from_logits)
-    is made of them, and the text is not run for it. ``logits_budget`` bounds the bytes of full logits that the run may
-    add (uncompressed float16); more raises BudgetError before anything runs. Raises ModelError for a kind that the
+    values alone, and its modes are taken from the cache. Rows that cached logits give (CachedKind.is_from_logits)
+    are made of them, and the text is not run for them. ``logits_budget`` bounds the bytes of full logits that the run
+    may add (uncompressed float16); more raises BudgetError before anything runs. Raises ModelError for a kind that the
     model's back end cannot give. Text without a scored token gets an empty row, so that detectors can say why they give
     no score.
     """
@@ -173,10 +173,10 @@ def _from_logits(
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.cached_logits import reduce_cached  # noqa: PLC0415
 
-    tell = _make_progress_callback(
+    report = _make_progress_callback(
         on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values())
     )
-    return reduce_cached(prepared, texts, logits, caches, tell)
+    return reduce_cached(prepared, texts, logits, caches, report)
 
 
 def run_prepared(
@@ -207,14 +207,14 @@ def run_prepared(
             if model.gives(name)
         }
         tokens_done = 0
-        tell = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
+        report = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
         work = Work(prepared, wanted, branch_steps, modes or {})
-        with writer.flushing_on_error(), closing(ready.over(work)) as found:
-            for some in found:
-                for done in some:
+        with writer.flushing_on_error(), closing(ready.run_work(work)) as found:
+            for batch in found:
+                for done in batch:
                     writer.add(done)
-                tokens_done += sum(done.window.length for done in some)
-                tell(writer.texts_done, tokens_done)
+                tokens_done += sum(done.window.length for done in batch)
+                report(writer.texts_done, tokens_done)
     writer.flush()
     seconds = time.perf_counter() - started
     return RunSummary(
@@ -243,22 +243,22 @@ def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: 
         for number, text in enumerate(prepared.encoded)
         if "base" not in prepared.missing[number] and prepared.wants_branches(number)
     }
-    wanted = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    cached = lists_by_text(read_statistics(model, wanted, where), ["argmax_id"])
+    branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
+    cached = lists_by_text(read_statistics(model, branched, where), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 
 def _make_progress_callback(
     on_progress: Callable[[Progress], None] | None, texts_total: int, tokens_total: int
 ) -> Callable[[int, int], None]:
-    """What is told how many texts and tokens are done, and tells ``on_progress``: now and then, and at the end."""
-    started = last_told = time.perf_counter()
+    """A callback for texts and tokens done, which calls ``on_progress`` at most once a second, and at the end."""
+    started = last_report = time.perf_counter()
 
-    def tell(texts_done: int, tokens_done: int) -> None:
-        nonlocal last_told
+    def report(texts_done: int, tokens_done: int) -> None:
+        nonlocal last_report
         now = time.perf_counter()
-        if on_progress and (now - last_told >= _PROGRESS_SECONDS or tokens_done == tokens_total):
-            last_told = now
+        if on_progress and (now - last_report >= _PROGRESS_SECONDS or tokens_done == tokens_total):
+            last_report = now
             on_progress(Progress(texts_done, texts_total, tokens_done, tokens_total, now - started))
 
-    return tell
+    return report

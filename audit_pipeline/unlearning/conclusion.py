@@ -1,4 +1,4 @@
-"""What a comparison before and after comes to, in words.
+"""The conclusion of a comparison before and after, in words.
 
 What belongs here: the rules from numbers to a conclusion, and its sentences. What does not: the numbers (measures.py).
 
@@ -87,7 +87,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a comparison comes to: its kind, one sentence, and what it rests on and does not say."""
+    """The conclusion of a comparison: its kind, one sentence, and what it rests on and does not say."""
 
     outcome: Outcome
     headline: str
@@ -114,7 +114,7 @@ def conclude(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
 
 
 def _reproduced_in_words(found: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
-    """Which documents to be forgotten the model after still reproduces; None where none is known to be.
+    """Which documents to be forgotten the model after still reproduces; None where none is known.
 
     Rows of earlier versions have their share alone; the retrained model's share may then be of other documents.
     """
@@ -133,9 +133,9 @@ def _reproduced_in_words(found: Mapping[Key, Row], after: str, retrained: bool) 
 
 
 def _judged(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
-    """Known before, if its PrivLeak is clearly below 0; then what the model after makes of it.
+    """Known before, if its PrivLeak is clearly below 0; then the outcome by the model after.
 
-    Beside an outcome that is undetermined stands why.
+    An outcome that is undetermined comes with the reason.
     """
     before, after = (found[("privleak", role, "both")] for role in ("before", "after"))
     for row in (after, before):
@@ -148,7 +148,7 @@ def _judged(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
 
 
 def _judged_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
-    """What became of texts that the model before knew."""
+    """The outcome for texts that the model before knew."""
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
@@ -164,7 +164,7 @@ def _judged_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Ou
 
 
 def _explain_unclear_change(found: Mapping[Key, Row]) -> str | None:
-    """Why it cannot be said that texts were forgotten that can no longer be told from held-out ones."""
+    """Why texts that can no longer be separated from held-out ones cannot be called forgotten."""
     fell = found[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
         return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
@@ -172,7 +172,7 @@ def _explain_unclear_change(found: Mapping[Key, Row]) -> str | None:
 
 
 def _explain_unclear_prior(found: Mapping[Key, Row], before: Row, after: Row) -> str | None:
-    """Why it cannot be said that the model before knew nothing, where its PrivLeak is not clearly below 0."""
+    """Why the model before cannot be said to know nothing, where its PrivLeak is not clearly below 0."""
     if after["ci_high"] < 0:
         return (
             "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
@@ -200,7 +200,7 @@ def _has_higher_output(found: Mapping[Key, Row], role: str) -> bool:
     Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
     differ.
     """
-    return any(_is_above(found, one, role) and not _is_above(found, one, "retrained") for one in OUTPUTS)
+    return any(_is_above(found, metric, role) and not _is_above(found, metric, "retrained") for metric in OUTPUTS)
 
 
 def _is_above(found: Mapping[Key, Row], metric: str, role: str) -> bool:

@@ -19,12 +19,12 @@ from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import (
     EndpointHistory,
     Probe,
+    add_probe,
     differs,
     fingerprint_of,
     path_of,
     read_history,
     record_probe,
-    with_probe,
 )
 from audit_pipeline.models.fingerprint import entry_version, fingerprints_before
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides, write_card
@@ -90,18 +90,18 @@ def test_another_model_is_one_whose_log_probabilities_are_further_off_than_the_t
 
 
 def test_a_state_lasts_until_another_model_is_seen_and_earlier_ones_are_kept() -> None:
-    first = with_probe(EndpointHistory(), SEEN, "monday")
-    second = with_probe(first, shifted(0.05, noise=0.02), "tuesday")
+    first = add_probe(EndpointHistory(), SEEN, "monday")
+    second = add_probe(first, shifted(0.05, noise=0.02), "tuesday")
     assert [one.state for one in second.states] == [one.state for one in first.states]
     assert second.now is not None
     assert (second.now.first_seen, second.now.last_seen) == ("monday", "tuesday")
     assert second.now.seen == SEEN, "the noise of one bad day is not kept"
     # By small steps nobody gets far: they are counted from the first time.
-    third = with_probe(second, shifted(0.12), "wednesday")
+    third = add_probe(second, shifted(0.12), "wednesday")
     assert len(third.states) == 2
     assert third.states[0] == second.now
     # What was there before and comes back has states of its own between: it cannot be told from a third one.
-    fourth = with_probe(third, SEEN, "thursday")
+    fourth = add_probe(third, SEEN, "thursday")
     assert len({one.state for one in fourth.states}) == 3
 
 

@@ -13,7 +13,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models import weights
 from audit_pipeline.models.weights import Memory, fit_of, load_weights, weight_bytes
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.prefixed_texts import runs_anew
+from audit_pipeline.token_statistics.prefixed_texts import reruns_prefix
 from audit_pipeline.token_statistics.ready import forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,7 +51,7 @@ def test_a_division_has_a_check_of_its_own(tmp_path: Path) -> None:
     assert paths.load_check(own).name == f"{own}.json"
     # One does not overwrite the other, and each is read for its own.
     write_json(paths.load_check(own), {"machine": {}, "found": {"shared_prefix": False}})
-    assert [runs_anew(model, paths) for model in entries] == [True, False]
+    assert [reruns_prefix(model, paths) for model in entries] == [True, False]
 
 
 def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

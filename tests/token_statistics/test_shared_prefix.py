@@ -24,7 +24,7 @@ from audit_pipeline.token_statistics import shared_prefix
 from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, plan_prefixed, read_prefixed
-from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, behind, encode, encode_prefix
+from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, encode, encode_prefix, put_after
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
@@ -40,7 +40,7 @@ def logprobs(
     forward: ForwardPass, prefix: Prefix, encoded: Sequence[EncodedText], rows: Sequence[int]
 ) -> list[np.ndarray]:
     """Of the texts at ``rows``, run as one batch."""
-    texts = [behind(prefix, one) for one in encoded]
+    texts = [put_after(prefix, one) for one in encoded]
     batch = [Window(row, 0, len(texts[row].token_id), 0, has_start_token=True) for row in rows]
     return [one.values["logprob"] for one in forward.run(texts, batch, (), before=prefix.ids[:-1])]
 
@@ -257,6 +257,6 @@ def test_one_start_token_stands_before_the_prefix_and_none_before_the_text(
     starts = [] if own.start_token_id is None else [own.start_token_id]
     assert bool(starts) is (policy == "always" or adds_bos)
     assert list(prefix.ids) == [*starts, *own.token_id.tolist()]
-    after = behind(prefix, text)
+    after = put_after(prefix, text)
     assert after.n_scored == len(text.token_id)
     assert after.start_token_id == prefix.ids[-1]

@@ -17,7 +17,7 @@ from tiny_models import SENTENCES
 from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.extraction.continuations import Nearness, generate, generate_greedily, near_verbatim
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult, WindowStatistics
 from audit_pipeline.token_statistics.batches import LocalPass, Task
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -66,13 +66,13 @@ def run(
 
 def run_branches(
     forward: LocalPass, encoded: Sequence[EncodedText], batch: Sequence[Window], modes: list[IntArray], *, own: bool
-) -> list[Done]:
+) -> list[WindowResult]:
     """The branches from ``modes``, with the windows' own statistics where ``own``."""
     task = Task(own, branches=True, from_modes=True)
     return forward.run_batch(encoded, batch, task, wanted=WANTED, steps=4, modes=modes)
 
 
-def branches_of(found: Sequence[Done]) -> list[WindowBranches]:
+def branches_of(found: Sequence[WindowResult]) -> list[WindowBranches]:
     return [done.branches for done in found if done.branches is not None]
 
 

@@ -22,7 +22,7 @@ from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
-from audit_pipeline.extraction.search import Asked
+from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, reference_of
@@ -221,7 +221,11 @@ def prepare(
 
 
 def extract(
-    request: AuditRequest, asked: Asked, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+    request: AuditRequest,
+    asked: SearchOptions,
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
 ) -> None:
     """Search the documents of the request's one benchmark as ``asked``, then publish where the request says so.
 
