@@ -37,7 +37,7 @@ from audit_pipeline.models.weights import default_device
 from audit_pipeline.operate.stages.extraction import documents_of
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.ready import load_forward_pass
 from audit_pipeline.token_statistics.tokens import Window, encode
 
 BOOK_TOKENS = 100_000
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     model = load_tokenizer(resolve_model(name, load_models()), paths)
-    forward = forward_pass(model, paths, default_device(), print)
+    forward = load_forward_pass(model, paths, default_device(), print)
     assert isinstance(forward, ForwardPass), "the model runs in several processes"
     return model, forward
 

@@ -291,9 +291,9 @@ def _show_held_out(held_out: Sequence[Extraction]) -> None:
 def show_documents(found: Sequence[Extraction]) -> None:
     """How much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extraction.conclusions import THRESHOLDS
-    from audit_pipeline.extraction.tables import compared_with_held_out
+    from audit_pipeline.extraction.tables import compare_with_held_out
 
-    tests = compared_with_held_out(found)
+    tests = compare_with_held_out(found)
     rows = [
         _document_row(one, test)
         for one, test in zip(found, tests, strict=True)

@@ -1,6 +1,6 @@
 """The back end of a model that workers of a Ray cluster run.
 
-What belongs here: putting shards, workers and Ray together behind the interface of token_statistics/backend.py. What
+What belongs here: joining shards, workers and Ray under the interface of token_statistics/backend.py. What
 does not: any of the three.
 """
 
@@ -13,7 +13,7 @@ from functools import cached_property
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import bring, named_data
-from audit_pipeline.cluster.dispatch import MOST_TOKENS, DispatchTimeouts, WorkerGroup, shards_of
+from audit_pipeline.cluster.dispatch import MOST_TOKENS, DispatchTimeouts, WorkerGroup, split_into_shards
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, cluster, room_for
 from audit_pipeline.cluster.worker import Assignment
@@ -115,7 +115,7 @@ class RayBackend:
         workers = self._workers
         workers.cluster.assign_room_to(workers.crew)
         most = MOST_TOKENS["cuda" if workers.room.gpus else "cpu"]
-        for shard, summary in workers.crew.run(shards_of(work, workers.room.workers, most)):
+        for shard, summary in workers.crew.run(split_into_shards(work, workers.room.workers, most)):
             self.branch_tokens_run += summary.branch_tokens
             yield [WindowResult(window, None, None, written=True) for window in shard.windows]
         for kind in frozenset().union(*work.prepared.missing):

@@ -51,7 +51,7 @@ class Shard:
         return len(self.work.prepared.encoded)
 
 
-def shards_of(work: Work, workers: int, most: int) -> list[Shard]:
+def split_into_shards(work: Work, workers: int, most: int) -> list[Shard]:
     """The work in shards of about ``most`` tokens or less, texts of like length together, the longest first.
 
     Each worker gets several, so that none waits long for the last; a text is never cut. Every window of ``work`` is in
@@ -73,7 +73,7 @@ def shards_of(work: Work, workers: int, most: int) -> list[Shard]:
     return [
         Shard(
             number,
-            _of_texts(work, pile, windows),
+            _work_of_texts(work, pile, windows),
             [window for text in pile for window in windows[text]],
             sum(tokens[text] for text in pile),
         )
@@ -91,7 +91,7 @@ def _tokens(work: Work, text: int, windows: Sequence[Window]) -> int:
     return round(sum((window.length + len(work.before)) * (1 + branches) for window in windows))
 
 
-def _of_texts(work: Work, texts: Sequence[int], windows: dict[int, list[Window]]) -> Work:
+def _work_of_texts(work: Work, texts: Sequence[int], windows: dict[int, list[Window]]) -> Work:
     whole = work.prepared
     prepared = Prepared(
         distinct=len(texts),

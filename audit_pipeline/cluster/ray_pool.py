@@ -83,7 +83,7 @@ def cluster(engine: Engine, notify: Callable[[str], None]) -> Cluster:
     if not ray.is_initialized():
         _connected.clear()
         if is_here:
-            _start_here(engine, notify)
+            _start_local_cluster(engine, notify)
         else:
             _connect(address)
     if not _connected:
@@ -105,7 +105,7 @@ def _connect(address: str) -> None:
         raise ClusterError(f"the Ray cluster at RAY_ADDRESS={address} cannot be reached: {one_line(error)}") from error
 
 
-def _start_here(engine: Engine, notify: Callable[[str], None]) -> None:
+def _start_local_cluster(engine: Engine, notify: Callable[[str], None]) -> None:
     """Start Ray on this machine's loopback address; only processes that have this process's token can use it.
 
     A program that imported Ray before has said itself whether tokens are asked for.

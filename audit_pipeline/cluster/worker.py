@@ -112,9 +112,9 @@ class Worker:
         model = load_tokenizer(assignment.entry, paths)
         _require_same(f"files of {assignment.entry.name}", vars(assignment.identity), vars(model.identity))
         from audit_pipeline.token_statistics.cached_texts import Caches  # noqa: PLC0415
-        from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
+        from audit_pipeline.token_statistics.ready import load_forward_pass  # noqa: PLC0415
 
-        backend = forward_pass(model, paths, assignment.device)
+        backend = load_forward_pass(model, paths, assignment.device)
         self._held = model, backend, Caches(paths, only_written=True)
         return f"process {os.getpid()} on {socket.gethostname()}, {backend.described}"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.detectors.detector import Detector, ParameterValue
-from audit_pipeline.detectors.statistics import OWN_PASS, in_words
+from audit_pipeline.detectors.statistics import OWN_PASS, needs_in_words
 
 BEGIN = "<!-- From here to the end mark: `make docs` writes it from the detectors. Change their declarations. -->"
 END = "<!-- The end mark. -->"
@@ -87,8 +87,7 @@ def written_into(text: str, detectors: Sequence[Detector]) -> str:
 
 
 def between_marks(text: str, content: str) -> str:
-    """``text`` with ``content`` in the place of what stands between its two marks; raises ValueError where it lacks
-    them."""
+    """``text`` with ``content`` between its two marks; raises ValueError where it lacks them."""
     head, rest = text.split(BEGIN)
     _, tail = rest.split(END)
     return f"{head}{BEGIN}\n\n{content}\n\n{END}{tail}"
@@ -96,7 +95,7 @@ def between_marks(text: str, content: str) -> str:
 
 def _needs(detector: Detector) -> list[str]:
     """What it needs, and after that what some of its settings need as well."""
-    return in_words(detector.needs) + [f"for some settings: {wish.summary}" for wish in detector.wishes]
+    return needs_in_words(detector.needs) + [f"for some settings: {wish.summary}" for wish in detector.wishes]
 
 
 def _parameters(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:

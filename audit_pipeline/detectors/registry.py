@@ -22,7 +22,7 @@ from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValu
 from audit_pipeline.errors import ConfigError
 
 
-def _found() -> dict[str, Detector]:
+def _find_detectors() -> dict[str, Detector]:
     """Every detector that a module of this package holds, by module and place in it: a new one needs no entry here."""
     modules = (importlib.import_module(f"{detectors.__name__}.{module.name}") for module in _modules())
     return by_name(
@@ -41,7 +41,7 @@ def _modules() -> list[pkgutil.ModuleInfo]:
     ]
 
 
-_ALL = merge_entry_points(_found(), "corpus_audit.detectors", Detector, lambda detector: detector.name)
+_ALL = merge_entry_points(_find_detectors(), "corpus_audit.detectors", Detector, lambda detector: detector.name)
 REGISTRY: Mapping[str, Detector] = _ALL.found
 ORIGINS: Mapping[str, str] = _ALL.origins
 """The package, as ``package==1.0``, of each detector that an installed package brings."""

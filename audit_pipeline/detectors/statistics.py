@@ -47,7 +47,7 @@ class Lacking:
     reason: str
 
 
-def in_words(needs: Iterable[Need[Any]]) -> list[str]:
+def needs_in_words(needs: Iterable[Need[Any]]) -> list[str]:
     """The text's own pass and ``needs``, as the list of detectors shows them."""
     return sorted([OWN_PASS, *(need.summary for need in needs)])
 

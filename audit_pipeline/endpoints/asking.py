@@ -18,7 +18,7 @@ from audit_pipeline.fetch.retry import RetryPolicy
 K = TypeVar("K")
 
 
-def answers(
+def read_answers(
     client: Client,
     prompts: Iterable[tuple[K, Prompt]],
     detail: AnswerDetail,

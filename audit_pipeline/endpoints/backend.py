@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from audit_pipeline.endpoints.asking import answers
+from audit_pipeline.endpoints.asking import read_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt
@@ -46,7 +46,7 @@ def endpoint_backend_of(
 
 @dataclass
 class EndpointBackend:
-    """A model behind an endpoint that has been probed."""
+    """A model at an endpoint that has been probed."""
 
     model: TokenizedModel
     client: Client
@@ -104,7 +104,7 @@ class EndpointBackend:
             self._leave_out(work, window, why, left_out)
 
         try:
-            with closing(answers(self.client, part, detail, leave_out=leave_out)) as found:
+            with closing(read_answers(self.client, part, detail, leave_out=leave_out)) as found:
                 for answers_of_one in found:
                     done += [
                         WindowResult(window, WindowStatistics(window, _select_columns(answer.values, work)), None)

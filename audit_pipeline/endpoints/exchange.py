@@ -69,7 +69,7 @@ def build_prompt(
     endpoint = model.entry.endpoint
     if endpoint is not None and endpoint.starts_by_itself and (before or start) and _is_started(model):
         ids = ids[1:]
-    string = _spelled(model, ids, text.text_sha256) if spelled else None
+    string = _spell(model, ids, text.text_sha256) if spelled else None
     return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
 
 
@@ -78,7 +78,7 @@ def _is_started(model: TokenizedModel) -> bool:
     return encode(model, ["a"])[0].start_token_id is not None
 
 
-def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
+def _spell(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
     string = model.tokenizer.decode(ids)
     [again] = model.tokenizer.encode([string], add_special_tokens=False)
     if tuple(again.ids) != ids:
@@ -187,7 +187,7 @@ class Place:
     moments: tuple[float, float] | None = None
 
 
-def parsed(shape: type[Shape], body: bytes) -> Shape:
+def parse_answer(shape: type[Shape], body: bytes) -> Shape:
     """The JSON ``body`` in a shape; raises BadAnswerError where it has another."""
     try:
         return shape.model_validate_json(body)
@@ -219,7 +219,7 @@ def values_of(places: Sequence[Place], detail: AnswerDetail) -> dict[str, npt.ND
         if (values["mean"] > _ROUNDING).any() or (values["std"] < 0).any():
             raise BadAnswerError("its answer has a mean above 0 or a deviation below 0")
     if detail.best:
-        values |= _of_the_best(places)
+        values |= _values_of_best(places)
     if any(np.isnan(array).any() for array in values.values()) or (own > _ROUNDING).any():
         raise _no_log_probabilities()
     return values
@@ -229,7 +229,7 @@ def _no_log_probabilities() -> BadAnswerError:
     return BadAnswerError("its answer has log-probabilities that are none")
 
 
-def _of_the_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
+def _values_of_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
     if not all(place.best for place in places):
         raise BadAnswerError("its answer lacks the best tokens of some place")
     values: dict[str, npt.NDArray[Any]] = {

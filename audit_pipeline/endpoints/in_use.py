@@ -58,7 +58,7 @@ class Sending:
     limits: Limits
 
 
-def sending_of(model: TokenizedModel, tokens: int) -> Sending | None:
+def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
     """What a command would send for texts of ``tokens`` tokens; None where the model is at no endpoint."""
     endpoint = model.entry.endpoint
     if endpoint is None:

@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from audit_pipeline.endpoints.asking import answers
+from audit_pipeline.endpoints.asking import read_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
 from audit_pipeline.endpoints.exchange import (
@@ -26,7 +26,7 @@ from audit_pipeline.endpoints.exchange import (
     BadAnswerError,
     Prompt,
     build_prompt,
-    parsed,
+    parse_answer,
 )
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
@@ -159,7 +159,7 @@ def _prompts(model: TokenizedModel, texts: Iterable[str], *, spelled: bool, most
 def _answers(
     client: Client, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
 ) -> list[Answer]:
-    with closing(answers(client, enumerate(prompts), detail, patience=patience)) as found:
+    with closing(read_answers(client, enumerate(prompts), detail, patience=patience)) as found:
         by_number = dict(answer for answered in found for answer in answered)
     return [by_number[number] for number in range(len(prompts))]
 
@@ -176,7 +176,7 @@ class _Models(AnswerPart):
 def _require_room(model: TokenizedModel, client: Client) -> None:
     """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
     try:
-        listed = parsed(_Models, client.ask(ServerRequest("models")))
+        listed = parse_answer(_Models, client.ask(ServerRequest("models")))
     except (RefusedError, BadAnswerError):
         return
     rooms = [

@@ -109,7 +109,7 @@ class UnitRates:
     reason: str | None
 
 
-def instrument(threshold: Threshold, calibration: ScoredTexts) -> Instrument | None:
+def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instrument | None:
     """FPR and TPR of a threshold that ``calibration`` chose, as the module says; None where it was refused."""
     if threshold.threshold is None:
         return None

@@ -44,9 +44,9 @@ from audit_pipeline.metrics.roc import (
     Floats,
     Metric,
     RocPoints,
+    explain_undefined,
     rank,
     roc_points,
-    undefined,
     weighted_metrics,
 )
 from audit_pipeline.separability import blind_controls as blind
@@ -126,7 +126,7 @@ def comparisons(
         first = defaults[pairs[0][0]]
         own = is_shared[first.scored]
         labels = first.labels[own]
-        if undefined(labels):
+        if explain_undefined(labels):
             continue
         groups = [group for group, is_scored in zip(first.groups, own, strict=True) if is_scored]
         used = sorted({index for pair in pairs for index in pair})
@@ -299,7 +299,7 @@ class _Resampled:
 def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: int, seed: int) -> dict[Key, _Findings]:
     """The findings of columns that score the same texts."""
     first = columns[0]
-    problem = undefined(first.labels)
+    problem = explain_undefined(first.labels)
     if problem:
         return {column.key: dict.fromkeys(OF_SCORES, _Finding(None, NO_INTERVAL, problem)) for column in columns}
     bootstrap = GroupBootstrap(first.groups, first.labels, resamples=resamples, seed=seed)

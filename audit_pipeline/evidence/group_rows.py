@@ -32,7 +32,7 @@ from audit_pipeline.evidence.conformal import METHOD, GroupTests, group_tests, l
 from audit_pipeline.evidence.contamination_rate import (
     UnitRates,
     assumption,
-    instrument,
+    measure_instrument,
     unit_rates,
 )
 from audit_pipeline.evidence.direction import Direction, known_direction
@@ -40,9 +40,9 @@ from audit_pipeline.evidence.sides import settings_of
 from audit_pipeline.evidence.thresholds import (
     ScoredTexts,
     Threshold,
-    achieved,
     calibration_check,
     draw_keys,
+    estimate_achieved_rates,
     thresholds,
 )
 from audit_pipeline.metrics.claims import ClaimLevel
@@ -148,7 +148,7 @@ def decide(
         for threshold in at_rate_alpha:
             if threshold.alpha in (None, RATE_ALPHA):
                 rates.extend(claimed | row for row in _rates(threshold, setting, read, benchmark))
-        nonmembers = _joined(setting.calibration.nonmembers, setting.evaluated.nonmembers)
+        nonmembers = _join(setting.calibration.nonmembers, setting.evaluated.nonmembers)
         checks.extend(named | vars(check) for check in calibration_check(nonmembers, seed=seed))
     claim: Row = pair | {"is_default": True, "claim_level": claim_level}
     return DecisionTables(
@@ -215,7 +215,7 @@ def _settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
         )
 
 
-def _joined(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
+def _join(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
     pairs = (
         (first.scores, second.scores),
         (first.labels, second.labels),
@@ -226,7 +226,7 @@ def _joined(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
 
 
 def _decision(chosen: Threshold, evaluated: ScoredTexts) -> Row:
-    found = achieved(chosen.threshold, evaluated)
+    found = estimate_achieved_rates(chosen.threshold, evaluated)
     return {
         "rule": chosen.rule,
         "alpha": chosen.alpha,
@@ -281,7 +281,7 @@ def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -
 
 def _direction(setting: _Setting) -> Direction | None:
     """Which way the detector's scores run, by every text of which it is known whether it is a member."""
-    known = _joined(setting.calibration, setting.evaluated)
+    known = _join(setting.calibration, setting.evaluated)
     return known_direction(known.scores, known.labels, known.groups)
 
 
@@ -297,7 +297,7 @@ def _of_groups(setting: _Setting, groups: npt.NDArray[np.intp]) -> tuple[npt.NDA
 
 
 def _rates(chosen: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
-    found, audited = instrument(chosen, setting.calibration), setting.audited
+    found, audited = measure_instrument(chosen, setting.calibration), setting.audited
     if found is None or not len(audited):
         return
     whole = np.zeros(len(audited), dtype=np.intp)

@@ -20,7 +20,7 @@ from scipy import stats
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.canary_rank import rank_of, rank_sum_p
-from audit_pipeline.evidence.shards import shortage
+from audit_pipeline.evidence.shards import explain_shortage
 
 Rule = Literal["exact", "t_test"]
 
@@ -71,7 +71,7 @@ def sharded_permutation(
     sizes = [len(row) for row in others]
     name = "sum of the published order's ranks, exact by convolution" if rule == "exact" else "one-sided t-test"
     method = f"{len(own)} shards, {sum(sizes)} random orders: {name}"
-    reason = shortage(len(own), sum(sizes))
+    reason = explain_shortage(len(own), sum(sizes))
     if reason is None and not (np.isfinite(own).all() and all(np.isfinite(row).all() for row in others)):
         reason = "a log-likelihood is not finite"
     if reason is None and min(sizes) < 1:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.roc import Floats, RocPoints, roc_points, undefined
+from audit_pipeline.metrics.roc import Floats, RocPoints, explain_undefined, roc_points
 from audit_pipeline.separability.split_texts import LabelledExamples, labelled_examples
 
 IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
@@ -104,7 +104,7 @@ class ScoreColumn:
 
     def roc(self) -> RocPoints | None:
         """The ROC curve, for plots; None where there is one class only."""
-        return None if undefined(self.labels) else roc_points(self.scores, self.labels)
+        return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
 
 
 def score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str) -> list[ScoreColumn]:

@@ -229,7 +229,7 @@ def thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Thresh
     return [largest_accuracy(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
 
 
-def achieved(threshold: float | None, evaluated: ScoredTexts) -> AchievedRates:
+def estimate_achieved_rates(threshold: float | None, evaluated: ScoredTexts) -> AchievedRates:
     """The rates of ``threshold`` on the labelled ones of ``evaluated``, which must not have chosen it.
 
     Where ``threshold`` is None the rates are None and only the texts are counted.

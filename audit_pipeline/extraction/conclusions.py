@@ -66,7 +66,7 @@ def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
     return sorted({*range(0, last + 1, suffix), last})
 
 
-def grid(characters: int, step: int) -> range:
+def grid_starts(characters: int, step: int) -> range:
     """Every ``step``-th character of a document."""
     return range(0, characters, step)
 
@@ -180,7 +180,7 @@ def windows_from(rows: pa.Table) -> Windows:
     )
 
 
-def together(*parts: Windows) -> Windows:
+def join_windows(*parts: Windows) -> Windows:
     """The windows of several parts of one document, by their beginning."""
     order = np.argsort(np.concatenate([part.start for part in parts]), kind="stable")
     joined: dict[str, Any] = {
@@ -236,7 +236,7 @@ class Memorisation:
     strongest: tuple[int, ...]
 
 
-def memorisation(windows: Windows, apart: Mask, text: str) -> Memorisation:
+def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisation:
     """The conclusions on a document of this ``text``; ``apart`` [n] are the windows that are set apart."""
     characters = len(text)
     likely = [(windows.log_p_top >= math.log(threshold)) & ~apart for threshold in THRESHOLDS]

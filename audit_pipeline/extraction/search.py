@@ -24,10 +24,10 @@ from audit_pipeline.extraction.conclusions import (
     Windows,
     choose_fine_starts,
     coarse_windows,
-    grid,
-    memorisation,
+    conclude_memorisation,
+    grid_starts,
+    join_windows,
     tile_document,
-    together,
     windows_from,
 )
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE
@@ -153,7 +153,8 @@ class Search:
         for windows in _pieces(fine):
             self._run(windows, backend, on_progress)
         found = [
-            together(first, more) if len(more) else first for first, more in zip(coarse, self._read(fine), strict=True)
+            join_windows(first, more) if len(more) else first
+            for first, more in zip(coarse, self._read(fine), strict=True)
         ]
         reference = None
         if self._reference is not None:
@@ -166,7 +167,7 @@ class Search:
                 windows,
                 np.isin(windows.start, first.start),
                 judgement,
-                memorisation(windows, judgement.apart, document.text),
+                conclude_memorisation(windows, judgement.apart, document.text),
             )
             for document, windows, first, judgement in zip(self._documents, found, coarse, judged, strict=True)
         ]
@@ -211,7 +212,7 @@ class Search:
         return max(bound, float(extraction.windows.log_p_top[number]))
 
     def continue_document(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> Continuation:
-        """How much the model gives of the ``tokens`` behind the first prefix of a document."""
+        """How much the model gives of the ``tokens`` after the first prefix of a document."""
         from audit_pipeline.extraction.continuations import continue_document  # noqa: PLC0415
 
         forward = self._in_memory(backend_of)
@@ -233,7 +234,7 @@ class Search:
     def _first(self, document: SearchedDocument) -> list[EncodedText]:
         """The windows that are run whatever they show."""
         if self._options.step is not None:
-            starts: Iterable[int] = grid(len(document.text), self._options.step)
+            starts: Iterable[int] = grid_starts(len(document.text), self._options.step)
         else:
             [tokens] = encode(self._model, [document.text])
             lengths = self._options.lengths

@@ -47,7 +47,7 @@ def repeats(prefix: Ints, suffix: Ints) -> bool:
 
     It may end in the suffix: a repetition continues, also after a prefix that is shorter than a run.
     """
-    length = run_of(len(suffix))
+    length = run_length(len(suffix))
     begun = _runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
     return bool(np.isin(_runs(suffix, length), begun).any())
 
@@ -66,15 +66,15 @@ def boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
 
 def is_boilerplate(suffix: Ints, known: Hashes) -> bool:
     """Whether a run of the suffix [k] is among those that :func:`boilerplate` gave for ``run_of(suffix)``."""
-    return bool(np.isin(_runs(suffix, run_of(len(suffix))), known).any())
+    return bool(np.isin(_runs(suffix, run_length(len(suffix))), known).any())
 
 
-def run_of(suffix: int) -> int:
+def run_length(suffix: int) -> int:
     """The length of the runs that suffixes of ``suffix`` tokens are searched for."""
     return min(COMMON_RUN, suffix)
 
 
-def why(prefix: Ints, suffix: Ints, known: Callable[[], Hashes]) -> SetApart | None:
+def explain_set_apart(prefix: Ints, suffix: Ints, known: Callable[[], Hashes]) -> SetApart | None:
     """Why the text alone sets a window that the model reproduces apart; None where it does not.
 
     known: gives what :func:`boilerplate` found; it is called only where the suffix does not repeat its prefix.
@@ -134,7 +134,7 @@ def judge(
         return boilerplate(
             # The same text twice is one document.
             [window.token_id for window in encode(model, list(dict.fromkeys(document.text for document in documents)))],
-            run_of(lengths.suffix),
+            run_length(lengths.suffix),
         )
 
     reasons: list[list[SetApart | None]] = [[None] * len(window) for window in windows]
@@ -144,7 +144,7 @@ def judge(
         tokens = windows_at(model, document.text, window.start[places].tolist(), lengths) if len(places) else []
         for place, cut in zip(places.tolist(), tokens, strict=True):
             ids = cut.token_id
-            reasons[number][place] = why(ids[: cut.first_scored], ids[cut.first_scored :], known)
+            reasons[number][place] = explain_set_apart(ids[: cut.first_scored], ids[cut.first_scored :], known)
             if reasons[number][place] is None:
                 unexplained.append((number, place))
     log_p = [np.full(len(window), np.nan) for window in windows]

@@ -228,7 +228,7 @@ def extraction_tables(
     ]
     documents = [
         {**of_run, **_document_row(extraction, test, options, no_window)}
-        for extraction, test in zip(found, compared_with_held_out(found), strict=True)
+        for extraction, test in zip(found, compare_with_held_out(found), strict=True)
     ]
     return {
         EXTRACTION_WINDOWS: checked(windows.select(EXTRACTION_WINDOWS.names), EXTRACTION_WINDOWS),
@@ -238,7 +238,7 @@ def extraction_tables(
     }
 
 
-def compared_with_held_out(found: Sequence[Extraction]) -> list[HeldOutTest | None]:
+def compare_with_held_out(found: Sequence[Extraction]) -> list[HeldOutTest | None]:
     """The test of each audited document against the held-out ones; None for these, and where there are none."""
     audited = [extraction for extraction in found if extraction.document.side == "audited"]
     held_out = [

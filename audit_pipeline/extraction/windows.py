@@ -1,7 +1,7 @@
 """Windows of documents as a model's tokens, and how likely the model finds them, cached.
 
 What belongs here: tokens of a window, its key in the cache, running what is missing, reading what is cached. What does
-not: where windows begin (conclusions.py), what is concluded (conclusions.py), the forward pass (token_statistics/).
+not: where windows begin and what is concluded (conclusions.py), the forward pass (token_statistics/).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.contracts import KINDS, Kind, digest, text_sha256
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.cached_texts import Prepared, Where, caches_of
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, Prepared, caches_of
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, window_and_stride
 
@@ -119,29 +119,32 @@ def split_prefix_and_suffix(window: EncodedText) -> tuple[list[int], list[int]]:
 def run_windows(
     model: TokenizedModel,
     windows: Sequence[EncodedText],
-    where: Where,
+    location: CacheLocation,
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model on those of ``windows`` that the cache lacks, and write their rows as they come."""
-    caches = caches_of(model, where, ("extraction",))
-    return run_prepared(model, _prepared(model, windows, caches), caches, backend, on_progress=on_progress)
+    caches = caches_of(model, location, ("extraction",))
+    return run_prepared(model, _prepare_windows(model, windows, caches), caches, backend, on_progress=on_progress)
 
 
-def tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], where: Where) -> int:
+def tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> int:
     """How many tokens :func:`run_windows` would run the model on."""
-    return sum(window.length for window in _prepared(model, windows, caches_of(model, where, ("extraction",))).windows)
+    prepared = _prepare_windows(model, windows, caches_of(model, location, ("extraction",)))
+    return sum(window.length for window in prepared.windows)
 
 
-def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], where: Where) -> pa.Table:
+def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> pa.Table:
     """The cached rows (EXTRACTION) of ``windows``, each once, by their beginning."""
-    cache = caches_of(model, where, ("extraction",))["extraction"]
+    cache = caches_of(model, location, ("extraction",))["extraction"]
     return cache.read(_key(model, window) for window in windows).sort_by(
         [("text_sha256", "ascending"), ("start", "ascending")]
     )
 
 
-def _prepared(model: TokenizedModel, windows: Sequence[EncodedText], caches: Mapping[Kind, PartCache]) -> Prepared:
+def _prepare_windows(
+    model: TokenizedModel, windows: Sequence[EncodedText], caches: Mapping[Kind, PartCache]
+) -> Prepared:
     keys = {_key(model, window): window for window in windows}
     known = caches["extraction"].known(keys)
     missing_rows = {key: window for key, window in keys.items() if key not in known}

@@ -148,7 +148,7 @@ def groups_to_resolve(fpr: float) -> int:
     return math.ceil(1 / fpr - _SLACK)
 
 
-def unresolvable(groups: Sequence[str]) -> str:
+def explain_unresolvable(groups: Sequence[str]) -> str:
     """Why non-members of ``groups`` [n] cannot resolve a FPR, in words."""
     n = resolution(groups)
     counted = f"{n} non-members" if n == len(groups) else f"{n} groups of non-members ({len(groups)} texts)"
@@ -178,7 +178,7 @@ def tpr_at_fpr(
         for side in (0, 1)
     }
     if not is_resolvable(fpr, resolution(sides[NON_MEMBER])):
-        return TprAtFpr(None, NO_INTERVAL, unresolvable(sides[NON_MEMBER]))
+        return TprAtFpr(None, NO_INTERVAL, explain_unresolvable(sides[NON_MEMBER]))
     threshold = threshold_at(curve, fpr)
     found = grouped_rate(values[classes == MEMBER] >= threshold, sides[MEMBER])
     how = interval_in_words(found)

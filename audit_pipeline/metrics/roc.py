@@ -164,7 +164,7 @@ def rank(scores: npt.ArrayLike, labels: npt.ArrayLike) -> Ranking:
         raise DataError("a score is not a number: leave texts without a score out")
     if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
         raise DataError("a label is neither 1 (member) nor 0 (non-member): leave unlabelled texts out")
-    problem = undefined(classes)
+    problem = explain_undefined(classes)
     if problem:
         raise DataError(problem)
     order = np.argsort(-values, kind="stable")
@@ -173,7 +173,7 @@ def rank(scores: npt.ArrayLike, labels: npt.ArrayLike) -> Ranking:
     return Ranking(order, classes[order] == MEMBER, tie_end)
 
 
-def undefined(labels: npt.ArrayLike) -> str | None:
+def explain_undefined(labels: npt.ArrayLike) -> str | None:
     """Why no metric is defined on examples with these labels (0 or 1); None where they are."""
     classes = np.asarray(labels)
     missing = [

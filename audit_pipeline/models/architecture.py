@@ -176,7 +176,7 @@ def _numbers_out(tensor: str) -> str:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """Keep tables and advice of transformers off the terminal: the user reads our own messages instead."""
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.architecture import cannot_read, quiet, require_usable, unknown_architecture
+from audit_pipeline.models.architecture import cannot_read, require_usable, silence_transformers, unknown_architecture
 from audit_pipeline.models.kept_files import KeptTokenizer, TextTokenizer, keep_folder, keep_tokenizer
 from audit_pipeline.models.locate import LocatedModel
 
@@ -79,7 +79,7 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
             and (unknown := unknown_architecture(read_json(source / "config.json"), name)) is not None
         ):
             raise unknown
-        with quiet(), parsing_once():
+        with silence_transformers(), cache_gguf_parsing():
             if located.gguf is None and located.entry.endpoint is not None:
                 tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
                 return tokenizer, _config_of_endpoint(located, len(tokenizer))
@@ -91,7 +91,7 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
 
 
 @contextmanager
-def parsing_once() -> Iterator[None]:
+def cache_gguf_parsing() -> Iterator[None]:
     """Meanwhile the package gguf remembers what it has parsed.
 
     transformers parses a .gguf again for each of configuration, tokenizer and weights, and builds the table of tensor

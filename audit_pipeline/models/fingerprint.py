@@ -41,8 +41,8 @@ _NO_CONFIG = "no config.json"
 class ModelIdentity:
     """Digests of one model as it is run.
 
-    Of a model behind an interface ``weights_digest`` is None, and ``before`` are the fingerprints of the models that
-    were behind it earlier; of one whose weights are here that is None.
+    Of a model at an endpoint ``weights_digest`` is None, and ``before`` are the fingerprints of its earlier models; of
+    one whose weights are on this machine ``before`` is None.
     """
 
     model_fingerprint: str

@@ -65,13 +65,13 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
         gguf = _file_in_package(entry.package)
         return LocatedModel(entry, gguf.parent, gguf, None)
     if entry.path is not None:
-        return _on_disk(entry, entry.path.expanduser())
+        return _locate_on_disk(entry, entry.path.expanduser())
     if entry.control is not None:
-        return _trained_here(entry, entry.control, paths or DataPaths.from_environment())
-    return _on_hub(entry)
+        return _locate_trained(entry, entry.control, paths or DataPaths.from_environment())
+    return _fetch_from_hub(entry)
 
 
-def _trained_here(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:
+def _locate_trained(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:
     try:
         version = str(read_json(paths.control_pointer(control.name))["version"])
         folder = paths.control_version(control.name, version)
@@ -82,7 +82,7 @@ def _trained_here(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> 
         raise ModelError(
             f"the control {control.name} cannot be read ({error}): train it again: corpus-audit control {control.name}"
         ) from error
-    return _on_disk(entry, folder / control.role)
+    return _locate_on_disk(entry, folder / control.role)
 
 
 def _file_in_package(package: InstalledFile) -> Path:
@@ -100,7 +100,7 @@ def _file_in_package(package: InstalledFile) -> Path:
     raise ModelError(f"the installed package {package.distribution} holds no file {package.file}")
 
 
-def _on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
+def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     if path.is_file():
         if path.suffix != ".gguf":
             raise ModelError(f"{path} is not a model: give a folder in the hub's layout, or a .gguf file")
@@ -130,7 +130,7 @@ def _require_safetensors(entry: ModelEntry, folder: Path) -> None:
     raise ModelError(f"{folder} holds no weights (*.safetensors)")
 
 
-def _on_hub(entry: ModelEntry) -> LocatedModel:
+def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
     assert entry.hub is not None
     at = f"{entry.hub}@{entry.revision}" if entry.revision else entry.hub
     patterns_wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS

@@ -23,9 +23,14 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.architecture import cannot_read, quiet, require_same_tensors, require_vocabulary_in
+from audit_pipeline.models.architecture import (
+    cannot_read,
+    require_same_tensors,
+    require_vocabulary_in,
+    silence_transformers,
+)
 from audit_pipeline.models.config_json import require_package
-from audit_pipeline.models.conversion import READ_ERRORS, keep_weights, parsing_once
+from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
 from audit_pipeline.models.kept_files import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
 
@@ -188,7 +193,7 @@ def parameters(tokenized: TokenizedModel) -> int:
 def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
     """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
     needed, ranks = weight_bytes(tokenized, device), tokenized.entry.tensor_parallel
-    head = f"The weights take {_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
+    head = f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
     if not device.startswith("cuda"):
         return _fit_on_cpu(head, needed, tokenized.entry.devices is not None)
     every = gpus()
@@ -199,7 +204,9 @@ def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
         return _fit(head, needed, needed, every[number : number + 1], "the GPU")
     if len(every) < ranks:
         return Fit(needed, now=False, ever=False, words=f"{head}; {_too_few(ranks, len(every))}.")
-    return _fit(f"{head}, {_gb(needed // ranks)} a GPU", needed, needed // ranks, every[:ranks], "the fullest GPU")
+    return _fit(
+        f"{head}, {_format_gb(needed // ranks)} a GPU", needed, needed // ranks, every[:ranks], "the fullest GPU"
+    )
 
 
 def require_room(tokenized: TokenizedModel, device: str) -> None:
@@ -224,7 +231,7 @@ def _too_few(ranks: int, present: int) -> str:
 
 def _fit(head: str, needed: int, share: int, devices: Sequence[Memory], place: str) -> Fit:
     free, total = min(device.free for device in devices), min(device.total for device in devices)
-    words = f"{head}, and {_verb(share, free)}: {place} has {_gb(free)} free of {_gb(total)}."
+    words = f"{head}, and {_verb(share, free)}: {place} has {_format_gb(free)} free of {_format_gb(total)}."
     return Fit(needed, share <= free, share <= total, words)
 
 
@@ -240,9 +247,10 @@ def _fit_on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
 
 def _fit_on_all(head: str, needed: int, every: Sequence[Memory]) -> Fit:
     free = sum(device.free for device in every)
-    words = f"{head}, and {_verb(needed, free)}: {len(every)} GPUs have {_gb(free)} free together."
+    words = f"{head}, and {_verb(needed, free)}: {len(every)} GPUs have {_format_gb(free)} free together."
     if needed > free:
-        words += f" The rest lies in main memory, which has {_gb(main_memory().free)} free, or on disk, which is slow."
+        in_memory = _format_gb(main_memory().free)
+        words += f" The rest lies in main memory, which has {in_memory} free, or on disk, which is slow."
     # There is always a place, if a slow one.
     return Fit(needed, needed <= free, ever=True, words=words)
 
@@ -251,7 +259,7 @@ def _verb(needed: int, free: int) -> str:
     return "fit" if needed <= free else "do not fit"
 
 
-def _gb(size: int) -> str:
+def _format_gb(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
@@ -284,17 +292,17 @@ def load_weights(
     require_package(tokenized.entry.name, tokenized.quantisation)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         how = DistributedConfig(tp_size=torch.distributed.get_world_size())
-        model = _from_pretrained(tokenized, tokenized.weights_folder, distributed_config=how)
+        model = _load_pretrained(tokenized, tokenized.weights_folder, distributed_config=how)
     else:
         require_room(tokenized, device)
-        put = _on_one if tokenized.entry.devices is None else _on_all
+        put = _load_on_one_device if tokenized.entry.devices is None else _load_on_all_devices
         model = put(tokenized, device, notify)
     model = model.eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
 
 
-def in_safetensors(tokenized: TokenizedModel, notify: Callable[[str], None]) -> TokenizedModel:
+def convert_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> TokenizedModel:
     """The same model, read from safetensors: a .gguf is converted where that has not been done.
 
     Raises ModelError where the disk has no room for what it is converted into.
@@ -303,7 +311,7 @@ def in_safetensors(tokenized: TokenizedModel, notify: Callable[[str], None]) -> 
     if located.gguf is None:
         return tokenized
     if not weights_are_whole(tokenized.weights_folder):
-        _converted(tokenized, notify)
+        _load_converted(tokenized, notify)
     if not tokenized.weights_folder.exists():
         raise ModelError(
             f"{located.entry.name} is read by several devices out of converted weights, and the disk has no room for "
@@ -313,29 +321,29 @@ def in_safetensors(tokenized: TokenizedModel, notify: Callable[[str], None]) -> 
     return replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
 
 
-def _on_all(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
-    plain = in_safetensors(tokenized, notify)
+def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
+    plain = convert_gguf(tokenized, notify)
     # Else the library would take the GPUs as well.
     room = {"cpu": compute_weight_memory()} if device == "cpu" else None
-    model = _from_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
+    model = _load_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
     notify(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
     return model
 
 
-def _on_one(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
+def _load_on_one_device(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
     if tokenized.located.gguf is not None and not weights_are_whole(tokenized.weights_folder):
-        return _converted(tokenized, notify).to(device)
+        return _load_converted(tokenized, notify).to(device)
     if tokenized.quantisation is not None:
         # Packed weights are put where they stay: they cannot be moved, or not without being unpacked.
-        return _from_pretrained(tokenized, tokenized.weights_folder, device_map={"": device})
-    return _from_pretrained(tokenized, tokenized.weights_folder).to(device)
+        return _load_pretrained(tokenized, tokenized.weights_folder, device_map={"": device})
+    return _load_pretrained(tokenized, tokenized.weights_folder).to(device)
 
 
-def _converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
+def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
     """The model out of its .gguf, on the CPU; what it is converted into is kept."""
     assert tokenized.located.gguf is not None
     notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
-    model = _from_gguf(tokenized)
+    model = _load_gguf(tokenized)
     _keep(model, tokenized, notify)
     return model
 
@@ -346,12 +354,12 @@ def _devices_of(model: Any) -> set[str]:
     return {f"cuda:{device}" if isinstance(device, int) else str(device) for device in by_layer.values()}
 
 
-def _from_gguf(tokenized: TokenizedModel) -> Any:
+def _load_gguf(tokenized: TokenizedModel) -> Any:
     """The model out of its .gguf, dequantised always: whether a package with kernels for packed weights is installed
     must not change a score."""
     assert tokenized.located.gguf is not None
-    with parsing_once():
-        return _from_pretrained(
+    with cache_gguf_parsing():
+        return _load_pretrained(
             tokenized,
             tokenized.located.folder,
             # Read once already, when the tokenizer was converted; out of the .gguf it takes seconds.
@@ -361,10 +369,10 @@ def _from_gguf(tokenized: TokenizedModel) -> Any:
         )
 
 
-def _from_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> Any:
+def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> Any:
     entry, located = tokenized.entry, tokenized.located
     try:
-        with quiet():
+        with silence_transformers():
             if located.gguf is None:
                 config = AutoConfig.from_pretrained(located.folder, trust_remote_code=entry.trust_remote_code)
                 require_vocabulary_in(config, weight_files(located.folder), entry.name)

@@ -30,7 +30,7 @@ from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import Interval, metric_intervals
-from audit_pipeline.metrics.roc import Floats, metrics, undefined
+from audit_pipeline.metrics.roc import Floats, explain_undefined, metrics
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
@@ -161,7 +161,7 @@ class LabelledScores:
         scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)
         scored = ~np.isnan(scores)
         scores, labels = scores[scored], labels[scored]
-        if undefined(labels) is not None:
+        if explain_undefined(labels) is not None:
             return None
         members = int(labels.sum())
         if len(labels) > FEW_ENOUGH_TO_RESAMPLE:

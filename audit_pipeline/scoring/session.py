@@ -42,7 +42,7 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import Caches, Plan, Where, kinds_of, plan, read_statistics
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, Caches, Plan, kinds_of, plan, read_statistics
 from audit_pipeline.token_statistics.run import Phase, RunSummary, compute, join_summaries
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
@@ -104,7 +104,7 @@ class Session:
         self,
         model: TokenizedModel,
         selection: Selection,
-        where: Where,
+        where: CacheLocation,
         *,
         benchmark: str | None = None,
         in_context: bool = False,

@@ -122,7 +122,7 @@ def blind_control(
         unknown += int((np.diff(found[1].indptr) == 0).sum())
         return found
 
-    control = cross_fitted(folds, features, f"TF-IDF of {'character 1-3-grams' if characters else 'word 1-2-grams'}")
+    control = cross_fit(folds, features, f"TF-IDF of {'character 1-3-grams' if characters else 'word 1-2-grams'}")
     if control.scores is not None and unknown > _MOST_UNKNOWN * len(texts):
         why = f"it learned nothing: {unknown} of {len(texts)} texts share no word with those that it learns from"
         return BlindControl(None, f"{_NOT_COMPUTED}: {why}", control.method)
@@ -161,7 +161,7 @@ def folds_by_group(example_ids: Sequence[str], labels: npt.ArrayLike, groups: Se
     return Folds(parts, classes, reason)
 
 
-def cross_fitted(folds: Folds, features: FoldFeatures, what: str) -> BlindControl:
+def cross_fit(folds: Folds, features: FoldFeatures, what: str) -> BlindControl:
     """A logistic regression of membership on ``features`` (``what`` names them), out of fold.
 
     ``features`` is asked once for each fold, and not where there are none.
@@ -292,13 +292,13 @@ def other_controls(
         what = "TF-IDF of character 3-5-grams"
         if any(len(text) > first for text in texts):
             what += f" of each text's first {first} characters"
-        found[CHARACTERS] = cross_fitted(folds, character_features([text[:first] for text in texts], (3, 5)), what)
+        found[CHARACTERS] = cross_fit(folds, character_features([text[:first] for text in texts], (3, 5)), what)
     length = dense_features(length_features(texts, word_counts))
     dates = date_features([dates_in(text) for text in texts])
     return {
         **found,
-        LENGTH: cross_fitted(folds, length, "words, characters, bytes and zlib bytes of each text"),
-        DATES: cross_fitted(folds, dates, "years and months mentioned in each text"),
+        LENGTH: cross_fit(folds, length, "words, characters, bytes and zlib bytes of each text"),
+        DATES: cross_fit(folds, dates, "years and months mentioned in each text"),
     }
 
 
@@ -330,7 +330,7 @@ def measure_controls(
     return found
 
 
-def worst(measured: Sequence[ControlAuroc]) -> ControlAuroc | None:
+def strongest_control(measured: Sequence[ControlAuroc]) -> ControlAuroc | None:
     """The control with the highest AUROC, the first of equal ones; None where none was read."""
     read = [(control.auroc, -place, control) for place, control in enumerate(measured) if control.auroc is not None]
     return max(read, key=lambda entry: entry[:2])[2] if read else None

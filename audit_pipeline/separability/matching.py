@@ -45,7 +45,7 @@ from audit_pipeline.separability.blind_controls import (
     Places,
     blind_control,
     character_features,
-    cross_fitted,
+    cross_fit,
     folds_by_group,
     is_unspaced,
 )
@@ -206,7 +206,7 @@ def _log_odds(pool: _Pool, places: Places, features: FoldFeatures, seed: int) ->
     def of_places(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
         return features(places[training], places[held_out])
 
-    found = cross_fitted(folds, of_places, "character n-grams").scores
+    found = cross_fit(folds, of_places, "character n-grams").scores
     if found is None or metrics(found, pool.labels[places])["auroc"] < MILD_BELOW:
         return np.zeros(len(places))
     return found
@@ -216,7 +216,7 @@ def _nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side: int)
     """The ``per_side`` nearest pairs of the optimal assignment, [per_side, 2], and how many are beyond the caliper."""
     texts = [pool.texts[place] for place in places]
     topics = _topics(texts, pool)
-    near = _standardised(np.column_stack([log_odds, np.log1p([len(text) for text in texts])]))
+    near = _standardise(np.column_stack([log_odds, np.log1p([len(text) for text in texts])]))
     member, other = (np.flatnonzero(pool.labels[places] == label) for label in _LABELS)
     apart = np.abs(near[member][:, None, :] - near[other][None, :, :])
     beyond = np.asarray((apart > CALIPER).any(axis=2))
@@ -247,6 +247,6 @@ def _topics(texts: Sequence[str], pool: _Pool) -> Floats:
     return np.asarray(np.divide(reduced, lengths, out=np.zeros_like(reduced), where=lengths > 0))
 
 
-def _standardised(columns: Floats) -> Floats:
+def _standardise(columns: Floats) -> Floats:
     spread = columns.std(axis=0)
     return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0))

@@ -30,8 +30,8 @@ from audit_pipeline.separability.blind_controls import (
     dates_in,
     measure_controls,
     other_controls,
+    strongest_control,
     text_lengths,
-    worst,
 )
 from audit_pipeline.separability.languages import MOST_CHARACTERS, detected_languages, same_language
 from audit_pipeline.separability.shared_text import LIMITS, SHINGLE_WORDS, SIZES, near_pairs_of, overlap_of_words
@@ -346,7 +346,7 @@ def split_quality(
     # In a script without blanks between words the control of words reads characters.
     characters = [] if any(other.name == CHARACTERS for other in others) else [replace(assessed.auroc, name=CHARACTERS)]
     controls = [assessed.auroc, *characters, *others]
-    strongest = worst(controls)
+    strongest = strongest_control(controls)
     read = [
         *overlap_rows(sample),
         *near_duplicate_rows(sample, near_duplicate_threshold),

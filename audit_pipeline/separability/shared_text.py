@@ -141,7 +141,7 @@ def on_both_sides(
     after levelling case and white space, where there is no text by digest; or where they are near-duplicates: Jaccard
     similarity of 5-word sequences of at least ``threshold``, looked for among at most MOST_COMPARED texts.
     """
-    level = list(map(levelled, texts))
+    level = list(map(normalise_text, texts))
     places = defaultdict[Hashable, list[int]](list)
     for place, (text, digest) in enumerate(zip(level, digests, strict=True)):
         if labels[place] is not None and (text or digest):
@@ -159,7 +159,7 @@ def on_both_sides(
     return sorted(found)
 
 
-def levelled(text: str) -> str:
+def normalise_text(text: str) -> str:
     """A text without what a reader does not see: case, white space beyond a blank, characters of no width, the form of
     a character that has several (NFKC)."""
     if not text.isascii():

@@ -31,7 +31,7 @@ which the text has them, which scikit-learn's sums follow."""
 def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> Counts:
     """How often each of all terms occurs in each text."""
     counted = [
-        _counted(texts[start : start + _TEXTS_AT_ONCE], terms_of) for start in range(0, len(texts), _TEXTS_AT_ONCE)
+        _count_part(texts[start : start + _TEXTS_AT_ONCE], terms_of) for start in range(0, len(texts), _TEXTS_AT_ONCE)
     ]
     terms = pa.chunked_array(
         [terms_of_batch for terms_of_batch, _, _ in counted], pa.dictionary(pa.int32(), pa.large_string())
@@ -65,7 +65,7 @@ def tf_idf(counts: Counts, training: Places, held_out: Places, most: int) -> tup
     return weights.transform(fitted, copy=False), scored
 
 
-def _counted(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> tuple[pa.Array, Any, Any]:
+def _count_part(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> tuple[pa.Array, Any, Any]:
     """The terms of some texts, each once a text, in the order in which it has them; how often; how many a text has."""
     found = [terms_of(text) for text in texts]
     terms = pa.array(itertools.chain.from_iterable(found), pa.large_string()).dictionary_encode()

@@ -22,8 +22,8 @@ from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch."""
 
-Given = TypeVarTuple("Given")
-Found = TypeVar("Found")
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class LocalPass(ABC):
     a batch. ``length_step`` is the length beyond which a model encodes positions otherwise (LongRoPE): windows on
     either side of it do not share a batch, since the padded length decides. ``packed`` says whether branches run as
     one packed pass over the keys and values of their text; where the check finds that this does not give what running
-    each branch anew gives (or the model keeps no keys and values), each is run anew. ``shared_prefix`` says the same of
-    texts behind one prefix, whose keys and values are computed once. ``checked`` is what the check found out;
+    each branch separately gives (or the model keeps no keys and values), each is run separately. ``shared_prefix`` says
+    the same of texts after one prefix, whose keys and values are computed once. ``checked`` is the result of the check;
     ``device`` is where token ids are given to the model.
     """
 
@@ -110,7 +110,7 @@ class LocalPass(ABC):
         """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
 
     @abstractmethod
-    def apply(self, function: Callable[[Any, *Given], Found], *given: *Given) -> Found:
+    def apply(self, function: Callable[[Any, *Arguments], Result], *given: *Arguments) -> Result:
         """What ``function``, of a module's top level, finds with the ForwardPass as its first argument."""
 
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:

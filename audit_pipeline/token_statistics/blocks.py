@@ -181,7 +181,7 @@ class ComputedLogits:
 class Head:
     """The last layer of a language model: logits are ``softcap(scale * (hidden @ weight.T + bias))``.
 
-    weight: [V, d]; bias: [V] or None. ``softcap`` c stands for c tanh(x / c) (Gemma 2), None for none. ``linear`` makes
+    weight: [V, d]; bias: [V] or None. ``softcap`` c means c tanh(x / c) (Gemma 2), None for none. ``linear`` makes
     the products (layers.py). ``called`` is the layer itself where its weights cannot be multiplied with, because
     another library holds them (layers.py).
     """

@@ -4,8 +4,8 @@ What belongs here: part files, their keys, flushing, compaction, damaged files, 
 what a row means (catalogue/contracts/statistics.py), what a key is made of (tokens.py).
 
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
-parts; a row that stands in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
-bytes, and whoever reads it compares the two; parts of earlier versions lack it until a compaction writes them anew.
+parts; a row that is in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
+bytes, and readers compare the two; parts of earlier versions lack it until a compaction rewrites them.
 Compaction writes the merged part before it removes the old ones, under a lock that other compactions (not readers or
 writers) respect. Taking texts away does the same: whatever moment it is stopped at, no row of another text is missing.
 """
@@ -290,7 +290,7 @@ def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
 def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
     """Take the rows of these texts out of the parts of ``folder``, of whatever kind; what went, in bytes on disk.
 
-    A part is replaced by one without them: the new one stands before the old one goes, so a kill in between costs no
+    A part is replaced by one without them: the new one is written before the old one goes: a kill in between costs no
     row and the next call ends it. Damaged parts are set aside. Raises DataError where another process's compaction does
     not end in time.
     """

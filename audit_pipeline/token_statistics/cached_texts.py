@@ -65,13 +65,13 @@ class Caches:
             cache.compact()
 
 
-Where = DataPaths | Caches
+CacheLocation = DataPaths | Caches
 """Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
 
 
-def caches_of(model: TokenizedModel, where: Where, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
+def caches_of(model: TokenizedModel, location: CacheLocation, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
     """The part caches of ``kinds`` for this model."""
-    caches = where if isinstance(where, Caches) else Caches(where)
+    caches = location if isinstance(location, Caches) else Caches(location)
     return {kind: caches.of(model, kind) for kind in kinds}
 
 
@@ -91,18 +91,20 @@ class TextsWithBranches:
         return [cache_key(self._model, sha256, "branches", length) for length in self._long_enough]
 
 
-def read_statistics(model: TokenizedModel, texts: Sequence[str], where: Where, kind: Kind = "base") -> pa.Table:
+def read_statistics(
+    model: TokenizedModel, texts: Sequence[str], location: CacheLocation, kind: Kind = "base"
+) -> pa.Table:
     """The cached rows of ``texts``, each once, in no particular order; texts without a row are absent.
 
     Joins to texts by ``text_sha256``.
     """
-    cache = caches_of(model, where, (kind,))[kind]
+    cache = caches_of(model, location, (kind,))[kind]
     return cache.read(cache_key(model, text_sha256(text), kind) for text in texts)
 
 
-def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, steps: int) -> pa.Table:
+def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLocation, steps: int) -> pa.Table:
     """The cached branches of ``texts`` of at least ``steps`` tokens, one row per text, in no particular order."""
-    cache = caches_of(model, where, ("branches",))["branches"]
+    cache = caches_of(model, location, ("branches",))["branches"]
     distinct = dict.fromkeys(map(text_sha256, texts))
     branched = TextsWithBranches(model, cache, steps, distinct)
     keys = map(branched.best, distinct)
@@ -177,13 +179,15 @@ class Prepared:
 def plan(
     model: TokenizedModel,
     texts: Sequence[str],
-    where: Where,
+    location: CacheLocation,
     kinds: Sequence[Kind] = ("base",),
     branch_steps: int = 0,
 ) -> Plan:
     """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
-    whole = prepare(model, texts, caches_of(model, where, kinds_of(kinds, branch_steps)), branch_steps)
-    prepared = whole.without_sums(with_logits(model, whole, caches_of(model, where, ("logits",))["logits"]).values())
+    whole = prepare(model, texts, caches_of(model, location, kinds_of(kinds, branch_steps)), branch_steps)
+    prepared = whole.without_sums(
+        find_texts_with_logits(model, whole, caches_of(model, location, ("logits",))["logits"]).values()
+    )
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
         texts=len(texts),
@@ -241,7 +245,7 @@ def prepare(
     return Prepared(len(distinct), own, encoded, missing, windows)
 
 
-def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
+def find_texts_with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
     """The texts whose pass is only wanted for rows that logits give as well, and whose ``logits`` are cached.
 
     Their numbers by the keys of their logits.

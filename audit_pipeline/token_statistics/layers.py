@@ -107,7 +107,7 @@ def linear_layers(model: torch.nn.Module) -> list[torch.nn.Linear]:
 
 
 @contextmanager
-def multiplied(layers: Sequence[torch.nn.Linear], *, onednn: bool) -> Iterator[None]:
+def use_linear(layers: Sequence[torch.nn.Linear], *, onednn: bool) -> Iterator[None]:
     """Within it, ``layers`` make their products as :func:`linear_by` says."""
     changed = layers if onednn else []
     try:

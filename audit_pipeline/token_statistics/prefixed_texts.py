@@ -14,7 +14,14 @@ from audit_pipeline.catalogue.contracts import KINDS, digest, text_sha256
 from audit_pipeline.catalogue.files import read_json_if_whole
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
-from audit_pipeline.token_statistics.cached_texts import Caches, Plan, Prepared, Where, bytes_to_write, caches_of
+from audit_pipeline.token_statistics.cached_texts import (
+    CacheLocation,
+    Caches,
+    Plan,
+    Prepared,
+    bytes_to_write,
+    caches_of,
+)
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.tokens import Prefix, Window, encode, put_after, window_and_stride
 
@@ -29,19 +36,19 @@ def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
     return len(prefix.ids) + tokens <= window_and_stride(model)[0]
 
 
-def reruns_prefix(model: TokenizedModel, where: Where) -> bool:
+def reruns_prefix(model: TokenizedModel, location: CacheLocation) -> bool:
     """Whether the prefix is run again with every text, as far as the check at loading is known (ready.py)."""
-    paths = where.paths if isinstance(where, Caches) else where
+    paths = location.paths if isinstance(location, Caches) else location
     load_check = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
     return load_check is not None and not load_check["found"].get("shared_prefix", True)
 
 
-def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, where: Where) -> Plan:
+def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Plan:
     """What :func:`compute_prefixed` would run, but for the prefix itself; needs the tokenizer only.
 
     Where the prefix is run again with every text (:func:`reruns_prefix`), its tokens come on top.
     """
-    prepared = _prepare_prefixed(model, texts, prefix, where)
+    prepared = _prepare_prefixed(model, texts, prefix, location)
     return Plan(
         texts=len(texts),
         cached_texts=prepared.distinct - len(prepared.encoded),
@@ -56,7 +63,7 @@ def compute_prefixed(
     model: TokenizedModel,
     texts: Sequence[str],
     prefix: Prefix,
-    where: Where,
+    location: CacheLocation,
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
@@ -64,24 +71,24 @@ def compute_prefixed(
 
     A text for which there is no room is left out: it has no row.
     """
-    caches = caches_of(model, where, ("prefixed",))
+    caches = caches_of(model, location, ("prefixed",))
     summary = run_prepared(
-        model, _prepare_prefixed(model, texts, prefix, where), caches, backend, on_progress=on_progress
+        model, _prepare_prefixed(model, texts, prefix, location), caches, backend, on_progress=on_progress
     )
-    if not isinstance(where, Caches):
+    if not isinstance(location, Caches):
         caches["prefixed"].compact()
     return summary
 
 
-def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, where: Where) -> pa.Table:
+def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, location: CacheLocation) -> pa.Table:
     """The cached rows (PREFIXED) of ``texts`` after ``prefix``, each once; texts without one are absent."""
-    cache = caches_of(model, where, ("prefixed",))["prefixed"]
+    cache = caches_of(model, location, ("prefixed",))["prefixed"]
     return cache.read(_key(model, text_sha256(text), prefix) for text in texts)
 
 
-def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, where: Where) -> Prepared:
+def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Prepared:
     keys: Mapping[str, str] = {text: _key(model, text_sha256(text), prefix) for text in texts}
-    known = caches_of(model, where, ("prefixed",))["prefixed"].known(keys.values())
+    known = caches_of(model, location, ("prefixed",))["prefixed"].known(keys.values())
     absent = [text for text, key in keys.items() if key not in known]
     fitting = {
         text: put_after(prefix, tokens)

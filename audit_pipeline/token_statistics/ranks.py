@@ -34,7 +34,7 @@ import torch
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult
-from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
+from audit_pipeline.token_statistics.batches import Arguments, LoadCheck, LocalPass, Result, Task
 from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, branches_in_words
 from audit_pipeline.token_statistics.rank_process import Call, NoMemory, RankAnswer, RankFailed, RankReady, Start, serve
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
@@ -244,9 +244,9 @@ class RankedPass(LocalPass):
             self._ask(ForwardPass.forget_prefix)
         self._has_prefix = False
 
-    def apply(self, function: Callable[[ForwardPass, *Given], Found], *given: *Given) -> Found:
+    def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *given: *Arguments) -> Result:
         """As :meth:`ForwardPass.apply`, in every rank; what the first finds."""
-        found: Found = self._ask(function, *given)
+        found: Result = self._ask(function, *given)
         return found
 
     def close(self) -> None:

@@ -17,8 +17,8 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config_json import require_package
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.weights import (
+    convert_gguf,
     default_device,
-    in_safetensors,
     load_weights,
     parameters,
     require_device,
@@ -32,7 +32,7 @@ from audit_pipeline.token_statistics.ranks import RankedPass
 CHECK_VERSION = 4
 
 
-def forward_pass(
+def load_forward_pass(
     model: TokenizedModel,
     paths: DataPaths,
     device: str | None = None,
@@ -84,7 +84,7 @@ def _start_ranks(
     require_package(model.entry.name, model.quantisation)
     require_room(model, device)
     notify(f"{model.entry.name}: starting {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
-    ready = RankedPass(in_safetensors(model, notify), device, known)
+    ready = RankedPass(convert_gguf(model, notify), device, known)
     return ready, ready.parameters
 
 

@@ -163,7 +163,7 @@ OF_LOGITS = (
     ({"log_mass_40"}, _Mass),
     ({"logits"}, _Kept),
 )
-"""What leaves the statistics of these names behind."""
+"""What computes the statistics of these names."""
 
 
 # Roots of what a token has of its block's probability are kept times this: those that matter are normal numbers then.
@@ -295,7 +295,7 @@ OF_WEIGHTS = (
     ({"log_sum_p_beta"}, _Temperatures),
     ({"mean", "std"}, _Moments),
 )
-"""What leaves the statistics of these names behind."""
+"""What computes the statistics of these names."""
 
 KEEPING = frozenset({"log_sum_sqrt_p"})
 """Those that keep something of every token until the whole vocabulary has been seen."""
@@ -323,7 +323,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     - ``logits``: the logits themselves.
     """
     step = scratch.rows_kept(logits.width) if KEEPING.intersection(wanted) else scratch.rows
-    return joined(
+    return join_reduced(
         [
             _sweep_rows(logits.part(begin, begin + step), target[begin : begin + step], scratch, frozenset(wanted))
             for begin in range(0, max(len(logits), 1), step)
@@ -331,12 +331,12 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     )
 
 
-def joined(pieces: Sequence[Reduced]) -> Reduced:
+def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
     """The statistics of consecutive positions, one after the other."""
     return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def fetched(reduced: Reduced) -> dict[str, npt.NDArray[Any]]:
+def fetch_reduced(reduced: Reduced) -> dict[str, npt.NDArray[Any]]:
     """The statistics as arrays of the same names and shapes, in one transfer: each would wait for the device again."""
     on_device = {name: values for name, values in reduced.items() if values.dtype.itemsize == 4}
     rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}

@@ -85,13 +85,13 @@ class RowWriter:
         if kind == "topk":
             return {
                 "k": parts[0]["topk_id"].shape[1] if parts else TOPK_ENTRIES,
-                "token_id": _joined([part["topk_id"] for part in parts]),
-                "logprob": _joined([part["topk_logprob"] for part in parts]),
+                "token_id": _join_parts([part["topk_id"] for part in parts]),
+                "logprob": _join_parts([part["topk_logprob"] for part in parts]),
             }
         if kind == "logits":
             halves = [part["logits"].astype("<f2", copy=False) for part in parts]
             width = halves[0].shape[1] if halves else self._model.vocab_size
-            return {"vocab_size": width, "logits": _joined(halves).tobytes()}
+            return {"vocab_size": width, "logits": _join_parts(halves).tobytes()}
         columns = swept_columns(kind, parts)
         names = KINDS[kind].table.schema.names
         if "prefix_sha256" in names and self._prepared.prefix is not None:
@@ -111,12 +111,12 @@ def add_row(cache: PartCache, key: str, text: EncodedText, columns: Mapping[str,
 
 
 def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
-    lengths = _joined([part.lengths for part in parts])
+    lengths = _join_parts([part.lengths for part in parts])
     return {
         "m": steps,
         "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        "logprob": _joined([part.logprob for part in parts]),
-        "z": _joined([part.z for part in parts]),
+        "logprob": _join_parts([part.logprob for part in parts]),
+        "z": _join_parts([part.z for part in parts]),
     }
 
 
@@ -127,7 +127,7 @@ def swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = Fa
     """
     declared = KINDS[kind]
     entries = {"k": declared.entries} if "k" in declared.table.schema.names else {}
-    lists = {name: _joined([part[name] for part in parts if name in part]) for name in declared.statistics}
+    lists = {name: _join_parts([part[name] for part in parts if name in part]) for name in declared.statistics}
     return {**entries, **lists, **({"from_logits": from_logits} if declared.is_from_logits else {})}
 
 
@@ -137,5 +137,5 @@ def _size(value: object) -> int:
     return len(value) if isinstance(value, bytes) else 0
 
 
-def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _join_parts(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0)

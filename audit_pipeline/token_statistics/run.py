@@ -17,17 +17,17 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, Work
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import (
+    CacheLocation,
     Caches,
     Prepared,
-    Where,
     bytes_to_write,
     caches_of,
+    find_texts_with_logits,
     kinds_of,
     lists_by_text,
     prepare,
     read_statistics,
     require_kinds,
-    with_logits,
 )
 from audit_pipeline.token_statistics.rows import RowWriter
 from audit_pipeline.token_statistics.tokens import IntArray
@@ -68,8 +68,8 @@ class Progress:
         rate = self.tokens_per_second
         if rate <= 0:
             return None
-        seconds_of_run = (self.tokens_total - self.tokens_done) / rate
-        return seconds_of_run + (self.seconds + seconds_of_run) * (self.phase.later if self.phase is not None else 0.0)
+        remaining = (self.tokens_total - self.tokens_done) / rate
+        return remaining + (self.seconds + remaining) * (self.phase.later if self.phase is not None else 0.0)
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
 def compute(
     model: TokenizedModel,
     texts: Sequence[str],
-    where: Where,
+    location: CacheLocation,
     backend: Callable[[], Backend],
     *,
     kinds: Sequence[Kind] = ("base",),
@@ -137,7 +137,7 @@ def compute(
     """
     wanted = kinds_of([*kinds, *along], branch_steps)
     require_kinds(model, wanted)
-    caches = caches_of(model, where, wanted)
+    caches = caches_of(model, location, wanted)
     prepared = prepare(model, texts, caches, branch_steps, along)
     logits_bytes = bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
@@ -145,21 +145,21 @@ def compute(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
-    logits = caches["logits"] if "logits" in caches else caches_of(model, where, ("logits",))["logits"]
-    reduced = _from_logits(model, prepared, logits, caches, on_progress)
+    logits = caches["logits"] if "logits" in caches else caches_of(model, location, ("logits",))["logits"]
+    reduced = _reduce_cached_logits(model, prepared, logits, caches, on_progress)
     prepared = prepared.without_sums(reduced)
-    modes = _modes(model, texts, where, prepared) if branch_steps else {}
+    modes = _read_modes(model, texts, location, prepared) if branch_steps else {}
     summary = run_prepared(
         model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress
     )
-    if not isinstance(where, Caches):
+    if not isinstance(location, Caches):
         for cache in caches.values():
             cache.compact()
     unreadable = tuple(dict.fromkeys([*summary.unreadable_parts, *map(str, logits.unreadable)]))
     return replace(summary, texts=len(texts), texts_from_logits=len(reduced), unreadable_parts=unreadable)
 
 
-def _from_logits(
+def _reduce_cached_logits(
     model: TokenizedModel,
     prepared: Prepared,
     logits: PartCache,
@@ -167,7 +167,7 @@ def _from_logits(
     on_progress: Callable[[Progress], None] | None,
 ) -> Collection[int]:
     """Make of cached ``logits`` what of ``prepared`` can be made of them; the numbers of the texts."""
-    texts = with_logits(model, prepared, logits)
+    texts = find_texts_with_logits(model, prepared, logits)
     if not texts:
         return ()
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
@@ -236,7 +236,9 @@ def _with_tokens(prepared: Prepared) -> list[int]:
     return [number for number, text in enumerate(prepared.encoded) if text.n_scored]
 
 
-def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: Prepared) -> Mapping[int, IntArray]:
+def _read_modes(
+    model: TokenizedModel, texts: Sequence[str], location: CacheLocation, prepared: Prepared
+) -> Mapping[int, IntArray]:
     """The cached modes of every scored token, by text number, of the texts whose own statistics are there."""
     numbers = {
         text.text_sha256: number
@@ -244,7 +246,7 @@ def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: 
         if "base" not in prepared.missing[number] and prepared.wants_branches(number)
     }
     branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    cached = lists_by_text(read_statistics(model, branched, where), ["argmax_id"])
+    cached = lists_by_text(read_statistics(model, branched, location), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 

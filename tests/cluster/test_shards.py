@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.cluster.dispatch import shards_of
+from audit_pipeline.cluster.dispatch import split_into_shards
 from audit_pipeline.token_statistics.backend import Work
 from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, windows_of
@@ -31,7 +31,7 @@ def work_of(sizes: list[int], steps: int = 0, prefix: Prefix | None = None) -> W
 @given(sizes, st.integers(1, 5), st.integers(1, 4000), st.sampled_from([0, 3]))
 def test_every_window_is_in_one_shard_with_all_that_is_its_texts_own(sizes, workers, most, steps) -> None:
     work = work_of(sizes, steps)
-    shards = shards_of(work, workers, most)
+    shards = split_into_shards(work, workers, most)
     assert [shard.number for shard in shards] == list(range(len(shards)))
     whole = [window for shard in shards for window in shard.windows]
     assert sorted(whole, key=lambda one: (one.text, one.begin)) == work.prepared.windows
@@ -50,7 +50,7 @@ def test_every_window_is_in_one_shard_with_all_that_is_its_texts_own(sizes, work
 
 
 def test_like_lengths_are_together_and_the_longest_come_first() -> None:
-    shards = shards_of(work_of([10, 49, 20, 49, 30, 15] * 100), 1, 4000)
+    shards = split_into_shards(work_of([10, 49, 20, 49, 30, 15] * 100), 1, 4000)
     longest = [max(window.length for window in shard.windows) for shard in shards]
     shortest = [min(window.length for window in shard.windows) for shard in shards]
     assert len(shards) > 3
@@ -59,11 +59,11 @@ def test_like_lengths_are_together_and_the_longest_come_first() -> None:
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, 4), (2, 8), (100, 10)])
 def test_every_worker_gets_several_shards_but_no_tiny_ones(workers: int, expected: int) -> None:
-    assert len(shards_of(work_of([39] * 500), workers, 20_000)) == pytest.approx(expected, abs=1)
+    assert len(split_into_shards(work_of([39] * 500), workers, 20_000)) == pytest.approx(expected, abs=1)
 
 
 def test_a_prefix_goes_along_and_counts() -> None:
     prefix = Prefix("sha", tuple(range(101)))
-    shards = shards_of(work_of([9] * 100, prefix=prefix), 1, 10_000)
+    shards = split_into_shards(work_of([9] * 100, prefix=prefix), 1, 10_000)
     assert {shard.work.prepared.prefix for shard in shards} == {prefix}
     assert sum(shard.tokens for shard in shards) == 100 * (10 + 100)

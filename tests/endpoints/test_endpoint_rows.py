@@ -30,8 +30,7 @@ from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
-from audit_pipeline.token_statistics.tokens import behind as behind_prefix
-from audit_pipeline.token_statistics.tokens import encode, encode_prefix, windows_of
+from audit_pipeline.token_statistics.tokens import encode, encode_prefix, put_after, windows_of
 
 Entry = Callable[..., TokenizedModel]
 InProcess = Callable[..., dict[str, Any]]
@@ -263,7 +262,7 @@ def test_llama_cpp_is_sent_a_texts_own_first_token(which: str, counting: Loaded,
     window = windows_of(0, text, 100, 50)[0]
     assert build_prompt(model, text, window).ids == tuple(own.ids)
     prefix = encode_prefix(model, "</s> begins it")
-    both = build_prompt(model, behind_prefix(prefix, text), replace(window, has_start_token=True), prefix.ids[:-1])
+    both = build_prompt(model, put_after(prefix, text), replace(window, has_start_token=True), prefix.ids[:-1])
     assert both.ids == (*own.ids, *own.ids)
     # A prefix of one token stands where the start token else does.
     last = replace(text, start_token_id=own.ids[0], first_scored=0)

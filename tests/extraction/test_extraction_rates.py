@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
-from audit_pipeline.extraction.conclusions import memorisation, windows_from
+from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Extraction
 from audit_pipeline.extraction.set_apart import Judgement
@@ -41,7 +41,7 @@ def extracted(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
     )
     coarse = np.ones(len(windows), dtype=np.bool_)
-    return Extraction(document, windows, coarse, judged, memorisation(windows, judged.apart, document.text))
+    return Extraction(document, windows, coarse, judged, conclude_memorisation(windows, judged.apart, document.text))
 
 
 def at(rates: Sequence[ExtractionRate], unit: str, name: str, threshold: float | None) -> dict[str, ExtractionRate]:

@@ -36,7 +36,7 @@ class Narrow:
 
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         assert all(map(self.model.gives, work.wanted))
-        for done in reversed([one for batch in self.inner.run_work(work) for one in batch]):
+        for done in reversed([result for batch in self.inner.run_work(work) for result in batch]):
             assert done.statistics is not None
             values = {name: values for name, values in done.statistics.values.items() if self.model.gives(name)}
             yield [replace(done, statistics=WindowStatistics(done.window, values))]

@@ -165,16 +165,16 @@ def test_the_plan_says_what_the_run_does(llama: tuple[TokenizedModel, Counting],
     assert (planned.texts, planned.texts_to_run, planned.cached_texts) == (27, 26, 0)
     alone = plan(model, texts, paths)
     assert (alone.cached_texts, alone.texts_to_run) == (5, 21)
-    told: list[Progress] = []
-    summary = compute(model, texts, paths, lambda: forward, kinds=kinds, on_progress=told.append)
+    progress: list[Progress] = []
+    summary = compute(model, texts, paths, lambda: forward, kinds=kinds, on_progress=progress.append)
     assert (summary.passes, summary.tokens_computed) == (planned.passes, planned.tokens_to_run)
     assert summary.texts_computed + summary.texts_without_tokens == planned.texts_to_run
     assert summary.texts_without_tokens == 1
     written = sum(len(row["logits"]) for row in read_statistics(model, texts, paths, "logits").to_pylist())
     assert planned.bytes_to_write["logits"] == written
-    assert told[-1].tokens_done == told[-1].tokens_total == planned.tokens_to_run
-    assert told[-1].texts_done == told[-1].texts_total == 25
-    assert told[-1].seconds_left == 0.0
+    assert progress[-1].tokens_done == progress[-1].tokens_total == planned.tokens_to_run
+    assert progress[-1].texts_done == progress[-1].texts_total == 25
+    assert progress[-1].seconds_left == 0.0
     assert summary.tokens_per_second == pytest.approx(summary.tokens_computed / summary.seconds)
     assert plan(model, texts, paths, kinds).texts_to_run == 0
 

@@ -31,7 +31,7 @@ from audit_pipeline.endpoints.exchange import (
     OtherTokensError,
     Place,
     Prompt,
-    parsed,
+    parse_answer,
     require_as_many,
     values_of,
 )
@@ -77,7 +77,7 @@ def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerReque
 
 def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer, which may hold an entry for the generated token or not."""
-    completion = parsed(_Completion, body)
+    completion = parse_answer(_Completion, body)
     found, tokens = _logprobs(completion), len(prompt.ids)
     entries = len(found.token_logprobs)
     require_as_many(entries - (entries == tokens + 1), tokens)
@@ -88,7 +88,7 @@ def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
 
 def read_llama_cpp(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer of llama-cpp-python's server, which counts all tokens and gives all but the first."""
-    completion = parsed(_Completion, body)
+    completion = parse_answer(_Completion, body)
     found, tokens = _logprobs(completion), len(prompt.ids)
     if completion.usage is None:
         raise BadAnswerError("its answer does not say how many tokens the prompt has")

@@ -20,7 +20,7 @@ from audit_pipeline.endpoints.exchange import (
     Place,
     Prompt,
     TokenId,
-    parsed,
+    parse_answer,
     require_as_many,
     values_of,
 )
@@ -54,7 +54,7 @@ def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerReque
 
 def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer."""
-    meta = parsed(_Generated, body).meta_info
+    meta = parse_answer(_Generated, body).meta_info
     own = meta.input_token_logprobs or []
     require_as_many(len(own), len(prompt.ids))
     if tuple(token for _, token, _ in own) != prompt.ids:

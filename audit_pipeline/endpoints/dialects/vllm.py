@@ -29,7 +29,7 @@ from audit_pipeline.endpoints.exchange import (
     Place,
     Prompt,
     Rank,
-    parsed,
+    parse_answer,
     require_as_many,
     values_of,
 )
@@ -74,7 +74,7 @@ def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerReque
 
 def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer."""
-    completion = parsed(_Completion, body)
+    completion = parse_answer(_Completion, body)
     [choice] = completion.choices
     entries = choice.prompt_logprobs or []
     require_as_many(len(entries), len(prompt.ids))

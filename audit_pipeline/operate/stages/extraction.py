@@ -31,7 +31,7 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.controls.kept import occurrences_in_training
 from audit_pipeline.controls.roles import EXPOSED
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extraction.conclusions import memorisation, windows_from
+from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from
 from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Extraction, Search, SearchOptions, parse_search
@@ -246,7 +246,7 @@ def _near_verbatim(
 def _unsearched(document: SearchedDocument) -> Extraction:
     nothing = windows_from(EXTRACTION.empty_table())
     judged = Judgement((), np.empty(0))
-    found = memorisation(nothing, judged.apart, document.text)
+    found = conclude_memorisation(nothing, judged.apart, document.text)
     return Extraction(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
 
 
