@@ -32,7 +32,7 @@ from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.study import measure
-from audit_pipeline.evidence.contamination_rate import instrument, unit_rates
+from audit_pipeline.evidence.contamination_rate import measure_instrument, unit_rates
 from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.evidence.thresholds import ScoredTexts, certified, draw_keys, marginal
 from audit_pipeline.operate.stages.benchmarks import refresh_source
@@ -133,7 +133,7 @@ def mixtures(column: ScoreColumn) -> bool:
                     ]
                 )
             )
-            found = instrument(marginal(calibration, 0.05), calibration)
+            found = measure_instrument(marginal(calibration, 0.05), calibration)
             assert found is not None
             rates = unit_rates(audited, np.zeros(len(audited), dtype=np.int64), found)
             if rates.reason is not None:

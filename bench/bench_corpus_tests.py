@@ -25,7 +25,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from audit_pipeline.evidence.canary_rank import canary_rank, rank_sum_p
-from audit_pipeline.evidence.dataset_inference import dataset_inference
+from audit_pipeline.evidence.dataset_inference import ComparedTexts, dataset_inference
 from audit_pipeline.evidence.sharded_permutation import Rule, sharded_permutation
 from audit_pipeline.metrics.combine_p import combine_p_values
 
@@ -88,10 +88,7 @@ def inference_p(
     values, held_out, groups = texts_of(generator, sides, windows, noise, effect)
     names = [f"f{one}" for one in range(FEATURES)]
     done = dataset_inference(
-        values,
-        names,
-        held_out,
-        groups,
+        ComparedTexts(values, names, held_out, groups),
         design="exchangeable",
         claim_level="screening only",
         seed=int(generator.integers(1 << 31)),

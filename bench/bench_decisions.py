@@ -34,7 +34,7 @@ import numpy.typing as npt
 from scipy.stats import norm
 
 from audit_pipeline.evidence.conformal import conformal_p_values, group_tests, q_values
-from audit_pipeline.evidence.contamination_rate import instrument, unit_rates
+from audit_pipeline.evidence.contamination_rate import measure_instrument, unit_rates
 from audit_pipeline.evidence.thresholds import ScoredTexts, Threshold, certified, largest_accuracy, marginal
 from audit_pipeline.metrics.rates import grouped_rate
 from audit_pipeline.scoring.needs.ranks import mid_ranks
@@ -184,7 +184,7 @@ def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterat
         widths: dict[tuple[float, str], list[float]] = {case: [] for case in held}
         for _ in range(sets):
             calibration = texts(generator, np.repeat([0, 1], per_side), np.full(2 * per_side, size), icc)
-            found = {rule: instrument(choose(calibration), calibration) for rule, choose in rules.items()}
+            found = {rule: measure_instrument(choose(calibration), calibration) for rule, choose in rules.items()}
             for share in shares:
                 audited = mixture(generator, share, n_audited, audited_size, icc)
                 for rule, one in found.items():

@@ -28,7 +28,7 @@ from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.token_statistics.backend import WindowStatistics
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET, LocalPass, Task
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.ready import load_forward_pass
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, batches, encode, window_and_stride, windows_of
 
 WANTED = ("logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
@@ -103,7 +103,7 @@ def farthest(one: Found, other: Found) -> float:
 
 def loaded(model: TokenizedModel, paths: DataPaths, what: str) -> LocalPass:
     started = time.perf_counter()
-    ready = forward_pass(model, paths, "cpu")
+    ready = load_forward_pass(model, paths, "cpu")
     print(f"{what}: ready after {time.perf_counter() - started:.1f} s")
     return ready
 

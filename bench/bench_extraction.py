@@ -29,7 +29,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.extraction.defaults import PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.search import Search, asked_for
+from audit_pipeline.extraction.search import Search, parse_search
 from audit_pipeline.extraction.windows import WindowLengths, windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
@@ -37,7 +37,7 @@ from audit_pipeline.models.weights import default_device
 from audit_pipeline.operate.stages.extraction import documents_of
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.ready import load_forward_pass
 from audit_pipeline.token_statistics.tokens import Window, encode
 
 BOOK_TOKENS = 100_000
@@ -70,7 +70,7 @@ def main() -> None:
 
 def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
     model = load_tokenizer(resolve_model(name, load_models()), paths)
-    forward = forward_pass(model, paths, default_device(), print)
+    forward = load_forward_pass(model, paths, default_device(), print)
     assert isinstance(forward, ForwardPass), "the model runs in several processes"
     return model, forward
 
@@ -119,7 +119,7 @@ def book(model: TokenizedModel, forward: ForwardPass, text: str) -> None:
         [found] = Search(
             model,
             [SearchedDocument("book", whole)],
-            asked_for(PREFIX, SUFFIX, "coarse-to-fine"),
+            parse_search(PREFIX, SUFFIX, "coarse-to-fine"),
             Caches(DataPaths(Path(folder))),
         ).run(lambda _: forward)
     passes = (forward.tokens_run - before) / BOOK_TOKENS
@@ -135,7 +135,7 @@ def missed(what: str, model: TokenizedModel, forward: ForwardPass, documents: li
     for stride in ("chars:10", "coarse-to-fine"):
         with tempfile.TemporaryDirectory() as folder:
             before = forward.tokens_run
-            found = Search(model, documents, asked_for(PREFIX, SUFFIX, stride), Caches(DataPaths(Path(folder)))).run(
+            found = Search(model, documents, parse_search(PREFIX, SUFFIX, stride), Caches(DataPaths(Path(folder)))).run(
                 lambda _: forward
             )
         costs[stride] = (forward.tokens_run - before) / own

@@ -35,9 +35,9 @@ from audit_pipeline.token_statistics.tokens import (
     Prefix,
     Window,
     batches,
-    behind,
     encode,
     encode_prefix,
+    put_after,
     windows_of,
 )
 
@@ -70,7 +70,7 @@ class Bench:
 
     def __init__(self, forward: ForwardPass, own: list[EncodedText], prefix: Prefix) -> None:
         self.forward, self.own, self.prefix = forward, own, prefix
-        self.texts = [behind(prefix, one) for one in own]
+        self.texts = [put_after(prefix, one) for one in own]
         windows = [one for number, text in enumerate(own) for one in windows_of(number, text, 8192, 4096)]
         budget = TOKEN_BUDGET[forward.device.type]
         self.batches: list[list[Window]] = [list(one) for one in batches(windows, budget)]

@@ -24,6 +24,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import psutil
@@ -38,6 +39,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics.backend import Backend
+from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.cache import parts_of, read_part
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
@@ -121,7 +123,8 @@ def in_process(model: TokenizedModel, texts: list[str], paths: DataPaths, batche
         f"in process: loaded in {loaded:.1f} s, computed {summary.tokens_computed:,} tokens in {summary.seconds:.1f} s "
         f"({summary.tokens_per_second:.0f} tokens/s), at most {peak:,.0f} MB"
     )
-    compute(model, texts, batched, lambda: backend, token_budget=OTHER_BATCH)
+    with patch.dict(TOKEN_BUDGET, cpu=OTHER_BATCH):
+        compute(model, texts, batched, lambda: backend)
 
 
 def by_workers(model: TokenizedModel, texts: list[str], paths: DataPaths) -> None:

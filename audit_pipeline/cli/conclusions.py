@@ -138,13 +138,13 @@ def power(
 
     It is computed from the scores of an audited model and benchmark, or for a given AUROC.
     """
-    from audit_pipeline.evidence.power import binormal_power_report, power_report
+    from audit_pipeline.evidence.power import PowerGoal, binormal_power_report, power_report
 
-    asked: dict[str, Any] = {"fpr": fpr, "power": wanted, "effect": effect, "n_held_out": held_out}
+    goal = PowerGoal(fpr, wanted, effect, held_out)
     if auroc is not None:
         if model or benchmark or detector:
             raise click.UsageError("give either --auroc, or --model and --benchmark")
-        _say_power(binormal_power_report(auroc, **asked))
+        _say_power(binormal_power_report(auroc, goal))
         return
     if model is None or benchmark is None:
         raise click.UsageError("give --model and --benchmark, or --auroc")
@@ -155,7 +155,7 @@ def power(
         benchmark=found.benchmark,
         detector=found.detector,
     )
-    _say_power(power_report(found.members, found.nonmembers, **asked))
+    _say_power(power_report(found.members, found.nonmembers, goal))
 
 
 class _PairScores(NamedTuple):

@@ -44,7 +44,7 @@ from audit_pipeline.operate.requests import AuditRequest
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.extraction.documents import SearchedDocument
-    from audit_pipeline.extraction.search import Asked, Search
+    from audit_pipeline.extraction.search import Search, SearchOptions
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.load import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -214,7 +214,7 @@ def _one_benchmark(name: str) -> BenchmarkSpec:
 def _of_benchmark(
     model: ModelEntry,
     spec: BenchmarkSpec,
-    asked: Asked,
+    asked: SearchOptions,
     options: AuditOptions,
     paths: DataPaths,
     *,

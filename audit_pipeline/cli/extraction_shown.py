@@ -29,8 +29,8 @@ from audit_pipeline.operate.options import Option
 from audit_pipeline.report.numbers import DASH, percent, probability, share, thousands
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.search import Extracted, Search
-    from audit_pipeline.extraction.tables import Compared
+    from audit_pipeline.extraction.search import Extraction, Search
+    from audit_pipeline.extraction.tables import HeldOutTest
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.token_statistics.backend import BackendOf
 
@@ -100,7 +100,7 @@ class GenerationOptions:
                 "weights have to be on this machine"
             )
 
-    def of_passage(self, search: Search, backend_of: BackendOf, one: Extracted, number: int, *, quoted: bool) -> Row:
+    def of_passage(self, search: Search, backend_of: BackendOf, one: Extraction, number: int, *, quoted: bool) -> Row:
         """What came of a document's window ``number``: facts by name, None where they were not asked for."""
         from audit_pipeline.extraction.documents import excerpt
 
@@ -138,7 +138,7 @@ class GenerationOptions:
         )
 
 
-def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extracted], tokens: int) -> None:
+def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extraction], tokens: int) -> None:
     """A row for each of the documents ``shown``: how much of it the model gives from its beginning on."""
     from audit_pipeline.extraction.continuations import BLOCK_WORDS
 
@@ -146,7 +146,7 @@ def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extrac
     with report_slow_work("continuing from the beginning of") as tell_what:
         for one in shown:
             tell_what(one.document.name)
-            found = search.long_run(one.document, backend_of, tokens)
+            found = search.continue_document(one.document, backend_of, tokens)
             rows.append(
                 {
                     "document": one.document.name,
@@ -156,7 +156,7 @@ def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extrac
                     "words": found.recall.words,
                     "recalled": found.recall.recalled,
                     "recall": found.recall.share,
-                    "left_at": found.left_at,
+                    "left_at": found.last_end,
                 }
             )
     show_table(
@@ -197,7 +197,7 @@ _SHOWN_PASSAGES = 3
 _DRAWS = "draws for an even chance"
 
 
-def strongest_of(found: Sequence[Extracted]) -> Sequence[Extracted]:
+def strongest_of(found: Sequence[Extraction]) -> Sequence[Extraction]:
     """The audited documents that are shown one by one, the strongest first."""
     by_strength = sorted(
         (one for one in _of_side(found, "audited") if one.found.strongest), key=_get_strongest_log_p, reverse=True
@@ -208,7 +208,11 @@ def strongest_of(found: Sequence[Extracted]) -> Sequence[Extracted]:
 
 
 def show_passages(
-    shown: Sequence[Extracted], generated_of: Callable[[Extracted, int], Row], columns: Columns, *, quoted: bool
+    shown: Sequence[Extraction],
+    generated_of: Callable[[Extraction, int], Row],
+    columns: Columns,
+    *,
+    quoted: bool,
 ) -> None:
     """The strongest passages of the documents ``shown``; ``generated_of`` gives what ``columns`` show of each."""
     passages: list[Row] = []
@@ -231,7 +235,7 @@ def show_passages(
     )
 
 
-def show_claims(found: Sequence[Extracted]) -> None:
+def show_claims(found: Sequence[Extraction]) -> None:
     """What may be said of the audited documents, and what the held-out ones say of that."""
     searched = [one for one in found if len(one.windows)]
     audited, held_out = _of_side(searched, "audited"), _of_side(searched, "held_out")
@@ -258,11 +262,11 @@ def show_claims(found: Sequence[Extracted]) -> None:
     say(calibration, calibrated=bool(held_out), calibration=calibration)
 
 
-def _of_side(found: Sequence[Extracted], side: str) -> list[Extracted]:
+def _of_side(found: Sequence[Extraction], side: str) -> list[Extraction]:
     return [one for one in found if one.document.side == side]
 
 
-def _show_held_out(held_out: Sequence[Extracted]) -> None:
+def _show_held_out(held_out: Sequence[Extraction]) -> None:
     from audit_pipeline.extraction.tables import extraction_rates
 
     rows = [
@@ -284,12 +288,12 @@ def _show_held_out(held_out: Sequence[Extracted]) -> None:
     )
 
 
-def show_documents(found: Sequence[Extracted]) -> None:
+def show_documents(found: Sequence[Extraction]) -> None:
     """How much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extraction.conclusions import THRESHOLDS
-    from audit_pipeline.extraction.tables import compared_with_held_out
+    from audit_pipeline.extraction.tables import compare_with_held_out
 
-    tests = compared_with_held_out(found)
+    tests = compare_with_held_out(found)
     rows = [
         _document_row(one, test)
         for one, test in zip(found, tests, strict=True)
@@ -325,11 +329,11 @@ def _matches(row: Row) -> str:
     return "not known" if row["matches"] is None else f"{row['matches']} of {row['tokens']}"
 
 
-def _get_strongest_log_p(one: Extracted) -> float:
+def _get_strongest_log_p(one: Extraction) -> float:
     return float(one.windows.log_p[one.found.strongest[0]])
 
 
-def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
+def _document_row(one: Extraction, test: HeldOutTest | None) -> dict[str, Any]:
     from audit_pipeline.extraction.conclusions import THRESHOLDS
 
     shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, one.found.covered, strict=True)}
@@ -350,7 +354,7 @@ def _document_row(one: Extracted, test: Compared | None) -> dict[str, Any]:
     }
 
 
-def _passages(one: Extracted, generated_of: Callable[[Extracted, int], Row], *, quoted: bool) -> list[Row]:
+def _passages(one: Extraction, generated_of: Callable[[Extraction, int], Row], *, quoted: bool) -> list[Row]:
     from audit_pipeline.extraction.documents import excerpt
 
     windows, text = one.windows, one.document.text

@@ -226,10 +226,10 @@ def show_famous_texts(searched: AuditOutcome) -> None:
 
 def count_installed_copies(passages: Sequence[str]) -> list[int]:
     """In how many licence files of the installed packages each passage stands, case and white space levelled."""
-    from audit_pipeline.separability.shared_text import levelled
+    from audit_pipeline.separability.shared_text import normalise_text
 
-    files = [levelled(text) for text in _installed_licences()]
-    return [sum(levelled(passage) in text for text in files) for passage in passages]
+    files = [normalise_text(text) for text in _installed_licences()]
+    return [sum(normalise_text(passage) in text for text in files) for passage in passages]
 
 
 def _installed_licences() -> Iterable[str]:

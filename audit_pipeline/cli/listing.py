@@ -83,14 +83,14 @@ def otherwise(words: str) -> Callable[[object], str]:
 
 def _row_of(detector: Detector) -> Row:
     from audit_pipeline.detectors.registry import ORIGINS
-    from audit_pipeline.detectors.statistics import in_words
+    from audit_pipeline.detectors.statistics import needs_in_words
 
     return {
         "detector": detector.name,
         "package": ORIGINS.get(detector.name),
         "on_request": detector.on_request,
         "paper": detector.source,
-        "needs": in_words(detector.needs),
+        "needs": needs_in_words(detector.needs),
         "forward_tokens": detector.passes,
         "own_logprobs_suffice": detector.own_logprobs_suffice,
         "parameters": {name: parameter.default for name, parameter in detector.parameters.items()},

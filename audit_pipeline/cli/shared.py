@@ -150,11 +150,11 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
     the command's.
     """
-    from audit_pipeline.endpoints.in_use import sending_of
+    from audit_pipeline.endpoints.in_use import estimate_sending
 
     hosts: list[dict[str, object]] = []
     total, total_cost, no_price, allowed, is_over = 0, 0.0, False, [], False
-    for sending in [sending_of(model, tokens) for model, tokens in to_send]:
+    for sending in [estimate_sending(model, tokens) for model, tokens in to_send]:
         if sending is None:
             continue
         name, sent, cost = sending.model, sending.tokens, sending.cost

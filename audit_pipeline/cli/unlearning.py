@@ -67,7 +67,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     done = unlearning.compare(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
     if done.left_out:
         tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
-    unlearning.keep(done, paths, run_id=f"compare-{uuid.uuid4()}")
+    unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(definitions, paths, tell_step, include_text=texts_are_quoted())
     _show(done.findings)
     rows = [asdict(one) for one in done.findings]

@@ -1,6 +1,6 @@
 """The back end of a model that workers of a Ray cluster run.
 
-What belongs here: putting shards, workers and Ray together behind the interface of token_statistics/backend.py. What
+What belongs here: joining shards, workers and Ray under the interface of token_statistics/backend.py. What
 does not: any of the three.
 """
 
@@ -13,12 +13,12 @@ from functools import cached_property
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import bring, named_data
-from audit_pipeline.cluster.dispatch import MOST_TOKENS, DispatchTimeouts, WorkerGroup, shards_of
+from audit_pipeline.cluster.dispatch import MOST_TOKENS, DispatchTimeouts, WorkerGroup, split_into_shards
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, cluster, room_for
 from audit_pipeline.cluster.worker import Assignment
 from audit_pipeline.models.load import TokenizedModel, weights_on_disk
-from audit_pipeline.token_statistics.backend import Backend, Done, Work
+from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
 
 _TOKEN_SECONDS = DispatchTimeouts.token
 # Up to here a tenth of a second a token is several times what one busy core takes; a larger model takes longer.
@@ -44,8 +44,8 @@ class _WorkerPool:
 class RayBackend:
     """A model that is held by workers of a Ray cluster, which write the rows themselves.
 
-    ``load`` makes the same model ready in this process. The cluster is reached when the first texts go there: ``over``
-    raises ClusterError where it cannot be, or has no room for one worker.
+    ``load`` makes the same model ready in this process. The cluster is reached when the first texts go there:
+    ``run_work`` raises ClusterError where it cannot be, or has no room for one worker.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class RayBackend:
         paths: DataPaths,
         engine: Engine,
         device: str | None,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         load: Callable[[], Backend],
     ) -> None:
         self.branch_tokens_run = 0
@@ -62,7 +62,7 @@ class RayBackend:
         self._paths = paths
         self._engine = engine
         self._device = device
-        self._tell = tell
+        self._tell = notify
         self._load = load
 
     @cached_property
@@ -95,7 +95,7 @@ class RayBackend:
         return workers
 
     @cached_property
-    def here(self) -> Backend:
+    def on_this_machine(self) -> Backend:
         """The model in this process, for what goes through it otherwise than window by window.
 
         Workers that hold it are ended first: they may have the memory that it takes.
@@ -106,18 +106,18 @@ class RayBackend:
 
     @property
     def described(self) -> str:
-        """Who runs the model; where, is told when the first texts go there."""
+        """What runs the model; the addresses are reported when the first texts are sent."""
         count = "workers" if self._engine.workers is None else f"up to {self._engine.workers} workers"
         return f"run by {count} of a Ray cluster"
 
-    def over(self, work: Work) -> Generator[Sequence[Done]]:
+    def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         """Have every window run by a worker, shard by shard: see :class:`Backend`. The rows are on disk by then."""
         workers = self._workers
         workers.cluster.assign_room_to(workers.crew)
         most = MOST_TOKENS["cuda" if workers.room.gpus else "cpu"]
-        for shard, summary in workers.crew.run(shards_of(work, workers.room.workers, most)):
+        for shard, summary in workers.crew.run(split_into_shards(work, workers.room.workers, most)):
             self.branch_tokens_run += summary.branch_tokens
-            yield [Done(window, None, None, written=True) for window in shard.windows]
+            yield [WindowResult(window, None, None, written=True) for window in shard.windows]
         for kind in frozenset().union(*work.prepared.missing):
             # Workers of other machines have other working copies of a bucket.
             bring(self._paths.token_statistics(kind, self._model.identity.model_fingerprint))

@@ -36,9 +36,9 @@ _SHARDS_A_WORKER = 4
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Some texts of a run: ``work`` is theirs alone, their windows numbered anew, and ``windows`` are the run's own.
+    """Some texts of a run: ``work`` is theirs alone, their windows renumbered, and ``windows`` are the run's own.
 
-    ``tokens``: about how many are run for it at most, branches and what stands before its texts included.
+    ``tokens``: about how many are run for it at most, branches and prefixes of its texts included.
     """
 
     number: int
@@ -51,7 +51,7 @@ class Shard:
         return len(self.work.prepared.encoded)
 
 
-def shards_of(work: Work, workers: int, most: int) -> list[Shard]:
+def split_into_shards(work: Work, workers: int, most: int) -> list[Shard]:
     """The work in shards of about ``most`` tokens or less, texts of like length together, the longest first.
 
     Each worker gets several, so that none waits long for the last; a text is never cut. Every window of ``work`` is in
@@ -73,7 +73,7 @@ def shards_of(work: Work, workers: int, most: int) -> list[Shard]:
     return [
         Shard(
             number,
-            _of_texts(work, pile, windows),
+            _work_of_texts(work, pile, windows),
             [window for text in pile for window in windows[text]],
             sum(tokens[text] for text in pile),
         )
@@ -91,7 +91,7 @@ def _tokens(work: Work, text: int, windows: Sequence[Window]) -> int:
     return round(sum((window.length + len(work.before)) * (1 + branches) for window in windows))
 
 
-def _of_texts(work: Work, texts: Sequence[int], windows: dict[int, list[Window]]) -> Work:
+def _work_of_texts(work: Work, texts: Sequence[int], windows: dict[int, list[Window]]) -> Work:
     whole = work.prepared
     prepared = Prepared(
         distinct=len(texts),
@@ -160,7 +160,7 @@ class Pool(Protocol):
     """Workers by number, wherever they are."""
 
     def start(self, worker: int) -> None:
-        """Let the worker begin in a new process, which tells when it holds the model; the old one, if any, is ended."""
+        """Start the worker in a new process, which reports when it holds the model; the old one, if any, is ended."""
         ...
 
     def stop(self, worker: int) -> None:
@@ -223,13 +223,13 @@ class WorkerGroup:
         pool: Pool,
         workers: int,
         clocks: DispatchTimeouts,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.deaths = self.memory_kills = 0
         self._pool = pool
         self._clocks = clocks
-        self._tell = tell
+        self._tell = notify
         self._now = now
         self._idle: deque[int] = deque()
         self._starting: set[int] = set()
@@ -278,7 +278,7 @@ class WorkerGroup:
             self._again_at.clear()
 
     def dismiss(self) -> None:
-        """End all workers; the next run starts them anew."""
+        """End all workers; the next run starts them again."""
         for worker in [*self._idle, *self._starting, *self._busy]:
             self._stop(worker)
 
@@ -311,7 +311,7 @@ class WorkerGroup:
             raise event.error
 
     def _replace(self, event: Ended, run: _Run) -> None:
-        """Start a dead worker anew, after a pause where it has never been ready; its shard is the next handed out."""
+        """Restart a dead worker, after a pause where it has never been ready; its shard is the next handed out."""
         self.deaths += 1
         self._fruitless += 1
         self.memory_kills += event.cause == "memory_monitor"

@@ -3,7 +3,7 @@
 What belongs here: all that speaks to Ray, which is imported here alone. What does not: who runs which shard
 (dispatch.py), what a worker does (worker.py).
 
-Actors are not restarted by Ray, nor their calls tried again: Ray tells nobody when it does, and binds a shard to one
+Actors are not restarted by Ray, nor their calls retried: Ray does so without notice, and binds a shard to one
 actor, whose machine may never come back. dispatch.py does both.
 """
 
@@ -67,7 +67,7 @@ class Cluster:
 _connected: list[Cluster] = []
 
 
-def cluster(engine: Engine, tell: Callable[[str], None]) -> Cluster:
+def cluster(engine: Engine, notify: Callable[[str], None]) -> Cluster:
     """The cluster at RAY_ADDRESS, or one of this machine alone that ends with this process; connected to once.
 
     Raises ClusterError where it cannot be reached.
@@ -83,13 +83,13 @@ def cluster(engine: Engine, tell: Callable[[str], None]) -> Cluster:
     if not ray.is_initialized():
         _connected.clear()
         if is_here:
-            _start_here(engine, tell)
+            _start_local_cluster(engine, notify)
         else:
             _connect(address)
     if not _connected:
         at = str(ray.get_runtime_context().gcs_address)
         if (warning := warning_of(at)) is not None:
-            tell(warning)
+            notify(warning)
         _connected.append(Cluster(at, [node["Resources"] for node in ray.nodes() if node["Alive"]]))
     return _connected[0]
 
@@ -105,7 +105,7 @@ def _connect(address: str) -> None:
         raise ClusterError(f"the Ray cluster at RAY_ADDRESS={address} cannot be reached: {one_line(error)}") from error
 
 
-def _start_here(engine: Engine, tell: Callable[[str], None]) -> None:
+def _start_local_cluster(engine: Engine, notify: Callable[[str], None]) -> None:
     """Start Ray on this machine's loopback address; only processes that have this process's token can use it.
 
     A program that imported Ray before has said itself whether tokens are asked for.
@@ -113,7 +113,7 @@ def _start_here(engine: Engine, tell: Callable[[str], None]) -> None:
     import ray  # noqa: PLC0415
 
     cores = int(joblib.cpu_count())
-    tell("starting Ray on this machine, for this run alone (RAY_ADDRESS names no cluster)")
+    notify("starting Ray on this machine, for this run alone (RAY_ADDRESS names no cluster)")
     try:
         ray.init(
             address="local",
@@ -261,7 +261,7 @@ class RayPool:
             return []
         first, others = self._ray.wait(list(self._calls), timeout=seconds)
         more = self._ray.wait(others, num_returns=len(others), timeout=0)[0] if first and others else []
-        # What has ended one call of a worker has ended the others, and is told once.
+        # What has ended one call of a worker has ended the others, and is reported once.
         return [self._event(call) for call in (*first, *more) if call in self._calls]
 
     def _forget_calls(self, worker: int) -> None:

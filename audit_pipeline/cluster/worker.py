@@ -51,8 +51,8 @@ def restore_worker_error(error: Exception, raised: Exception | None = None) -> E
     that a user needs.
     """
     chain = list(error.args) if isinstance(error, WorkerError) else [error]
-    for one, cause in pairwise(chain):
-        one.__cause__ = cause
+    for effect, cause in pairwise(chain):
+        effect.__cause__ = cause
     if raised is not None and not isinstance(chain[0], AuditError):
         chain[-1].__cause__ = raised
     return chain[0]
@@ -104,17 +104,17 @@ class Worker:
             return self._prepare()
 
     def _prepare(self) -> str:
-        asked = self._assignment
+        assignment = self._assignment
         # Read when torch is loaded, which nothing has done in this process yet.
-        os.environ["OMP_NUM_THREADS"] = str(asked.threads)
-        _require_same("packages", asked.versions, package_versions())
-        paths = DataPaths(data_root(asked.data))
-        model = load_tokenizer(asked.entry, paths)
-        _require_same(f"files of {asked.entry.name}", vars(asked.identity), vars(model.identity))
+        os.environ["OMP_NUM_THREADS"] = str(assignment.threads)
+        _require_same("packages", assignment.versions, package_versions())
+        paths = DataPaths(data_root(assignment.data))
+        model = load_tokenizer(assignment.entry, paths)
+        _require_same(f"files of {assignment.entry.name}", vars(assignment.identity), vars(model.identity))
         from audit_pipeline.token_statistics.cached_texts import Caches  # noqa: PLC0415
-        from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
+        from audit_pipeline.token_statistics.ready import load_forward_pass  # noqa: PLC0415
 
-        backend = forward_pass(model, paths, asked.device)
+        backend = load_forward_pass(model, paths, assignment.device)
         self._held = model, backend, Caches(paths, only_written=True)
         return f"process {os.getpid()} on {socket.gethostname()}, {backend.described}"
 
@@ -139,14 +139,13 @@ class Worker:
             lambda: backend,
             modes=work.modes,
             branch_steps=work.steps,
-            token_budget=work.token_budget,
         )
 
 
-def _require_same(what: str, meant: Mapping[str, object], found: Mapping[str, object]) -> None:
-    if differing := sorted(name for name in {*meant, *found} if meant.get(name) != found.get(name)):
+def _require_same(what: str, expected: Mapping[str, object], found: Mapping[str, object]) -> None:
+    if differing := sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name)):
         first = differing[0]
         raise ClusterError(
             f"a worker on {socket.gethostname()} has other {what} than the process that asks: {first} is "
-            f"{found.get(first)} there and {meant.get(first)} here; install and share the same everywhere"
+            f"{found.get(first)} there and {expected.get(first)} here; install and share the same everywhere"
         )

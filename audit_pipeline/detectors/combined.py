@@ -48,7 +48,7 @@ def _reads(setting: Settings) -> tuple[str, ...]:
     from audit_pipeline.detectors.registry import get  # noqa: PLC0415
 
     found = (get(name) for name in listed(str(setting["of"])))
-    return tuple(dict.fromkeys(column for one in found for column in one.reads(one.default)))
+    return tuple(dict.fromkeys(column for detector in found for column in detector.reads(detector.default)))
 
 
 def _is_list(value: ParameterValue) -> bool:

@@ -36,7 +36,7 @@ def calibrated(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDAr
 
 
 def first_occurrences(token_ids: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    """Where each distinct token stands for the first time (FOS in eq. 8 of Zhang et al. 2024), in ascending order."""
+    """Where each distinct token first occurs (FOS in eq. 8 of Zhang et al. 2024), in ascending order."""
     return np.sort(np.unique(np.asarray(token_ids), return_index=True)[1])
 
 

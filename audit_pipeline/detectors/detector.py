@@ -137,13 +137,13 @@ class Detector:
         return not self.reads(self.default) and not any(need.statistics for need in self.needs)
 
     def label(self, setting: Settings) -> str:
-        """The setting as canonical JSON, as it stands in the column ``parameters``."""
-        said = {
+        """The setting as canonical JSON, as in the column ``parameters``."""
+        parameters = {
             name: value
             for name, value in {**self.default, **setting}.items()
             if not (self.parameters[name].quiet and canonical(value) == self.default[name])
         }
-        return canonical_json(said)
+        return canonical_json(parameters)
 
     def score(self, statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
         """One outcome per setting; ``not_applicable`` where the text has no scored token or a need is not met.
@@ -223,7 +223,7 @@ def score_texts(
     One row per text, detector and setting, text by text in the given order. A text without statistics (None) gets rows
     with status ``failed``: no text is dropped. ``selection`` is what registry.select returns.
     """
-    labels = [(detector.name, detector.label(one)) for detector, settings in selection for one in settings]
+    labels = [(detector.name, detector.label(setting)) for detector, settings in selection for setting in settings]
     missing = [_MISSING] * len(labels)
     example_ids: list[str] = []
     columns: dict[str, list[Any]] = {name: [] for name in Outcome._fields}

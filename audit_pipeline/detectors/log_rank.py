@@ -1,4 +1,4 @@
-"""Where the text's tokens stand among the model's choices.
+"""The ranks of the text's tokens among the model's choices.
 
 What belongs here: detectors made of the tokens' ranks. What does not: those made of log-probabilities (loss.py).
 """

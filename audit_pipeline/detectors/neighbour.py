@@ -23,7 +23,7 @@ def _neighbour(statistics: TextStatistics, settings: Sequence[Settings]) -> list
 
     A neighbour without a scored token does not count. One running sum serves every n.
     """
-    means = [mean_logprob(one) for one in statistics.of(NEIGHBOURS) if len(one)]
+    means = [mean_logprob(neighbour) for neighbour in statistics.of(NEIGHBOURS) if len(neighbour)]
     sums = np.cumsum(np.array(means, dtype=np.float64))
     own = mean_logprob(statistics)
     return [_outcome(own, sums, int(setting["n"])) for setting in settings]

@@ -56,15 +56,15 @@ def _pac(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outco
     Seen texts have few tokens that are far below the others, until their words are swapped.
     """
     copies, own = statistics.of(COPIES), polarized_distance(statistics.logprob)
-    return [_outcome(statistics.text, own, copies[Copying.of(one)]) for one in settings]
+    return [_outcome(statistics.text, own, copies[Copying.of(setting)]) for setting in settings]
 
 
 def _outcome(text: str, own: float, copies: Sequence[TextStatistics]) -> Outcome:
-    if all(one.text == text for one in copies):
+    if all(copy.text == text for copy in copies):
         return Outcome.not_applicable("no copy differs from the text: it has no two words that could be swapped")
-    if not all(len(one) for one in copies):
+    if not all(len(copy) for copy in copies):
         return Outcome.not_applicable("a copy of the text has no scored token")
-    return Outcome.of(float(np.mean([polarized_distance(one.logprob) for one in copies])) - own)
+    return Outcome.of(float(np.mean([polarized_distance(copy.logprob) for copy in copies])) - own)
 
 
 PAC = Detector(

@@ -1,4 +1,4 @@
-"""What is told of a detector: on its page of docs/detectors.md, and in the terminal.
+"""The description of a detector: on its page of docs/detectors.md, and in the terminal.
 
 What belongs here: a declaration in words, as Markdown and as plain text. What does not: the declarations (each
 detector's own module), and writing the file (docs/write_pages.py).
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.detectors.detector import Detector, ParameterValue
-from audit_pipeline.detectors.statistics import OWN_PASS, in_words
+from audit_pipeline.detectors.statistics import OWN_PASS, needs_in_words
 
 BEGIN = "<!-- From here to the end mark: `make docs` writes it from the detectors. Change their declarations. -->"
 END = "<!-- The end mark. -->"
@@ -59,7 +59,7 @@ def markdown(detector: Detector) -> str:
         table(["", ""], ([head, escaped(words)] for head, words in facts(detector).items())),
     ]
     if detector.parameters:
-        rows = ([name, *map(escaped, said)] for name, said in _parameters(detector))
+        rows = ([name, *map(escaped, cells)] for name, cells in _parameters(detector))
         parts.append(table(["parameter", "default", "with `--grid`", "takes", "meaning"], rows))
     parts += (f"**{head}.** {escaped(words)}" for head, words in prose(detector).items())
     return "\n\n".join(parts)
@@ -69,12 +69,12 @@ def overview(detectors: Iterable[Detector]) -> str:
     """All detectors in one table, each with a link to its page."""
     rows = (
         [
-            f"[{one.name}](#{one.name})" + (" (on request)" if one.on_request else ""),
-            escaped(one.passes),
-            escaped(", ".join(need for need in _needs(one) if need != OWN_PASS) or _NO_NEED),
-            "yes" if one.own_logprobs_suffice else "no",
+            f"[{detector.name}](#{detector.name})" + (" (on request)" if detector.on_request else ""),
+            escaped(detector.passes),
+            escaped(", ".join(need for need in _needs(detector) if need != OWN_PASS) or _NO_NEED),
+            "yes" if detector.own_logprobs_suffice else "no",
         ]
-        for one in detectors
+        for detector in detectors
     )
     return table(
         ["detector", "passes over a text", "needs besides its own pass", "own log-probabilities suffice"], rows
@@ -87,23 +87,22 @@ def written_into(text: str, detectors: Sequence[Detector]) -> str:
 
 
 def between_marks(text: str, content: str) -> str:
-    """``text`` with ``content`` in the place of what stands between its two marks; raises ValueError where it lacks
-    them."""
+    """``text`` with ``content`` between its two marks; raises ValueError where it lacks them."""
     head, rest = text.split(BEGIN)
     _, tail = rest.split(END)
     return f"{head}{BEGIN}\n\n{content}\n\n{END}{tail}"
 
 
 def _needs(detector: Detector) -> list[str]:
-    """What it needs, and behind that what some of its settings need as well."""
-    return in_words(detector.needs) + [f"for some settings: {one.summary}" for one in detector.wishes]
+    """What it needs, and after that what some of its settings need as well."""
+    return needs_in_words(detector.needs) + [f"for some settings: {wish.summary}" for wish in detector.wishes]
 
 
 def _parameters(detector: Detector) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
     """Each parameter's default, what ``--grid`` sweeps, what it takes and what it means."""
-    for name, one in detector.parameters.items():
-        swept = ", ".join(map(_spelt, one.values)) if len(one.values) > 1 else "not swept"
-        yield name, (_spelt(one.default), swept, one.requirement, one.description)
+    for name, parameter in detector.parameters.items():
+        swept = ", ".join(map(_spelt, parameter.values)) if len(parameter.values) > 1 else "not swept"
+        yield name, (_spelt(parameter.default), swept, parameter.requirement, parameter.description)
 
 
 def _spelt(value: ParameterValue) -> str:

@@ -1,6 +1,6 @@
-"""The text behind a prefix of other texts, against the text by itself.
+"""The text after a prefix of other texts, against the text by itself.
 
-What belongs here: detectors that compare a text's likelihood behind known non-members, and members, with its own. What
+What belongs here: detectors that compare a text's likelihood after known non-members, and members, with its own. What
 does not: which texts make a prefix (scoring/known_texts.py), and the passes over it (token_statistics/).
 """
 
@@ -17,13 +17,13 @@ from audit_pipeline.detectors.statistics import Float32s, Lacking, Need, TextSta
 
 BehindPrefix = Mapping[tuple[int, str], Float32s | Lacking]
 """By the number of shots and what joins them: l(x_t | P, x_<t) of every token of the text, the first one included, [T];
-or why it has none behind that prefix."""
+or why it has none after that prefix."""
 
 NONMEMBER_PREFIX: Need[BehindPrefix] = Need("nonmember_prefix", "prefix of known non-members")
 MEMBER_PREFIX: Need[BehindPrefix] = Need("member_prefix", "prefix of known members")
 
 JOINS = {"none": "", "space": " ", "newline": "\n", "blank_line": "\n\n"}
-"""What stands behind each shot, before the next one and before the text, by the values of the parameter ``join``."""
+"""What follows each shot, before the next one and before the text, by the values of the parameter ``join``."""
 
 
 def _recall(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:

@@ -38,7 +38,7 @@ def votes(own: npt.ArrayLike, other: npt.ArrayLike, windows: Sequence[int] = WBC
     margin = np.asarray(own, dtype=np.float64) - np.asarray(other, dtype=np.float64)
     if not np.isfinite(margin).all():
         return math.nan
-    return float(np.mean([np.mean(moving_means(margin, min(one, len(margin))) > 0) for one in windows]))
+    return float(np.mean([np.mean(moving_means(margin, min(width, len(margin))) > 0) for width in windows]))
 
 
 def _reference(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:

@@ -22,19 +22,26 @@ from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValu
 from audit_pipeline.errors import ConfigError
 
 
-def _found() -> dict[str, Detector]:
+def _find_detectors() -> dict[str, Detector]:
     """Every detector that a module of this package holds, by module and place in it: a new one needs no entry here."""
-    modules = (importlib.import_module(f"{detectors.__name__}.{one.name}") for one in _modules())
+    modules = (importlib.import_module(f"{detectors.__name__}.{module.name}") for module in _modules())
     return by_name(
-        modules, what="detectors", is_one=lambda one: isinstance(one, Detector), name_of=lambda one: one.name
+        modules,
+        what="detectors",
+        is_one=lambda detector: isinstance(detector, Detector),
+        name_of=lambda detector: detector.name,
     )
 
 
 def _modules() -> list[pkgutil.ModuleInfo]:
-    return [one for one in pkgutil.iter_modules(detectors.__path__) if f"{detectors.__name__}.{one.name}" != __name__]
+    return [
+        module
+        for module in pkgutil.iter_modules(detectors.__path__)
+        if f"{detectors.__name__}.{module.name}" != __name__
+    ]
 
 
-_ALL = merge_entry_points(_found(), "corpus_audit.detectors", Detector, lambda one: one.name)
+_ALL = merge_entry_points(_find_detectors(), "corpus_audit.detectors", Detector, lambda detector: detector.name)
 REGISTRY: Mapping[str, Detector] = _ALL.found
 ORIGINS: Mapping[str, str] = _ALL.origins
 """The package, as ``package==1.0``, of each detector that an installed package brings."""
@@ -42,7 +49,7 @@ ORIGINS: Mapping[str, str] = _ALL.origins
 BROUGHT_BY: tuple[str, ...] = _ALL.packages
 """These packages: with another version of one of them, scores are others."""
 
-ONE_PASS: Mapping[str, Detector] = {name: one for name, one in REGISTRY.items() if not one.needs}
+ONE_PASS: Mapping[str, Detector] = {name: detector for name, detector in REGISTRY.items() if not detector.needs}
 """Those that read nothing but a text's own pass."""
 
 Overrides = Mapping[str, Settings]
@@ -80,15 +87,15 @@ def settings_up_to(
 
     ``limits`` are numbers by parameter: infilling's ``{"m": 5}``, say.
     """
-    within = [one for one in given if all(one[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
-    return _unique_settings(detector, [*within, *({**one, **limits} for one in given)])
+    within = [setting for setting in given if all(setting[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
+    return _unique_settings(detector, [*within, *({**setting, **limits} for setting in given)])
 
 
 def settings_limited(
     detector: Detector, limits: Callable[[Settings], Settings], given: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
     """``given`` with what goes beyond the ``limits`` of a setting at these instead: each once, in order."""
-    return _unique_settings(detector, [{**one, **_lowered(one, limits(one))} for one in given])
+    return _unique_settings(detector, [{**setting, **_lowered(setting, limits(setting))} for setting in given])
 
 
 def _lowered(setting: Settings, limits: Settings) -> dict[str, ParameterValue]:
@@ -104,20 +111,20 @@ def settings_with(
     detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
     """``given`` and the same with the parameters of ``fixed`` at their values: each once, in order."""
-    return _unique_settings(detector, [*given, *({**one, **fixed} for one in given)])
+    return _unique_settings(detector, [*given, *({**setting, **fixed} for setting in given)])
 
 
 def settings_at(
     detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
     """``given`` with the parameters of ``fixed`` at their values and no other: each once, in order."""
-    return _unique_settings(detector, [{**one, **fixed} for one in given])
+    return _unique_settings(detector, [{**setting, **fixed} for setting in given])
 
 
 def _unique_settings(
     detector: Detector, settings: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
-    return list({detector.label(one): dict(one) for one in settings}.values())
+    return list({detector.label(setting): dict(setting) for setting in settings}.values())
 
 
 def select(
@@ -130,14 +137,14 @@ def select(
     Raises ConfigError for an unknown detector, and where ``overrides`` name one that is not among the chosen.
     """
     if names is None:
-        names = [name for name, one in REGISTRY.items() if not one.on_request or name in (overrides or {})]
+        names = [name for name, detector in REGISTRY.items() if not detector.on_request or name in (overrides or {})]
     chosen = {name: get(name) for name in names}
     if not chosen:
         raise ConfigError(f"no detector is chosen; the detectors are: {', '.join(REGISTRY)}")
     for name in overrides or {}:
         if get(name).name not in chosen:
             raise ConfigError(f"a parameter of '{name}' is set, but the detector is not among those chosen")
-    return [(one, settings(one, grid, (overrides or {}).get(name))) for name, one in chosen.items()]
+    return [(detector, settings(detector, grid, (overrides or {}).get(name))) for name, detector in chosen.items()]
 
 
 def parse_set(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]]:
@@ -183,7 +190,7 @@ def mark_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Ta
     # Parameters are JSON on one line, so the last line break is the one put in here.
     named = pc.binary_join_element_wise(scores["detector"], scores["parameters"], "\n").combine_chunks()
     settings = named.dictionary_encode()
-    pairs = (one.rsplit("\n", 1) for one in settings.dictionary.to_pylist())
+    pairs = (pair.rsplit("\n", 1) for pair in settings.dictionary.to_pylist())
     flags = [is_default(detector, parameters, overrides) for detector, parameters in pairs]
     column = pa.array(flags, pa.bool_()).take(settings.indices)
     if "is_default" not in scores.column_names:

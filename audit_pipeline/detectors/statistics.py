@@ -1,9 +1,9 @@
 """What a detector reads of a text: its cached statistics as arrays, and what it can need besides them.
 
 What belongs here: reading rows of the token-statistics table without copying their values; how a need is named, and how
-it is said that one is not met. What does not: the cache's files (token_statistics/cache.py), the needs themselves (each
-stands in the module of the detector that has it), how one is met (scoring/needs/, a provider each), and what detectors
-make of the numbers (their own modules).
+an unmet one is reported. What does not: the cache's files (token_statistics/cache.py), the needs themselves (each is in
+the module of the detector that has it), how one is met (scoring/needs/, a provider each), and what detectors compute
+from the numbers (their own modules).
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Lacking:
     reason: str
 
 
-def in_words(needs: Iterable[Need[Any]]) -> list[str]:
-    """The text's own pass and ``needs``, as they stand in the list of detectors."""
+def needs_in_words(needs: Iterable[Need[Any]]) -> list[str]:
+    """The text's own pass and ``needs``, as the list of detectors shows them."""
     return sorted([OWN_PASS, *(need.summary for need in needs)])
 
 
@@ -58,7 +58,7 @@ Int64s = npt.NDArray[np.int64]
 Float64s = npt.NDArray[np.float64]
 
 
-NOT_GIVEN = "the interface that the model is behind does not give"
+NOT_GIVEN = "the model's interface does not give"
 """How a reason begins where a back end lacks what a detector reads."""
 
 
@@ -68,14 +68,14 @@ def not_given(gives: Callable[[str], bool], columns: Sequence[str]) -> str | Non
     return f"{NOT_GIVEN}: {', '.join(absent)} of each token" if absent else None
 
 
-_LISTS = ("token_id", *(one.name for one in MEASURED))
+_LISTS = ("token_id", *(measured.name for measured in MEASURED))
 _REMEDY = "clear the cache and run the model again"
 _READ = pa.schema([TOKEN_STATISTICS.field(name) for name in ("text_sha256", "char_end", *_LISTS)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BranchStatistics:
-    """What becomes of the tokens behind position i when x_i is replaced by the model's own choice x*_i.
+    """The tokens after position i when x_i is replaced by the model's own choice x*_i.
 
     ``offsets`` [n + 1] cut ``logprob`` and ``z`` into one branch a scored token: up to ``m`` values, those of the
     tokens i + 1, i + 2, … in the branch's own distributions; none where x_i is the argmax. ``z`` is standardised by the
@@ -87,7 +87,7 @@ class BranchStatistics:
     logprob: Float32s
     z: Float32s
 
-    def behind(self, start: int) -> BranchStatistics:
+    def from_position(self, start: int) -> BranchStatistics:
         """The branches of the tokens from position ``start`` on."""
         first = self.offsets[start]
         return BranchStatistics(self.m, self.offsets[start:] - first, self.logprob[first:], self.z[first:])
@@ -143,7 +143,7 @@ class TextStatistics:
     extras: Mapping[Need[Any], object] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> npt.NDArray[Any]:
-        # Reached for what is no field; a field that is not set yet (while one is copied) must not come here again.
+        # Called for names that are no field; a field that is not set yet (during a copy) must not recurse.
         columns: Mapping[str, npt.NDArray[Any]] = object.__getattribute__(self, "columns")
         try:
             return columns[name]
@@ -154,11 +154,11 @@ class TextStatistics:
         return len(self.columns["logprob"])
 
     def of(self, need: Need[T]) -> T:
-        """What ``need`` has brought; to be asked for where nothing is lacking."""
+        """The value of ``need``; only for a need that is met (:meth:`lacking`)."""
         return cast(T, self.extras[need])
 
     def not_given(self, columns: Sequence[str]) -> str | None:
-        """Why there is no score of these ``columns``; None where all are there."""
+        """Why these ``columns`` give no score; None where all are present."""
         return not_given(self.columns.__contains__, columns)
 
     def lacking(self, need: Need[Any]) -> str | None:
@@ -188,13 +188,13 @@ class _Rows:
             self._columns[name] = column.values.to_numpy(zero_copy_only=True), offsets
         self._char_end = batch.column("char_end")
 
-    def statistics(self, row: int, text: str, behind: int) -> TextStatistics:
+    def statistics(self, row: int, text: str, context_length: int) -> TextStatistics:
         first = 0
-        if behind:
-            # A token that stands across the border is the text's: most begin with the blank before their word.
-            first = int(np.searchsorted(self._char_end[row].values.to_numpy(), behind, side="right"))
+        if context_length:
+            # A token that crosses the border is the text's: most begin with the blank before their word.
+            first = int(np.searchsorted(self._char_end[row].values.to_numpy(), context_length, side="right"))
         return TextStatistics(
-            text[behind:],
+            text[context_length:],
             {
                 name: values[offsets[row] + first : offsets[row + 1]]
                 for name, (values, offsets) in self._columns.items()
@@ -210,7 +210,8 @@ class StatisticsIndex:
     """
 
     def __init__(self, table: pa.Table, gives: Callable[[str], bool] = lambda _: True) -> None:
-        self._batches = [_Rows(batch, gives) for batch in checked(_needed(table), _READ).to_batches()]
+        columns = table.select([name for name in _READ.names if name in table.column_names])
+        self._batches = [_Rows(batch, gives) for batch in checked(columns, _READ).to_batches()]
         self._places = {
             sha256: (number, row)
             for number, rows in enumerate(self._batches)
@@ -220,14 +221,10 @@ class StatisticsIndex:
     def __len__(self) -> int:
         return len(self._places)
 
-    def find(self, text: str, behind: int = 0) -> TextStatistics | None:
-        """The statistics of ``text`` behind its first ``behind`` characters; None where the table has no row for it.
+    def find(self, text: str, context_length: int = 0) -> TextStatistics | None:
+        """The statistics of ``text`` after its first ``context_length`` characters; None where it has no row.
 
-        A token belongs to what it ends in: one that begins in front of the border and ends behind it is kept.
+        A token belongs to what it ends in: one that begins before the border and ends after it is kept.
         """
         place = self._places.get(text_sha256(text))
-        return None if place is None else self._batches[place[0]].statistics(place[1], text, behind)
-
-
-def _needed(table: pa.Table) -> pa.Table:
-    return table.select([name for name in _READ.names if name in table.column_names])
+        return None if place is None else self._batches[place[0]].statistics(place[1], text, context_length)

@@ -28,7 +28,10 @@ def _surp(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outc
     if not (np.isfinite(logprob).all() and np.isfinite(entropy).all()):
         return [Outcome.failed("a token's log-probability or entropy is not a finite number")] * len(settings)
     rising = np.argsort(logprob, kind="stable")
-    return [_outcome(logprob[rising], entropy[rising], float(one["k"]), float(one["max_entropy"])) for one in settings]
+    return [
+        _outcome(logprob[rising], entropy[rising], float(setting["k"]), float(setting["max_entropy"]))
+        for setting in settings
+    ]
 
 
 def _outcome(

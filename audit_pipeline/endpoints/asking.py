@@ -12,34 +12,34 @@ from typing import TypeVar
 
 from audit_pipeline.endpoints.client import Client, ServerRequest
 from audit_pipeline.endpoints.dialects import DIALECTS
-from audit_pipeline.endpoints.exchange import Answer, BadAnswerError, OtherTokensError, Prompt, Wanted
+from audit_pipeline.endpoints.exchange import Answer, AnswerDetail, BadAnswerError, OtherTokensError, Prompt
 from audit_pipeline.fetch.retry import RetryPolicy
 
 K = TypeVar("K")
 
 
-def answers(
+def read_answers(
     client: Client,
     prompts: Iterable[tuple[K, Prompt]],
-    wanted: Wanted,
+    detail: AnswerDetail,
     *,
     patience: RetryPolicy | None = None,
     leave_out: Callable[[K, OtherTokensError], None] | None = None,
 ) -> Generator[list[tuple[K, Answer]]]:
     """The answers to ``prompts`` as they come, each with the key that its prompt has.
 
-    Where strings are sent, ``leave_out`` is told of each that the server cuts into other tokens; None: that is an
-    error. Raises BadAnswerError, which names the text, for an answer that cannot be one; else as :meth:`Client.each`.
+    Where strings are sent, ``leave_out`` is called for each that the server cuts into other tokens; None: that is an
+    error. Raises BadAnswerError, which names the text, for an unusable answer; else as :meth:`Client.each`.
     """
     dialect = DIALECTS[client.endpoint.dialect]
 
-    def ask(one: tuple[K, Prompt]) -> ServerRequest:
-        return dialect.ask(client.endpoint, one[1], wanted)
+    def ask(numbered: tuple[K, Prompt]) -> ServerRequest:
+        return dialect.ask(client.endpoint, numbered[1], detail)
 
-    def read(one: tuple[K, Prompt], body: bytes) -> list[tuple[K, Answer]]:
-        key, prompt = one
+    def read(numbered: tuple[K, Prompt], body: bytes) -> list[tuple[K, Answer]]:
+        key, prompt = numbered
         try:
-            return [(key, dialect.read(prompt, wanted, body))]
+            return [(key, dialect.read(prompt, detail, body))]
         except BadAnswerError as error:
             if leave_out is not None and prompt.spelled is not None and isinstance(error, OtherTokensError):
                 leave_out(key, error)
@@ -47,5 +47,5 @@ def answers(
             raise BadAnswerError(f"{client.who}: {error} (text with sha256 {prompt.sha256})") from error
 
     with closing(client.each(prompts, ask, read, patience=patience)) as found:
-        for some in found:
-            yield list(chain.from_iterable(some))
+        for answered in found:
+            yield list(chain.from_iterable(answered))

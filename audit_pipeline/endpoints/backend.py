@@ -1,6 +1,6 @@
-"""An endpoint as a back end: windows in, what the server's answers say of their tokens out.
+"""An endpoint as a back end: windows in, the statistics in the server's answers out.
 
-What belongs here: the interface of token_statistics/backend.py for models behind an endpoint. What does not: requests
+What belongs here: the interface of token_statistics/backend.py for models at an endpoint. What does not: requests
 (client.py), answers (dialects/), whether the endpoint can be used (probe.py).
 """
 
@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy.typing as npt
 
-from audit_pipeline.endpoints.asking import answers
+from audit_pipeline.endpoints.asking import read_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.exchange import NoStringError, Prompt, Wanted, prompt_of
+from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt
 from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
+from audit_pipeline.token_statistics.backend import WindowResult, WindowStatistics, Work
 from audit_pipeline.token_statistics.tokens import Window
 
-# Between two checks lie at least so many times their tokens, so that they are less than a twentieth of all, and so many
-# seconds: a fast server would wait for checks most of the time. No more than that either: it is lost where a run is
-# killed.
+# At least so many times a check's tokens are sent between two checks, so that checks are less than a twentieth of all,
+# and at least so many seconds pass: a fast server would wait for checks most of the time. No more than that either: a
+# killed run loses what is not checked yet.
 _TIMES_CHECK = 20
 _SECONDS = 10.0
 
@@ -35,18 +35,18 @@ _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
 
 
 def endpoint_backend_of(
-    model: TokenizedModel, budget: Budget, tell: Callable[[str], None], probed: ProbeResult
+    model: TokenizedModel, budget: Budget, notify: Callable[[str], None], probed: ProbeResult
 ) -> EndpointBackend:
     """The endpoint of ``model``, which has just been ``probed``, ready to be asked.
 
     Raises ModelError where the model's entry has none.
     """
-    return EndpointBackend(model, client_of(model, budget, tell), probed)
+    return EndpointBackend(model, client_of(model, budget, notify), probed)
 
 
 @dataclass
 class EndpointBackend:
-    """A model behind an endpoint that has been probed."""
+    """A model at an endpoint that has been probed."""
 
     model: TokenizedModel
     client: Client
@@ -60,19 +60,19 @@ class EndpointBackend:
         return f"behind {endpoint.url} (dialect {endpoint.dialect}, {endpoint.concurrency} requests at a time)"
 
     @property
-    def here(self) -> EndpointBackend:
+    def on_this_machine(self) -> EndpointBackend:
         """See Backend."""
         return self
 
-    def over(self, work: Work) -> Generator[Sequence[Done]]:
-        """Ask for what ``work`` wants, and yield what windows left behind, part by part.
+    def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
+        """Ask for what ``work`` wants, and yield the results of windows, part by part.
 
-        A part is yielded once the model behind the endpoint was found to be the same behind it as before it: rows of
-        another model must not stand under this one's fingerprint. The tokens of that check are kept back of the budget
-        while the part is asked for. Raises ModelError, TransientError or BudgetError after what had been answered by
-        then. Closing it cancels what is under way, and what has not been checked is lost.
+        A part is yielded once the endpoint's model was found to be the same after it as before it: rows of another
+        model must not get this one's fingerprint. The tokens of that check are reserved in the budget while the part is
+        requested. Raises ModelError, TransientError or BudgetError after yielding what was answered by then. Closing it
+        cancels open requests, and what has not been checked is lost.
 
-        A text that a server which takes strings cannot be asked about is told, and left out: it has no row then.
+        A text that cannot be sent as a string to a server which takes strings is reported and left out: it has no row.
         """
         left_out: set[int] = set()
         try:
@@ -81,7 +81,7 @@ class EndpointBackend:
             if left_out:
                 self.client.tell(f"{self.client.who}: no row was made for the texts left out: {len(left_out)}")
 
-    def _parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[Done]]:
+    def _parts(self, work: Work, left_out: set[int]) -> Generator[Sequence[WindowResult]]:
         waiting = self._prompts(work, left_out)
         check = Check(self.model, self.client, self.probed)
         for first in waiting:
@@ -95,20 +95,20 @@ class EndpointBackend:
 
     def _answered(
         self, part: Iterable[tuple[Window, Prompt]], work: Work, left_out: set[int]
-    ) -> tuple[list[Done], AuditError | None]:
-        """What the windows left behind, up to what ended it, if something did."""
-        done: list[Done] = []
-        wanted = Wanted.of(self.client.endpoint, work.wanted)
+    ) -> tuple[list[WindowResult], AuditError | None]:
+        """The results of the windows, and the error that ended them, if one did."""
+        done: list[WindowResult] = []
+        detail = AnswerDetail.of(self.client.endpoint, work.wanted)
 
         def leave_out(window: Window, why: ModelError) -> None:
             self._leave_out(work, window, why, left_out)
 
         try:
-            with closing(answers(self.client, part, wanted, leave_out=leave_out)) as found:
-                for some in found:
+            with closing(read_answers(self.client, part, detail, leave_out=leave_out)) as found:
+                for answers_of_one in found:
                     done += [
-                        Done(window, WindowStatistics(window, _wanted(answer.values, work)), None)
-                        for window, answer in some
+                        WindowResult(window, WindowStatistics(window, _select_columns(answer.values, work)), None)
+                        for window, answer in answers_of_one
                     ]
         except AuditError as fault:
             return done, fault
@@ -116,7 +116,7 @@ class EndpointBackend:
 
     def _require_same(self, check: Check, fault: AuditError | None) -> None:
         try:
-            # A server that has just been waited for in vain is not waited for once more.
+            # A server that has just timed out is not waited for again.
             check.require_same(patiently=fault is None)
         except (TransientError, BudgetError) as error:
             raise (fault or error) from error
@@ -126,7 +126,7 @@ class EndpointBackend:
             if work.prepared.wants_pass(window.text) and window.text not in left_out:
                 text = work.prepared.encoded[window.text]
                 try:
-                    prompt = prompt_of(self.model, text, window, work.before, spelled=not self.probed.takes_ids)
+                    prompt = build_prompt(self.model, text, window, work.before, spelled=not self.probed.takes_ids)
                 except NoStringError as error:
                     self._leave_out(work, window, error, left_out)
                 else:
@@ -149,6 +149,6 @@ def _until_check_is_due(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> 
             return
 
 
-def _wanted(values: Mapping[str, npt.NDArray[Any]], work: Work) -> dict[str, npt.NDArray[Any]]:
+def _select_columns(values: Mapping[str, npt.NDArray[Any]], work: Work) -> dict[str, npt.NDArray[Any]]:
     columns = {column for name in work.wanted for column in _COLUMNS.get(name, (name,))}
     return {name: array for name, array in values.items() if name in columns}

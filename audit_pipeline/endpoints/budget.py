@@ -32,15 +32,15 @@ class Limits:
 
     def for_model(self, entry: ModelEntry) -> Limits:
         """These limits, for a command that runs a model; raises ConfigError where they have no meaning for it."""
-        asked = find_endpoint_models(entry)
-        if not asked and self != Limits():
+        models = find_endpoint_models(entry)
+        if not models and self != Limits():
             raise ConfigError(
                 f"{entry.name} runs on this machine, nothing is sent: leave --max-tokens and --max-cost out"
             )
-        for one, endpoint in asked:
+        for model, endpoint in models:
             if self.max_cost is not None and endpoint.price_per_million is None:
                 raise ConfigError(
-                    f"{one.name} has no price: give price_per_million in its entry, or leave --max-cost out"
+                    f"{model.name} has no price: give price_per_million in its entry, or leave --max-cost out"
                 )
         return self
 
@@ -53,9 +53,9 @@ class Limits:
 
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
-    """The model and its reference model, in this order, as far as they are behind interfaces."""
+    """The model and its reference model, in this order, as far as they are at endpoints."""
     both = (entry, _reference(entry))
-    return [(one, one.endpoint) for one in both if one is not None and one.endpoint is not None]
+    return [(model, model.endpoint) for model in both if model is not None and model.endpoint is not None]
 
 
 def _reference(entry: ModelEntry) -> ModelEntry | None:
@@ -81,12 +81,12 @@ class SharedBudget:
     @property
     def tokens(self) -> int:
         """The tokens that were sent, to all endpoints."""
-        return sum(one.spent for one in self.budgets)
+        return sum(budget.spent for budget in self.budgets)
 
     @property
     def cost(self) -> float:
         """What they cost, where prices are known."""
-        return sum(one.cost for one in self.budgets)
+        return sum(budget.cost for budget in self.budgets)
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Budget:
     price_per_million: float | None = None
     together: SharedBudget = field(default_factory=SharedBudget, repr=False, compare=False)
     spent: int = field(default=0, init=False)
-    back: int = field(default=0, init=False, repr=False, compare=False)
+    reserved: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.together.budgets.append(self)
@@ -121,11 +121,11 @@ class Budget:
     def reserve_for_later(self, tokens: int) -> Iterator[None]:
         """Let ``tokens`` be left for what follows; raises BudgetError where there are not so many."""
         self._require(tokens)
-        self.back += tokens
+        self.reserved += tokens
         try:
             yield
         finally:
-            self.back -= tokens
+            self.reserved -= tokens
 
     def cost_of(self, tokens: int) -> float:
         """What so many tokens cost, by the price; 0 without one."""
@@ -137,18 +137,20 @@ class Budget:
 
     def _require_within(self, budgets: Sequence[Budget], limits: Limits, tokens: int, option: str) -> None:
         """Raise BudgetError where so much more than ``budgets`` have spent, or keep back, would exceed ``limits``."""
-        sent, spent = sum(one.spent for one in budgets), sum(one.cost for one in budgets)
-        back = sum(one.back for one in budgets)
-        kept = f", {back:,} are kept for checking the model" if back else ""
-        if limits.max_tokens is not None and sent + back + tokens > limits.max_tokens:
+        sent, spent = sum(budget.spent for budget in budgets), sum(budget.cost for budget in budgets)
+        reserved = sum(budget.reserved for budget in budgets)
+        reserve = f", {reserved:,} are kept for checking the model" if reserved else ""
+        if limits.max_tokens is not None and sent + reserved + tokens > limits.max_tokens:
             raise BudgetError(
-                f"the limit of tokens is reached: {sent:,} of {limits.max_tokens:,} are sent{kept} and the next "
+                f"the limit of tokens is reached: {sent:,} of {limits.max_tokens:,} are sent{reserve} and the next "
                 f"request has {tokens:,}; {_suggest_raising_limit(option, 'max_tokens')}"
             )
-        money = sum(one.cost_of(one.spent + one.back + (tokens if one is self else 0)) for one in budgets)
+        money = sum(
+            budget.cost_of(budget.spent + budget.reserved + (tokens if budget is self else 0)) for budget in budgets
+        )
         if limits.max_cost is not None and money > limits.max_cost:
             raise BudgetError(
-                f"the limit of costs is reached: {spent:.4f} of {limits.max_cost:.4f} are spent{kept} and the next "
+                f"the limit of costs is reached: {spent:.4f} of {limits.max_cost:.4f} are spent{reserve} and the next "
                 f"request costs {self.cost_of(tokens):.4f}; {_suggest_raising_limit(option, 'max_cost')}"
             )
 

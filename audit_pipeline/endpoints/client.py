@@ -110,9 +110,11 @@ class Client:
         self.tell = tell
         self.patience = patience
 
-    def ask(self, asked: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
+    def ask(self, http_request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
         """The body of the answer to one request. Raises as :meth:`each` does."""
-        with closing(self.each([asked], lambda one: one, lambda _, body: body, patience=patience)) as answers:
+        with closing(
+            self.each([http_request], lambda request: request, lambda _, body: body, patience=patience)
+        ) as answers:
             return next(answers)[0]
 
     def each(
@@ -191,13 +193,13 @@ class _Session:
         while len(self._under_way) < self._client.endpoint.concurrency and not self._exhausted and self.fault is None:
             try:
                 request = next(waiting)
-                asked = ask(request)
+                http_request = ask(request)
             except StopIteration:
                 self._exhausted = True
             except AuditError as error:
                 self._stop(error)
             else:
-                self._under_way.add(asyncio.create_task(self._answered(request, asked, read)))
+                self._under_way.add(asyncio.create_task(self._answered(request, http_request, read)))
 
     def _failed(self, task: asyncio.Task[Any]) -> bool:
         error = task.exception()
@@ -211,7 +213,7 @@ class _Session:
         self.fault = self.fault or error
         self._stopping.set()
 
-    async def _answered(self, request: R, asked: ServerRequest, read: Callable[[R, bytes], T]) -> T:
+    async def _answered(self, request: R, http_request: ServerRequest, read: Callable[[R, bytes], T]) -> T:
         again = retrying_async(
             self._patience,
             lambda error: isinstance(error, _PassingError),
@@ -222,7 +224,7 @@ class _Session:
             sleep=self._sleep,
         )
         try:
-            body: bytes = await again(self._attempt, asked)
+            body: bytes = await again(self._attempt, http_request)
         except _PassingError as fault:
             tries = self._patience.attempts
             raise UnansweredError(
@@ -235,21 +237,21 @@ class _Session:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
-    async def _attempt(self, asked: ServerRequest) -> bytes:
+    async def _attempt(self, http_request: ServerRequest) -> bytes:
         loop = asyncio.get_running_loop()
-        # Whom the server asks to wait, all wait for: each of the others would only meet the same refusal, and pay.
-        while not self._stopping.is_set() and (left := self._not_before - loop.time()) > 0:
-            await self._sleep(left)
+        # A Retry-After header pauses all requests: each of the others would only meet the same refusal, and pay.
+        while not self._stopping.is_set() and (wait := self._not_before - loop.time()) > 0:
+            await self._sleep(wait)
         if self._stopping.is_set():
             raise _StoppedError
-        self._client.budget.reserve(asked.tokens)
+        self._client.budget.reserve(http_request.tokens)
         try:
             async with asyncio.timeout(self._client.endpoint.timeout_seconds):
-                return await self._exchange(asked)
+                return await self._exchange(http_request)
         except TimeoutError as error:
             raise _PassingError("no answer in time") from error
         except httpx2.TransportError as error:
-            if any(isinstance(one, ssl.SSLCertVerificationError) for one in causes(error)):
+            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
                 raise ModelError(f"{self._client.who}: its certificate is not trusted") from error
             if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
                 raise ModelError(f"{self._client.who}: cannot be asked ({self._redact_message(str(error))})") from error
@@ -257,17 +259,19 @@ class _Session:
         except httpx2.DecodingError as error:
             raise _PassingError("its compressed answer is damaged") from error
 
-    async def _exchange(self, asked: ServerRequest) -> bytes:
+    async def _exchange(self, http_request: ServerRequest) -> bytes:
         if self._http is None:
             # The time limit is for a request as a whole, above.
             self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
         request = self._http.build_request(
-            "GET" if asked.body is None else "POST",
-            _address(self._client.endpoint, asked),
-            content=None if asked.body is None else json.dumps(asked.body, separators=(",", ":")).encode(),
+            "GET" if http_request.body is None else "POST",
+            _address(self._client.endpoint, http_request),
+            content=None
+            if http_request.body is None
+            else json.dumps(http_request.body, separators=(",", ":")).encode(),
             headers={
                 "Content-Type": "application/json",
-                # Where a compressed answer ends too early, nobody notices.
+                # A compressed answer that ends too early goes unnoticed.
                 "Accept-Encoding": "identity",
                 **({} if self._key is None else {"Authorization": f"Bearer {self._key}"}),
             },
@@ -285,13 +289,15 @@ class _Session:
             await response.aclose()
         body = b"".join(chunks)
         if response.status_code != _OK:
-            self._refuse(response, body, asked)
+            self._refuse(response, body, http_request)
         return body
 
-    def _refuse(self, response: httpx2.Response, body: bytes, asked: ServerRequest) -> NoReturn:
+    def _refuse(self, response: httpx2.Response, body: bytes, http_request: ServerRequest) -> NoReturn:
         status, words = (
             response.status_code,
-            _remove_prompt_quotes(asked, self._redact_message(_extract_error_message(self._redact_key_in_body(body)))),
+            _remove_prompt_quotes(
+                http_request, self._redact_message(_extract_error_message(self._redact_key_in_body(body)))
+            ),
         )
         what = f"the server answered {status}" + (f" ({words})" if words else "")
         if status == _CONFLICT or status_may_pass(status):
@@ -306,7 +312,7 @@ class _Session:
         advice = _ADVICE.get(status, "")
         if response.has_redirect_location:
             advice = ": it leads elsewhere, and is not followed: name the address that it leads to as url"
-        raise RefusedError(f"{self._client.who}: {what} to /{asked.path}{advice}", status, words)
+        raise RefusedError(f"{self._client.who}: {what} to /{http_request.path}{advice}", status, words)
 
     def _redact_key_in_body(self, body: bytes) -> bytes:
         return body if self._key is None else body.replace(self._key.encode(), b"***")
@@ -325,7 +331,7 @@ _BROKEN: Mapping[type[Exception], str] = {
 }
 _ADVICE: Mapping[int, str] = {
     401: ": the key is missing or not accepted: see key_env of the endpoint in config/models.yaml",
-    402: ": it wants to be paid first",
+    402: ": payment is required: see the account of the key in key_env of the endpoint in config/models.yaml",
     403: ": the key does not allow it: see key_env of the endpoint in config/models.yaml",
     404: ": no such route or model: see url and model of the endpoint in config/models.yaml",
 }
@@ -351,9 +357,9 @@ def key_of(endpoint: Endpoint) -> str | None:
     return key
 
 
-def _address(endpoint: Endpoint, asked: ServerRequest) -> str:
+def _address(endpoint: Endpoint, http_request: ServerRequest) -> str:
     base = endpoint.url.rstrip("/")
-    return f"{base.removesuffix('/v1') if asked.root else base}/{asked.path}"
+    return f"{base.removesuffix('/v1') if http_request.root else base}/{http_request.path}"
 
 
 def _extract_error_message(body: bytes) -> str:
@@ -363,23 +369,23 @@ def _extract_error_message(body: bytes) -> str:
     """
     text = body[: 1 << 16].decode("utf-8", errors="replace")
     try:
-        said = json.loads(text)
+        reply = json.loads(text)
     except (ValueError, RecursionError):
         return one_line(text)[:_FEW_WORDS]
-    if isinstance(said, dict):
-        error = said.get("error", said)
-        said = error if not isinstance(error, dict) else error.get("message") or error.get("detail") or error
-    if isinstance(said, list) and all(isinstance(one, dict) and "msg" in one for one in said):
-        where = [one.get("loc") for one in said]
-        places = [".".join(map(str, loc)) if isinstance(loc, list) else "" for loc in where]
-        return "; ".join(f"{place}: {one['msg']}" for place, one in zip(places, said, strict=True))
-    return said if isinstance(said, str) else json.dumps(said)[:_FEW_WORDS]
+    if isinstance(reply, dict):
+        error = reply.get("error", reply)
+        reply = error if not isinstance(error, dict) else error.get("message") or error.get("detail") or error
+    if isinstance(reply, list) and all(isinstance(problem, dict) and "msg" in problem for problem in reply):
+        locations = [problem.get("loc") for problem in reply]
+        places = [".".join(map(str, loc)) if isinstance(loc, list) else "" for loc in locations]
+        return "; ".join(f"{place}: {problem['msg']}" for place, problem in zip(places, reply, strict=True))
+    return reply if isinstance(reply, str) else json.dumps(reply)[:_FEW_WORDS]
 
 
-def _remove_prompt_quotes(asked: ServerRequest, words: str) -> str:
+def _remove_prompt_quotes(http_request: ServerRequest, words: str) -> str:
     """``words`` without what they quote of the prompt, as a string or as ids."""
     words = _IDS.sub("…", words)
-    prompt = (asked.body or {}).get("prompt")
+    prompt = (http_request.body or {}).get("prompt")
     if not isinstance(prompt, str):
         return words
     ways = one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt)
@@ -387,5 +393,5 @@ def _remove_prompt_quotes(asked: ServerRequest, words: str) -> str:
     for start in range(len(words) - _QUOTE + 1):
         if any(words[start : start + _QUOTE] in way for way in ways):
             quoted[start : start + _QUOTE] = [True] * _QUOTE
-    parts = groupby(zip(words, quoted, strict=True), key=lambda one: one[1])
-    return "".join("…" if is_quote else "".join(one for one, _ in part) for is_quote, part in parts)
+    parts = groupby(zip(words, quoted, strict=True), key=lambda pair: pair[1])
+    return "".join("…" if is_quote else "".join(word for word, _ in part) for is_quote, part in parts)

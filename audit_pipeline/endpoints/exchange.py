@@ -55,21 +55,21 @@ class Prompt:
         return len(self.ids) + 1 + (self.spelled is not None)
 
 
-def prompt_of(
+def build_prompt(
     model: TokenizedModel, text: EncodedText, window: Window, before: Sequence[int] = (), *, spelled: bool = False
 ) -> Prompt:
-    """What is sent of ``window`` of ``text`` behind the tokens ``before``.
+    """What is sent of ``window`` of ``text`` after the tokens ``before``.
 
-    A server that starts by itself is not sent the start token that stands for nothing of the text. Raises NoStringError
-    where ``spelled`` and no string means these tokens: a window that begins within a character, a prefix whose last
-    characters would form a token with the text's first.
+    A server that adds the start token itself is not sent it. Raises NoStringError where ``spelled`` and no string means
+    these tokens: a window that begins within a character, a prefix whose last characters would form a token with the
+    text's first.
     """
     start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
     ids = (*before, *start, *text.token_id[window.begin : window.end].tolist())
     endpoint = model.entry.endpoint
     if endpoint is not None and endpoint.starts_by_itself and (before or start) and _is_started(model):
         ids = ids[1:]
-    string = _spelled(model, ids, text.text_sha256) if spelled else None
+    string = _spell(model, ids, text.text_sha256) if spelled else None
     return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
 
 
@@ -78,7 +78,7 @@ def _is_started(model: TokenizedModel) -> bool:
     return encode(model, ["a"])[0].start_token_id is not None
 
 
-def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
+def _spell(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
     string = model.tokenizer.decode(ids)
     [again] = model.tokenizer.encode([string], add_special_tokens=False)
     if tuple(again.ids) != ids:
@@ -87,8 +87,8 @@ def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> Prompt
             "alone: raise window where the text is longer than it"
         )
     special = [
-        (end - start) * (one in model.tokenizer.special_ids)
-        for one, (start, end) in zip(ids, again.offsets, strict=True)
+        (end - start) * (token in model.tokenizer.special_ids)
+        for token, (start, end) in zip(ids, again.offsets, strict=True)
     ]
     starts = [start for start, _ in again.offsets]
     ways = (
@@ -96,7 +96,7 @@ def _spelled(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> Prompt
         # llama-cpp-python does not count the characters of special tokens.
         [start - left_out for start, left_out in zip(starts, accumulate(special[:-1], initial=0), strict=True)],
         # Elsewhere tokens are decoded one by one: each part of a character counts as one.
-        accumulate((len(model.tokenizer.decode([one])) for one in ids[:-1]), initial=0),
+        accumulate((len(model.tokenizer.decode([token])) for token in ids[:-1]), initial=0),
     )
     return PromptString(string, frozenset(map(tuple, ways)))
 
@@ -137,14 +137,14 @@ class OtherTokensError(BadAnswerError):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AnswerDetail:
     """How many of the best tokens are wanted at every place, and whether mean and deviation are."""
 
     best: int
     moments: bool = False
 
     @classmethod
-    def of(cls, endpoint: Endpoint, statistics: Collection[str]) -> Wanted:
+    def of(cls, endpoint: Endpoint, statistics: Collection[str]) -> AnswerDetail:
         """As little as ``statistics`` (token_statistics/cached_texts.py) need: answers grow with it, and take time."""
         needed = max([0, *(_BEST.get(name, 0) for name in statistics)])
         return cls(min(needed, endpoint.top_logprobs), not {"mean", "std"}.isdisjoint(statistics))
@@ -169,8 +169,8 @@ class Answer:
 class Dialect:
     """How a kind of server is asked about a prompt, and how its answer to it is read (raises BadAnswerError)."""
 
-    ask: Callable[[Endpoint, Prompt, Wanted], ServerRequest]
-    read: Callable[[Prompt, Wanted, bytes], Answer]
+    ask: Callable[[Endpoint, Prompt, AnswerDetail], ServerRequest]
+    read: Callable[[Prompt, AnswerDetail, bytes], Answer]
 
 
 @dataclass(frozen=True)
@@ -187,14 +187,14 @@ class Place:
     moments: tuple[float, float] | None = None
 
 
-def parsed(shape: type[Shape], body: bytes) -> Shape:
+def parse_answer(shape: type[Shape], body: bytes) -> Shape:
     """The JSON ``body`` in a shape; raises BadAnswerError where it has another."""
     try:
         return shape.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        where = one_line(".".join(map(str, first["loc"])))[:_WORDS]
-        raise BadAnswerError(f"its answer has not the expected form ({where or 'JSON'}: {first['msg']})") from error
+        location = one_line(".".join(map(str, first["loc"])))[:_WORDS]
+        raise BadAnswerError(f"its answer has not the expected form ({location or 'JSON'}: {first['msg']})") from error
 
 
 def require_as_many(entries: int, sent: int) -> None:
@@ -207,19 +207,19 @@ def require_as_many(entries: int, sent: int) -> None:
     raise OtherTokensError(f"{words}: it cuts the text otherwise, or shortens it")
 
 
-def values_of(places: Sequence[Place], wanted: Wanted) -> dict[str, npt.NDArray[Any]]:
+def values_of(places: Sequence[Place], detail: AnswerDetail) -> dict[str, npt.NDArray[Any]]:
     """The statistics of the scored tokens. Raises BadAnswerError where they cannot be log-probabilities."""
     own = np.array([place.own for place in places], dtype=np.float32)
     values: dict[str, npt.NDArray[Any]] = {"logprob": own}
     if all(place.rank is not None for place in places):
         values["rank"] = np.array([place.rank for place in places], dtype=np.int32)
-    if wanted.moments:
+    if detail.moments:
         moments = np.array([place.moments or (np.nan, np.nan) for place in places], dtype=np.float32).reshape(-1, 2)
         values |= {"mean": moments[:, 0], "std": moments[:, 1]}
         if (values["mean"] > _ROUNDING).any() or (values["std"] < 0).any():
             raise BadAnswerError("its answer has a mean above 0 or a deviation below 0")
-    if wanted.best:
-        values |= _of_the_best(places)
+    if detail.best:
+        values |= _values_of_best(places)
     if any(np.isnan(array).any() for array in values.values()) or (own > _ROUNDING).any():
         raise _no_log_probabilities()
     return values
@@ -229,10 +229,12 @@ def _no_log_probabilities() -> BadAnswerError:
     return BadAnswerError("its answer has log-probabilities that are none")
 
 
-def _of_the_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
+def _values_of_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
     if not all(place.best for place in places):
         raise BadAnswerError("its answer lacks the best tokens of some place")
-    values: dict[str, npt.NDArray[Any]] = {"max_logprob": np.array([one.best[0] for one in places], dtype=np.float32)}
+    values: dict[str, npt.NDArray[Any]] = {
+        "max_logprob": np.array([place.best[0] for place in places], dtype=np.float32)
+    }
     if any(place.best[0] > _ROUNDING for place in places):
         raise _no_log_probabilities()
     if any(place.best[0] < place.own - _ROUNDING for place in places):
@@ -240,13 +242,15 @@ def _of_the_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
     ids = [place.best_ids for place in places if place.best_ids is not None]
     if len(ids) < len(places):
         return values
-    values["argmax_id"] = np.array([one[0] for one in ids], dtype=np.int32)
-    counts = {len(one) for one in ids}
+    values["argmax_id"] = np.array([ids_of_place[0] for ids_of_place in ids], dtype=np.int32)
+    counts = {len(ids_of_place) for ids_of_place in ids}
     if max(counts, default=0) > 1 and len(counts) > 1:
         raise BadAnswerError("its answer has not as many of the best tokens at one place as at another")
     best = np.array([place.best for place in places], dtype=np.float32).reshape(len(places), -1)
     if best.shape[1] >= TOPK_ENTRIES:
-        values["topk_id"] = np.array([one[:TOPK_ENTRIES] for one in ids], dtype=np.int32).reshape(len(places), -1)
+        values["topk_id"] = np.array([ids_of_place[:TOPK_ENTRIES] for ids_of_place in ids], dtype=np.int32).reshape(
+            len(places), -1
+        )
         values["topk_logprob"] = best[:, :TOPK_ENTRIES]
     if best.shape[1] >= _MASS:
         values["log_mass_40"] = np.logaddexp.reduce(best[:, :_MASS].astype(np.float64), axis=1).astype(np.float32)

@@ -1,8 +1,8 @@
-"""The endpoints that one command, or one run, asks: a budget each, and which model was found behind each.
+"""The endpoints that one command, or one run, uses: a budget each, and which model each was found to have.
 
-What belongs here: asking a server, before anything is planned or run, whether the model behind it is still the one that
-it was, and what is told of it. What does not: what is asked (probe.py), what counts as another model
-(models/endpoint_history.py), which limits hold (budget.py).
+What belongs here: probing a server, before anything is planned or run, for a change of its model, and reporting that.
+What does not: the probe itself (probe.py), what counts as another model (models/endpoint_history.py), which limits hold
+(budget.py).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from audit_pipeline.endpoints.backend import EndpointBackend
     from audit_pipeline.endpoints.probe import ProbeResult
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 _PROBES = 2
 """A command asks a server once before it plans, and its run once more before texts are sent."""
 
 
 def probe_tokens(model: TokenizedModel) -> int:
-    """About how many tokens are sent to ask the server of ``model`` which model it is (probe.py): an estimate.
+    """About how many tokens a probe of the server of ``model`` sends (probe.py): an estimate.
 
     Each text of the probe is sent twice and each that counts about once; a request generates a token besides.
     """
     from audit_pipeline.endpoints.probe import COUNTING, TEXTS  # noqa: PLC0415
 
     window, _ = window_and_stride(model)
-    lengths = [min(window, len(one.token_id)) + 1 for one in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
+    lengths = [min(window, len(text.token_id)) + 1 for text in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
     return sum(lengths)
 
 
@@ -58,8 +58,8 @@ class Sending:
     limits: Limits
 
 
-def sending_of(model: TokenizedModel, tokens: int) -> Sending | None:
-    """What a command would send for texts of so many ``tokens``; None where the model is behind no server."""
+def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
+    """What a command would send for texts of ``tokens`` tokens; None where the model is at no endpoint."""
     endpoint = model.entry.endpoint
     if endpoint is None:
         return None
@@ -84,51 +84,53 @@ class Endpoints:
         self._probed: dict[Endpoint, ProbeResult] = {}
         self._unasked: dict[Endpoint, AuditError] = {}
 
-    def load(self, entry: ModelEntry, paths: DataPaths, tell: Tell) -> TokenizedModel:
+    def load(self, entry: ModelEntry, paths: DataPaths, notify: Notify) -> TokenizedModel:
         """The model as load_tokenizer gives it, for planning and running it now.
 
-        A model behind an interface is asked first whether it is still the one that it was, and so is a reference model
-        behind one; ``tell`` hears where texts are sent, and of a change. Where the server cannot be reached, and the
-        model has been asked before, it is taken for the one that it was then: what is cached can be used. A reference
-        model that cannot be asked is told of, and its detector goes without.
+        A model at an endpoint is probed first for a change, and so is a reference model at one; ``notify`` is called
+        with where texts are sent, and with a change. Where the server cannot be reached, and the model has been probed
+        before, it counts as unchanged: what is cached can be used. A reference model that cannot be probed is reported,
+        and its detector goes without.
 
         Raises what load_tokenizer raises; ModelError where the server's answers cannot be used, TransientError where it
         cannot be reached, BudgetError where the limits do not suffice for asking.
         """
-        for one, endpoint in find_endpoint_models(entry):
+        for model_entry, endpoint in find_endpoint_models(entry):
             if endpoint in self._probed or endpoint in self._unasked:
                 continue
             known = False
             try:
-                model = load_tokenizer(one, paths)
+                model = load_tokenizer(model_entry, paths)
                 known = bool(model.identity.before)
-                self._ask(endpoint, model, paths, tell)
+                self._ask(endpoint, model, paths, notify)
             except AuditError as error:
-                gone_on = known and isinstance(error, TransientError)
-                if one is entry and not gone_on:
+                uses_history = known and isinstance(error, TransientError)
+                if model_entry is entry and not uses_history:
                     raise
                 self._unasked[endpoint] = error
-                what_now = "it is taken for the model that it was" if gone_on else "the reference model is left out"
-                tell(f"{one.name}: the server was not asked: {error}; {what_now}")
+                what_now = (
+                    "it is taken for the model that it was" if uses_history else "the reference model is left out"
+                )
+                notify(f"{model_entry.name}: the server was not asked: {error}; {what_now}")
         return load_tokenizer(entry, paths)
 
-    def open(self, model: TokenizedModel, paths: DataPaths, tell: Tell) -> EndpointBackend:
-        """The model ready to be run. Raises as :meth:`load` does, and ModelError where another model was just found
-        behind the endpoint than ``model``, as it was planned with."""
+    def open(self, model: TokenizedModel, paths: DataPaths, notify: Notify) -> EndpointBackend:
+        """The model ready to be run. Raises as :meth:`load` does, and ModelError where the endpoint no longer has
+        ``model``."""
         # Imported where a server is asked: planning what is on this machine needs no client.
         from audit_pipeline.endpoints.backend import endpoint_backend_of  # noqa: PLC0415
 
         endpoint = model.entry.endpoint
         if endpoint is None:
-            raise ModelError(f"{model.entry.name} is behind no endpoint")
+            raise ModelError(f"{model.entry.name} is at no endpoint")
         if endpoint in self._unasked:
             raise self._unasked[endpoint]
         if endpoint not in self._probed:
-            self._ask(endpoint, model, paths, tell)
+            self._ask(endpoint, model, paths, notify)
         now = load_tokenizer(model.entry, paths).identity.model_fingerprint
         if now != model.identity.model_fingerprint:
             raise ModelError(f"the model behind the endpoint of {model.entry.name} changed meanwhile: run it again")
-        return endpoint_backend_of(model, self.budget(endpoint), tell, self._probed[endpoint])
+        return endpoint_backend_of(model, self.budget(endpoint), notify, self._probed[endpoint])
 
     def budget(self, endpoint: Endpoint) -> Budget:
         """The budget of all that is sent to ``endpoint``.
@@ -139,17 +141,17 @@ class Endpoints:
             if self._together.limits.max_cost is not None and endpoint.price_per_million is None:
                 raise BudgetError(f"{endpoint.described} has no price: give price_per_million in its entry")
             before = self._sent_before.get(endpoint.described, 0)
-            left = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
-            self._budgets[endpoint] = Budget(left, endpoint.price_per_million, self._together)
+            remaining = Limits(endpoint.max_tokens, endpoint.max_cost).less(before, endpoint.cost_of(before))
+            self._budgets[endpoint] = Budget(remaining, endpoint.price_per_million, self._together)
         return self._budgets[endpoint]
 
     @property
     def sent(self) -> Mapping[str, int]:
         """The tokens that were sent, by endpoint in words."""
         found: Counter[str] = Counter()
-        for endpoint, one in self._budgets.items():
+        for endpoint, budget in self._budgets.items():
             # Two entries may name one endpoint.
-            found[endpoint.described] += one.spent
+            found[endpoint.described] += budget.spent
         return {words: tokens for words, tokens in found.items() if tokens}
 
     @property
@@ -162,17 +164,17 @@ class Endpoints:
         """What they cost, where prices are known."""
         return self._together.cost
 
-    def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, tell: Tell) -> None:
+    def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
         from audit_pipeline.endpoints.client import key_of  # noqa: PLC0415
         from audit_pipeline.endpoints.probe import client_of, probe  # noqa: PLC0415
 
-        # Nothing is sent without the key: that is said first.
+        # Nothing is sent without the key: a missing one is reported first.
         key_of(endpoint)
         name = model.entry.name
-        tell(f"{name}: {endpoint.sent_to}")
-        found = probe(model, client_of(model, self.budget(endpoint), tell))
+        notify(f"{name}: {endpoint.sent_to}")
+        found = probe(model, client_of(model, self.budget(endpoint), notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
-            tell(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
+            notify(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found
-        # Who looks at many models asks no server: they see on the cards which one was found last.
+        # Readers of many models probe no server: the cards show which model was found last.
         write_card(load_tokenizer(model.entry, paths), paths)

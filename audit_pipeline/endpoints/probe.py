@@ -15,18 +15,18 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from audit_pipeline.endpoints.asking import answers
+from audit_pipeline.endpoints.asking import read_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
 from audit_pipeline.endpoints.exchange import (
     WHOLE,
     Answer,
+    AnswerDetail,
     AnswerPart,
     BadAnswerError,
     Prompt,
-    Wanted,
-    parsed,
-    prompt_of,
+    build_prompt,
+    parse_answer,
 )
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
@@ -41,7 +41,7 @@ TEXTS = (
     "def area(width, height):\n    return width * height  # in square metres\n",
     "Der Zug nach Lübeck fährt um 7:45 Uhr; wer ihn verpasst, wartet bis zum Abend.",
 )
-"""Their log-probabilities tell whether the model behind an endpoint is still the same."""
+"""Their log-probabilities show whether the model at an endpoint is still the same."""
 COUNTING = " ".join(map(str, range(1, 41)))
 """Once it has begun, any model knows how it goes on: the token itself is the best one at nearly all places."""
 _ENOUGH_AGREE = 0.5
@@ -73,7 +73,7 @@ class ProbeResult:
 def client_of(model: TokenizedModel, budget: Budget, tell: Callable[[str], None] = lambda words: None) -> Client:
     """What asks the endpoint of ``model``; raises ModelError where its entry has none."""
     if model.entry.endpoint is None:
-        raise ModelError(f"{model.entry.name} is behind no endpoint")
+        raise ModelError(f"{model.entry.name} is at no endpoint")
     return Client(model.entry.name, model.entry.endpoint, budget, tell=tell)
 
 
@@ -90,7 +90,7 @@ def probe(model: TokenizedModel, client: Client) -> ProbeResult:
     if not takes_ids:
         _require_same_special_tokens(model, client)
     prompts = _prompts(model, TEXTS, spelled=not takes_ids)
-    first, second = (_answers(client, prompts, Wanted(0)) for _ in range(2))
+    first, second = (_answers(client, prompts, AnswerDetail(0)) for _ in range(2))
     _require_spread(client, first)
     noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
     _require_little_noise(client, noise)
@@ -111,7 +111,7 @@ class Check:
 
     def require_same(self, *, patiently: bool = True) -> None:
         """Raise ModelError where another model answers; else as :meth:`Client.each` does."""
-        found = _answers(self._client, self._prompts, Wanted(0), None if patiently else _ONCE)
+        found = _answers(self._client, self._prompts, AnswerDetail(0), None if patiently else _ONCE)
         if differs(self._seen, replace(self._seen, values=_values(found))):
             raise ModelError(
                 f"{self._client.who}: the model behind the endpoint changed while it was asked: run it again"
@@ -151,16 +151,16 @@ def _prompts(model: TokenizedModel, texts: Iterable[str], *, spelled: bool, most
     window, stride = window_and_stride(model)
     size = window if most is None else min(window, most)
     return [
-        prompt_of(model, text, windows_of(0, text, size, min(stride, size - 1))[0], spelled=spelled)
+        build_prompt(model, text, windows_of(0, text, size, min(stride, size - 1))[0], spelled=spelled)
         for text in encode(model, list(texts))
     ]
 
 
 def _answers(
-    client: Client, prompts: Sequence[Prompt], wanted: Wanted, patience: RetryPolicy | None = None
+    client: Client, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
 ) -> list[Answer]:
-    with closing(answers(client, enumerate(prompts), wanted, patience=patience)) as found:
-        by_number = dict(one for some in found for one in some)
+    with closing(read_answers(client, enumerate(prompts), detail, patience=patience)) as found:
+        by_number = dict(answer for answered in found for answer in answered)
     return [by_number[number] for number in range(len(prompts))]
 
 
@@ -176,10 +176,14 @@ class _Models(AnswerPart):
 def _require_room(model: TokenizedModel, client: Client) -> None:
     """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
     try:
-        listed = parsed(_Models, client.ask(ServerRequest("models")))
+        listed = parse_answer(_Models, client.ask(ServerRequest("models")))
     except (RefusedError, BadAnswerError):
         return
-    rooms = [one.max_model_len for one in listed.data if one.id == client.endpoint.model and one.max_model_len]
+    rooms = [
+        listed_model.max_model_len
+        for listed_model in listed.data
+        if listed_model.id == client.endpoint.model and listed_model.max_model_len
+    ]
     # One token is generated.
     if rooms and (window := window_and_stride(model)[0]) > rooms[0] - 1:
         raise ModelError(
@@ -194,24 +198,24 @@ def _takes_ids(model: TokenizedModel, client: Client) -> bool:
         return client.endpoint.dialect != "llama_cpp"
     prompts = _prompts(model, TEXTS[:1], spelled=False)
     try:
-        _answers(client, prompts, Wanted(0), _ONCE)
+        _answers(client, prompts, AnswerDetail(0), _ONCE)
     except (RefusedError, UnansweredError) as error:
         if error.status in _NO_IDS:
             return False
         if isinstance(error, RefusedError):
             raise
         # Too busy, or out of reach: with patience now.
-        _answers(client, prompts, Wanted(0))
+        _answers(client, prompts, AnswerDetail(0))
     return True
 
 
 def _require_best(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
     """Refuse a server that gives fewer of the best tokens than the entry says."""
-    asked = client.endpoint.top_logprobs
+    requested = client.endpoint.top_logprobs
     [prompt] = _prompts(model, [COUNTING], spelled=not takes_ids, most=8)
-    expected = min(asked, model.vocab_size)
+    expected = min(requested, model.vocab_size)
     try:
-        [answer] = _answers(client, [prompt], Wanted(asked))
+        [answer] = _answers(client, [prompt], AnswerDetail(requested))
     except RefusedError as error:
         if error.status not in _BAD_REQUEST or (largest := _largest(client, prompt, error)) is None:
             raise
@@ -237,7 +241,7 @@ def _largest(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
     for fewer in _FEWER:
         if fewer < client.endpoint.top_logprobs:
             try:
-                _answers(client, [prompt], Wanted(fewer))
+                _answers(client, [prompt], AnswerDetail(fewer))
             except RefusedError:
                 continue
             return fewer
@@ -245,9 +249,9 @@ def _largest(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
 
 
 def _require_aligned(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
-    """Refuse log-probabilities that are not those of the tokens that they stand beside."""
+    """Refuse log-probabilities that are not those of their own tokens."""
     [prompt] = _prompts(model, [COUNTING], spelled=not takes_ids)
-    [answer] = _answers(client, [prompt], Wanted(min(1, client.endpoint.top_logprobs)))
+    [answer] = _answers(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
     own = answer.values["logprob"]
     best = answer.values.get("max_logprob", np.full_like(own, _CERTAIN))
     # The beginning may be anything yet.
@@ -257,7 +261,7 @@ def _require_aligned(model: TokenizedModel, client: Client, takes_ids: bool) -> 
         raise ModelError(
             f"{client.who}: while counting to 40, the next number's token is the best one at {agree} of "
             f"{len(own[known])} places only: the server gives log-probabilities of other places (llama-cpp-python does "
-            "without a start token in front), or another model stands behind it than the entry says"
+            "without a start token in front), or it has another model than the entry says"
         )
 
 
@@ -272,7 +276,7 @@ def _require_same_special_tokens(model: TokenizedModel, client: Client) -> None:
         return
     prompts = _prompts(model, [f"One {spelled[0]} two."], spelled=True)
     try:
-        _answers(client, prompts, Wanted(0))
+        _answers(client, prompts, AnswerDetail(0))
     except ModelError as error:
         raise ModelError(
             f"{client.who}: the server reads a text that spells {spelled[0]} otherwise than the tokenizer here "
@@ -285,14 +289,14 @@ def _require_moments(model: TokenizedModel, client: Client, prompts: Sequence[Pr
     if not client.endpoint.moments:
         return
     # One place each: a whole distribution takes megabytes.
-    few = [replace(one, ids=one.ids[:2], scored=1) for one in prompts]
-    given = _answers(client, few, Wanted(0, moments=True))
+    few = [replace(prompt, ids=prompt.ids[:2], scored=1) for prompt in prompts]
+    given = _answers(client, few, AnswerDetail(0, moments=True))
     try:
-        whole = _answers(client, few, Wanted(WHOLE, moments=True))
+        whole = _answers(client, few, AnswerDetail(WHOLE, moments=True))
     except RefusedError as error:
         if error.status not in _BAD_REQUEST:
             raise
-        client.tell(f"{client.who}: means and deviations are taken on trust: it gives no whole distributions")
+        client.tell(f"{client.who}: means and deviations cannot be checked: it gives no whole distributions")
         return
     off = max(_deviation(*pair, name) for pair in zip(given, whole, strict=True) for name in ("mean", "std"))
     if off > _MOMENTS_TOLERANCE:
@@ -302,5 +306,5 @@ def _require_moments(model: TokenizedModel, client: Client, prompts: Sequence[Pr
         )
 
 
-def _deviation(one: Answer, other: Answer, name: str = "logprob") -> float:
-    return deviation(one.values[name].tolist(), other.values[name].tolist())
+def _deviation(answer: Answer, other: Answer, name: str = "logprob") -> float:
+    return deviation(answer.values[name].tolist(), other.values[name].tolist())

@@ -95,12 +95,12 @@ class Canaries:
     @property
     def to_publish(self) -> list[str]:
         """The texts to plant, one per set."""
-        return [one.published.text for one in self.sets]
+        return [canary_set.published.text for canary_set in self.sets]
 
 
 @dataclass(frozen=True)
 class Seal:
-    """What stands beside the file: its name, sha256 and when it was made, and how the canaries were drawn."""
+    """The seal beside the file: its name, sha256 and when it was made, and how the canaries were drawn."""
 
     file: str
     sha256: str
@@ -136,8 +136,8 @@ def make_canaries(
         raise ConfigError(
             f"canaries need at least one set, one alternative and one word: {n_sets}, {alternatives}, {words}"
         )
-    wanted = n_sets * (alternatives + 1)
-    if wanted > MOST_TEXTS or wanted * (words + len(template)) > MOST_PARTS:
+    n_canaries = n_sets * (alternatives + 1)
+    if n_canaries > MOST_TEXTS or n_canaries * (words + len(template)) > MOST_PARTS:
         raise ConfigError(
             f"{n_sets:,} sets of {alternatives + 1:,} canaries with {words:,} words are too many: at most "
             f"{MOST_TEXTS:,} canaries are drawn, and {MOST_PARTS:,} words in all of them; ask for fewer"
@@ -161,7 +161,7 @@ def make_canaries(
         chosen = source.randrange(alternatives + 1)
         sets.append(_set_of(number, texts, chosen))
     what = f"a vocabulary of {len(parts)}" if vocabulary is not None else style
-    drawn_by = BY_CHANCE if seed is None else f"seed {seed} (for tests only: whoever knows it can draw them again)"
+    drawn_by = BY_CHANCE if seed is None else f"seed {seed} (for tests only: anyone who knows it can draw them again)"
     return Canaries(tuple(sets), drawn_by, f"{words} draws from {what}, in the template {template!r}")
 
 
@@ -173,12 +173,14 @@ def write_canaries(path: Path, canaries: Canaries) -> Seal:
     """
     if path.suffix != ".jsonl":
         raise DataError(f"{path}: canaries are written as JSON Lines, so the name must end in .jsonl")
-    for there in (path, seal_path(path)):
-        if there.exists():
+    for file in (path, seal_path(path)):
+        if file.exists():
             raise DataError(
-                f"{there}: exists already; planted canaries cannot be tested without it, so take another name"
+                f"{file}: exists already; planted canaries cannot be tested without it, so take another name"
             )
-    lines = [json.dumps(_line(canary), ensure_ascii=False) for one in canaries.sets for canary in one.canaries]
+    lines = [
+        json.dumps(_line(canary), ensure_ascii=False) for canary_set in canaries.sets for canary in canary_set.canaries
+    ]
     content = ("\n".join(lines) + "\n").encode()
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
     path.chmod(0o600)
@@ -203,7 +205,7 @@ def read_canaries(path: Path) -> list[CanarySet]:
     is skipped: a lost canary would change the odds.
     """
     file = read_rows(path)
-    problems = [(one.location, one.reason) for one in file.skipped]
+    problems = [(skipped.location, skipped.reason) for skipped in file.skipped]
     found: dict[int, list[Canary]] = {}
     names: dict[str, str] = {}
     texts: dict[str, str] = {}
@@ -212,22 +214,22 @@ def read_canaries(path: Path) -> list[CanarySet]:
         if isinstance(canary, str):
             problems.append((row.location, canary))
             continue
-        for what, value, seen in (("name", canary.name, names), ("text", canary.text, texts)):
-            if value in seen:
-                problems.append((row.location, f"its {what} is that of {seen[value]} too"))
-            seen.setdefault(value, row.location)
+        for what, value, names_or_texts in (("name", canary.name, names), ("text", canary.text, texts)):
+            if value in names_or_texts:
+                problems.append((row.location, f"its {what} is that of {names_or_texts[value]} too"))
+            names_or_texts.setdefault(value, row.location)
         found.setdefault(canary.set, []).append(canary)
     # Of a file with bad lines a set may be short for that reason alone.
     problems = problems or list(_unusable_sets(found))
     if problems:
-        named = "; ".join(f"{where}: {why}" for where, why in problems[:_NAMED_AT_MOST])
+        named = "; ".join(f"{location}: {why}" for location, why in problems[:_NAMED_AT_MOST])
         more = f" (and {len(problems) - _NAMED_AT_MOST} more)" if len(problems) > _NAMED_AT_MOST else ""
         raise DataError(f"{path}: is not a whole file of canaries: {named}{more}; take the file as it was written")
     return [_as_set(number, canaries) for number, canaries in sorted(found.items())]
 
 
 def seal_path(path: Path) -> Path:
-    """Where the seal of the file at ``path`` stands."""
+    """The path of the seal of the file at ``path``."""
     return path.with_suffix(".seal.json")
 
 
@@ -259,11 +261,11 @@ def _vocabulary(style: Style) -> Sequence[str]:
 
 
 def _distinct(source: random.Random, parts: Sequence[str], words: int, template: str) -> Iterator[str]:
-    seen: set[str] = set()
+    taken: set[str] = set()
     while True:
         text = template.replace(SLOT, " ".join(source.choice(parts) for _ in range(words)))
-        if text not in seen:
-            seen.add(text)
+        if text not in taken:
+            taken.add(text)
             yield text
 
 

@@ -1,4 +1,4 @@
-"""The rank test of random canaries: where a published canary stands among those that were never published.
+"""The rank test of random canaries: the rank of a published canary among those that were never published.
 
 What belongs here: ranks, their exact p-values and the exact p-value of several. What does not: making canaries
 (evidence/canaries.py) and running a model over them (scoring/corpus_tests.py).
@@ -67,7 +67,7 @@ def canary_rank(published: npt.ArrayLike, alternatives: Sequence[npt.ArrayLike],
     reason = _refusal(scores, others, alpha)
     if reason is not None:
         return CanaryRank("refused", reason, None, None, (), sum(sizes), method)
-    ranks = tuple(rank_of(score, one) for score, one in zip(scores, others, strict=True))
+    ranks = tuple(rank_of(score, row) for score, row in zip(scores, others, strict=True))
     p_value = rank_sum_p(ranks, sizes)
     return CanaryRank("ok", None, p_value, float(np.mean(ranks)), ranks, sum(sizes), method)
 
@@ -105,10 +105,10 @@ def smallest_p(alternatives: Sequence[int]) -> float:
 
 
 def _refusal(scores: npt.NDArray[np.float64], others: Sequence[npt.NDArray[np.float64]], alpha: float) -> str | None:
-    for place, (score, one) in enumerate(zip(scores, others, strict=True), start=1):
-        lacking = int(not np.isfinite(score)) + int(np.count_nonzero(~np.isfinite(one)))
-        if lacking:
-            return f"{lacking} canar{'y' if lacking == 1 else 'ies'} of set {place} without a score"
+    for place, (score, row) in enumerate(zip(scores, others, strict=True), start=1):
+        n_lacking = int(not np.isfinite(score)) + int(np.count_nonzero(~np.isfinite(row)))
+        if n_lacking:
+            return f"{n_lacking} canar{'y' if n_lacking == 1 else 'ies'} of set {place} without a score"
     reachable = smallest_p([len(other) for other in others])
     # A hair's breadth: exp and log of 1/20 must not forbid 0.05.
     if reachable > alpha * (1 + 1e-12):

@@ -75,8 +75,8 @@ def compared_texts(sizes: npt.ArrayLike) -> int:
     descending = np.sort(np.asarray(sizes))[::-1]
     if not len(descending):
         raise DataError("there are no calibration groups to compare with")
-    kept = min(len(descending), max(math.ceil(SHARE_COMPARED * len(descending)), MIN_COMPARED))
-    return int(descending[kept - 1])
+    n_compared = min(len(descending), max(math.ceil(SHARE_COMPARED * len(descending)), MIN_COMPARED))
+    return int(descending[n_compared - 1])
 
 
 def group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
@@ -97,11 +97,11 @@ def group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
     statistic, p_value = np.empty(len(groups)), np.empty(len(groups))
     n_calibration = np.empty(len(groups), dtype=np.int64)
     for count in np.unique(compared):
-        here = compared == count
+        is_compared = compared == count
         against = _means(known_first[known_sizes >= count], count)
-        statistic[here] = _means(first[here], count)
-        p_value[here] = conformal_p_values(statistic[here], against)
-        n_calibration[here] = len(against)
+        statistic[is_compared] = _means(first[is_compared], count)
+        p_value[is_compared] = conformal_p_values(statistic[is_compared], against)
+        n_calibration[is_compared] = len(against)
     return GroupTests(groups, sizes, compared, statistic, p_value, n_calibration)
 
 
@@ -123,7 +123,7 @@ def count_held_out_needed(tested: int, standing_out: int, level: float, factor: 
 def ledger_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
     """Benjamini-Yekutieli over all tests of all ``families`` (one per detector that was tried), family by family.
 
-    Detectors look at the same texts, so their p-values depend on each other in a way that nobody knows.
+    Detectors score the same texts, so their p-values depend on each other in an unknown way.
     """
     values = [np.asarray(family, dtype=np.float64) for family in families]
     if not values:
@@ -137,9 +137,9 @@ def _first_texts(texts: ScoredTexts, most: int) -> Floats:
     names, codes = np.unique(texts.groups, return_inverse=True)
     order = np.lexsort((texts.keys, codes))
     place = np.arange(len(order)) - np.searchsorted(codes[order], np.arange(len(names)))[codes[order]]
-    kept = place < most
+    is_first = place < most
     first = np.full((len(names), most), np.nan)
-    first[codes[order][kept], place[kept]] = texts.scores[order][kept]
+    first[codes[order][is_first], place[is_first]] = texts.scores[order][is_first]
     return first
 
 

@@ -25,7 +25,7 @@ calibration groups say: a group's rate is taken as Beta distributed, with the in
 variance finds in them (Ridout, Demetrio and Firth, Biometrics 55, 1999), and for a unit of one group its central 95%
 is a fourth term, which moves FPR and TPR together. Without it, 95% intervals for one
 book of 100 windows, with 30% of their variance its own, held the true share in 50 to 86 of 100 made-up books. Where
-calibration groups have one text each, nothing tells, and the assumption says so.
+calibration groups have one text each, nothing shows this, and the assumption says so.
 
 Measured coverage: bench/bench_decisions.py.
 """
@@ -109,7 +109,7 @@ class UnitRates:
     reason: str | None
 
 
-def instrument(threshold: Threshold, calibration: ScoredTexts) -> Instrument | None:
+def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instrument | None:
     """FPR and TPR of a threshold that ``calibration`` chose, as the module says; None where it was refused."""
     if threshold.threshold is None:
         return None
@@ -120,7 +120,7 @@ def instrument(threshold: Threshold, calibration: ScoredTexts) -> Instrument | N
     else:
         folds = _folds(calibration)
         chosen = [largest_accuracy(calibration.take(folds != fold)).threshold for fold in range(folds.max() + 1)]
-        used = tuple(one for one in chosen if one is not None)
+        used = tuple(column for column in chosen if column is not None)
         if len(used) < len(chosen) or len(used) < 2:
             reason = "the calibration members or non-members are of too few groups to leave any out"
             unknown = Rate(None, None, None, len(members), members.n_groups, None)
@@ -212,7 +212,7 @@ def unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], found: Instrument)
 
 def _refusal(fpr: Rate, tpr: Rate) -> str | None:
     if not tpr.n:
-        return "no calibration members are named, so nobody knows how often a member is flagged"
+        return "no calibration members are named, so it is unknown how often a member is flagged"
     for name, rate in (("members", tpr), ("non-members", fpr)):
         if rate.low is None:
             return f"the calibration {name} are all of one group, so the rate among them has no interval"
@@ -296,7 +296,7 @@ def _shares(
     flagged = np.bincount(codes, weights=weights, minlength=len(n_groups))
     low, high = bounds(np.minimum(flagged, n), n)
     for unit in np.flatnonzero(n_groups > 1):
-        here = codes == unit
-        rate = grouped_rate(weights[here], groups[here])
+        in_unit = codes == unit
+        rate = grouped_rate(weights[in_unit], groups[in_unit])
         low[unit], high[unit] = rate.low, rate.high
     return flagged / n, low, high

@@ -3,9 +3,9 @@
 What belongs here: the test, from a matrix of detector scores to one p-value. What does not: computing scores
 (detectors/), what a benchmark's design is (benchmarks/), and what may be claimed (claims.py).
 
-Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors tell the
+Source: Maini et al. 2024, arXiv 2406.06443, section 5.1. A linear model learns on one half which detectors separate the
 audited texts from held-out ones, and is tested on the other half, which it has not seen. So however many detectors
-there are, the p-value needs no correction for them. Here, other than there:
+there are, the p-value needs no correction for them. This version differs from the paper's:
 
 * Everything goes by group (the book, the patent): groups are divided into halves, the model is fitted to group means
   and the test compares group means, so that windows of one document do not count as independent.
@@ -116,7 +116,7 @@ class Features:
 def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Sequence[float | None]) -> Features:
     """The matrix of a long table of scores: one entry per text and feature, None where there is no score.
 
-    Texts and features stand in alphabetical order. Raises DataError for unequal lengths, and where a text has two
+    Texts and features are in alphabetical order. Raises DataError for unequal lengths, and where a text has two
     entries of one feature.
     """
     if not len(example_ids) == len(names) == len(scores):
@@ -130,72 +130,82 @@ def feature_matrix(example_ids: Sequence[str], names: Sequence[str], scores: Seq
     return Features(tuple(texts), tuple(features), values)
 
 
+@dataclass(frozen=True, eq=False)
+class ComparedTexts:
+    """n texts that the test compares, with d features each: ``values`` [n, d] (NaN: missing) and ``names`` [d].
+
+    ``held_out`` [n] is True for texts known not to have been trained on, False for the audited ones (whether their
+    label is 1 or unknown). ``groups`` [n] are their documents. Raises DataError where shapes do not fit.
+    """
+
+    values: Floats
+    names: Sequence[str]
+    held_out: Bools
+    groups: Sequence[str]
+
+    def __post_init__(self) -> None:
+        if self.values.shape != (len(self.held_out), len(self.names)) or len(self.groups) != len(self.held_out):
+            raise DataError(
+                f"dataset inference needs one row per text and one column per feature: {self.values.shape} values, "
+                f"{len(self.held_out)} texts, {len(self.groups)} groups, {len(self.names)} features"
+            )
+
+
 def dataset_inference(
-    values: npt.ArrayLike,
-    names: Sequence[str],
-    held_out: npt.ArrayLike,
-    groups: Sequence[str],
+    texts: ComparedTexts,
     *,
     design: str,
     claim_level: ClaimLevel,
-    known_members: tuple[npt.ArrayLike, Sequence[str]] | None = None,
+    known_members: tuple[Floats, Sequence[str]] | None = None,
     splits: int = SPLITS,
     seed: int = 0,
 ) -> DatasetInference:
-    """The test of n texts by d features: ``values`` [n, d] (NaN: missing), ``names`` [d], ``groups`` [n].
+    """The test of audited ``texts`` against held-out ones.
 
-    ``held_out`` [n] is True for texts known not to have been trained on, False for the audited ones (whether their
-    label is 1 or unknown). A feature that any text lacks is left out and named. Groups with texts of both sides stay in
-    one half with both; the test then errs on the safe side. ``known_members``: values [m, d] and groups [m] of texts
-    that are known to be members and are none of the n; they say which features run against training.
+    A feature that any text lacks is left out and named. Groups with texts of both sides stay in one half with both; the
+    test then errs on the safe side. ``known_members``: values [m, d] and groups [m] of texts that are known to be
+    members and are none of the n; they say which features run against training.
 
     Refused where ``design`` is neither exchangeable nor randomised, where a side has fewer than 20 groups (each half
     then has at least 10 means a side; its level was measured from there on, and with fewer a t-test of skewed means is
     not to be relied on), and where no feature is left. Every feature is oriented: the higher, the likelier a member.
     Audited texts that score lower than held-out ones are no finding: see ``direction``. The result does not depend on
-    the order of the texts, but for rounding. Raises DataError where shapes do not fit or there is no split.
+    the order of the texts, but for rounding. Raises DataError where there is no split.
     """
-    matrix, is_held_out = np.asarray(values, dtype=np.float64), np.asarray(held_out, dtype=bool)
-    if matrix.ndim != 2 or matrix.shape != (len(is_held_out), len(names)) or len(groups) != len(is_held_out):
-        raise DataError(
-            f"dataset inference needs one row per text and one column per feature: {matrix.shape} values, "
-            f"{len(is_held_out)} texts, {len(groups)} groups, {len(names)} features"
-        )
     if splits < 1:
         raise DataError(f"dataset inference needs at least one split, not {splits}")
-    has = np.isfinite(matrix)
-    complete = has.all(axis=0)
-    lacking = tuple(
-        f"{name} ({int(n)} of {len(matrix)} texts lack it)"
-        for name, n in zip(names, (~has).sum(axis=0), strict=True)
-        if n
-    )
-    units = _units_of(groups, is_held_out)
-    n_features = int(complete.sum())
-    method = (
-        f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
-        f"of group means of the other half in the direction of training, {splits} random splits by group, "
-        "twice the median p-value"
-    )
+    complete = np.isfinite(texts.values).all(axis=0)
+    units = _group_texts(texts)
     reason = _refusal(design, units, bool(complete.any()))
     tested = []
     if reason is None:
-        ordered = matrix[units.order][:, complete]
-        known = None if known_members is None else _select_known_members(*known_members, np.asarray(complete))
-        tested = [_one_split(ordered, units, known, np.random.default_rng([seed, split])) for split in range(splits)]
-    p_values = [one.p_value if one.runs_with_training else 1.0 for one in tested]
+        ordered = texts.values[units.order][:, complete]
+        members = None if known_members is None else _select_known_members(*known_members, np.asarray(complete))
+        tested = [_test_split(ordered, units, members, np.random.default_rng([seed, split])) for split in range(splits)]
+    p_values = [split.directed_p_value for split in tested]
+    left_out = _features_left_out(texts)
     return DatasetInference(
         status="ok" if reason is None else "refused",
         reason=reason,
         p_value=None if reason is not None else combine_p_values(p_values),
         statistic=None if reason is not None else _median_t(tested),
-        n=int((~is_held_out).sum()),
-        n_held_out=int(is_held_out.sum()),
+        n=int((~texts.held_out).sum()),
+        n_held_out=int(texts.held_out.sum()),
         split_p_values=tuple(p_values),
-        left_out=lacking,
+        left_out=left_out,
         claim_level=claim_level,
-        method=f"{method}{_directions_in_words(tested)}{_left_out_in_words(lacking)}",
+        method=_method_in_words(int(complete.sum()), splits, tested, left_out),
         direction=None if reason is not None else _direction(tested),
+    )
+
+
+def _features_left_out(texts: ComparedTexts) -> tuple[str, ...]:
+    """The features that some text lacks, each with how many lack it."""
+    n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
+    return tuple(
+        f"{name} ({int(n)} of {len(texts.values)} texts lack it)"
+        for name, n in zip(texts.names, n_lacking, strict=True)
+        if n
     )
 
 
@@ -210,6 +220,11 @@ class _Split:
     """Features by which known members score lower."""
 
     @property
+    def directed_p_value(self) -> float:
+        """The p-value in the direction of training: 1 where the fitted half runs the other way."""
+        return self.p_value if self.runs_with_training else 1.0
+
+    @property
     def t_of_training(self) -> float:
         # No negative zero.
         return self.t if self.runs_with_training else 0.0 - self.t
@@ -217,23 +232,33 @@ class _Split:
 
 def _direction(tested: Sequence[_Split]) -> Direction:
     """The direction of the difference that the splits together find at 5%; ``none`` where they find none."""
-    if combine_p_values([one.p_value if one.runs_with_training else 1.0 for one in tested]) <= LEVEL:
+    if combine_p_values([split.directed_p_value for split in tested]) <= LEVEL:
         return "training"
-    against = sum(not one.runs_with_training for one in tested)
-    found = combine_p_values([one.p_value for one in tested]) <= LEVEL
+    against = sum(not split.runs_with_training for split in tested)
+    found = combine_p_values([split.p_value for split in tested]) <= LEVEL
     return "opposite" if found and against > len(tested) / 2 else "none"
+
+
+def _method_in_words(n_features: int, splits: int, tested: Sequence[_Split], left_out: Sequence[str]) -> str:
+    more = len(left_out) - _NAMED_AT_MOST
+    named = ", ".join(left_out[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
+        f"of group means of the other half in the direction of training, {splits} random splits by group, "
+        f"twice the median p-value{_directions_in_words(tested)}{f'; left out: {named}' if left_out else ''}"
+    )
 
 
 def _directions_in_words(tested: Sequence[_Split]) -> str:
     if not tested:
         return ""
-    with_training = sum(one.runs_with_training for one in tested)
+    with_training = sum(split.runs_with_training for split in tested)
     words = f"; {with_training} of {len(tested)} fitted halves run in the direction of training"
-    if against := max(one.n_against for one in tested):
+    if against := max(split.n_against for split in tested):
         words += f", up to {against} feature(s) left aside by which known members score lower"
     if with_training == len(tested):
         return words
-    return f"{words} (p = {combine_p_values([one.p_value for one in tested]):.2g} without regard to direction)"
+    return f"{words} (p = {combine_p_values([split.p_value for split in tested]):.2g} without regard to direction)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,8 +277,9 @@ class _Units:
     has_held_out: Bools
 
 
-def _units_of(groups: Sequence[str], held_out: Bools) -> _Units:
-    names, group_of_text = np.unique(np.array(groups, dtype=object), return_inverse=True)
+def _group_texts(texts: ComparedTexts) -> _Units:
+    held_out = texts.held_out
+    names, group_of_text = np.unique(np.array(texts.groups, dtype=object), return_inverse=True)
     both = 2 * group_of_text + held_out
     order = np.argsort(both, kind="stable")
     units, start = np.unique(both[order], return_index=True)
@@ -280,7 +306,7 @@ def _refusal(design: str, units: _Units, any_feature: bool) -> str | None:
     return None if any_feature else "every feature is missing for some text"
 
 
-def _one_split(values: Floats, units: _Units, known: _Known | None, generator: np.random.Generator) -> _Split:
+def _test_split(values: Floats, units: _Units, members: _KnownMembers | None, generator: np.random.Generator) -> _Split:
     """Welch's t and its one-sided p-value on one random half, of the model fitted to the other."""
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415 - it is heavy
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
@@ -292,9 +318,9 @@ def _one_split(values: Floats, units: _Units, known: _Known | None, generator: n
     scaler = StandardScaler().fit(np.clip(values, *ends)[texts])
     means = np.add.reduceat(scaler.transform(np.clip(values, *ends)), units.start, axis=0) / lengths[:, None]
     against = np.zeros(values.shape[1], dtype=bool)
-    if known is not None:
-        members = known.means(scaler.transform(np.clip(known.values, *ends)))
-        lower = scipy.stats.mannwhitneyu(members, means[fitted & units.held_out], alternative="less", axis=0)
+    if members is not None:
+        member_means = members.means(scaler.transform(np.clip(members.values, *ends)))
+        lower = scipy.stats.mannwhitneyu(member_means, means[fitted & units.held_out], alternative="less", axis=0)
         against = np.asarray(lower.pvalue <= LEVEL / 2)
     # Where all run against training the split finds nothing, and its t says how they run.
     used = means if against.all() else means[:, ~against]
@@ -328,13 +354,13 @@ def _runs_with_training(weights: Floats, raised: Floats) -> bool:
 def _median_t(tested: Sequence[_Split]) -> float | None:
     """None where it has no bound: a side that hardly varies."""
     # Infinities of both signs have no mean.
-    ordered = sorted(one.t_of_training for one in tested)
+    ordered = sorted(split.t_of_training for split in tested)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return (low + high) / 2 if math.isfinite(low) and math.isfinite(high) else None
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class _KnownMembers:
     """Texts that are known to be members: ``values`` [m, d], and each one's place among their groups."""
 
     values: Floats
@@ -347,13 +373,13 @@ class _Known:
         return np.asarray(sums / np.bincount(self.group)[:, None])
 
 
-def _select_known_members(values: npt.ArrayLike, groups: Sequence[str], features: Bools) -> _Known | None:
+def _select_known_members(values: Floats, groups: Sequence[str], features: Bools) -> _KnownMembers | None:
     """The known members that have all of ``features``; None where there are none."""
-    matrix = np.asarray(values, dtype=np.float64)[:, features]
-    whole = np.isfinite(matrix).all(axis=1)
+    whole = np.isfinite(values[:, features]).all(axis=1)
     if not whole.any():
         return None
-    return _Known(matrix[whole], np.unique(np.array(groups, dtype=object)[whole], return_inverse=True)[1])
+    _, group = np.unique(np.array(groups, dtype=object)[whole], return_inverse=True)
+    return _KnownMembers(values[:, features][whole], group)
 
 
 def _compare_feature_means(means: Floats, held_out: Bools) -> Floats:
@@ -369,11 +395,3 @@ def _draw_fitted_groups(units: _Units, generator: np.random.Generator) -> Bools:
         places = np.flatnonzero(composition == kind)
         chosen[generator.permutation(places)[: len(places) // 2]] = True
     return chosen
-
-
-def _left_out_in_words(lacking: Sequence[str]) -> str:
-    if not lacking:
-        return ""
-    more = len(lacking) - _NAMED_AT_MOST
-    named = ", ".join(lacking[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
-    return f"; left out: {named}"

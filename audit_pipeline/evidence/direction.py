@@ -22,7 +22,7 @@ from audit_pipeline.metrics.roc import Floats
 Direction = Literal["training", "opposite", "none"]
 
 LEVEL = 0.05
-"""Two-sided: a direction is told where chance alone would tell one in at most 5% of cases."""
+"""Two-sided: a direction is reported where chance alone would give one in at most 5% of cases."""
 
 
 def known_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.NDArray[Any]) -> Direction | None:

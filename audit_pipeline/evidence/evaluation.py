@@ -14,7 +14,7 @@ tail, which the paper's even thousandths suggest, calls 8.0% of equal detectors 
 side, the centred one 5.9% (docs/intervals.md). The interval goes with it: the observed difference plus and minus the
 95th percentile of those distances.
 
-Resamples of few groups cannot tell more than the groups do. With k pairs of groups that share none, no p-value is
+Resamples of few groups cannot show more than the groups do. With k pairs of groups that share none, no p-value is
 smaller than 2^(1-k), the least of a two-sided sign test of k pairs; below six pairs that is above 0.05 and there is no
 95% interval.
 """
@@ -44,9 +44,9 @@ from audit_pipeline.metrics.roc import (
     Floats,
     Metric,
     RocPoints,
+    explain_undefined,
     rank,
     roc_points,
-    undefined,
     weighted_metrics,
 )
 from audit_pipeline.separability import blind_controls as blind
@@ -122,25 +122,25 @@ def comparisons(
     defaults.sort(key=lambda column: column.detector == blind.NAME)
     found: dict[tuple[int, int], dict[str, object]] = {}
     for shared, pairs in _pairs_by_texts(defaults).items():
-        kept = np.frombuffer(shared, dtype=np.bool_)
+        is_shared = np.frombuffer(shared, dtype=np.bool_)
         first = defaults[pairs[0][0]]
-        own = kept[first.scored]
+        own = is_shared[first.scored]
         labels = first.labels[own]
-        if undefined(labels):
+        if explain_undefined(labels):
             continue
-        groups = [group for group, one in zip(first.groups, own, strict=True) if one]
+        groups = [group for group, is_scored in zip(first.groups, own, strict=True) if is_scored]
         used = sorted({index for pair in pairs for index in pair})
-        scores = np.stack([defaults[index].scores[kept[defaults[index].scored]] for index in used])
-        places = [(used.index(one), used.index(other)) for one, other in pairs]
+        scores = np.stack([defaults[index].scores[is_shared[defaults[index].scored]] for index in used])
+        places = [(used.index(first_column), used.index(other)) for first_column, other in pairs]
         results = _compare_all(scores, labels, groups, places, iterations, seed)
         n_members = int(labels.sum())
-        for (one, other), result in zip(pairs, results, strict=True):
+        for (first_column, other), result in zip(pairs, results, strict=True):
             against_blind = defaults[other].detector == blind.NAME
-            found[one, other] = {
+            found[first_column, other] = {
                 "model": model,
                 "benchmark": benchmark,
-                "detector": defaults[one].detector,
-                "parameters": defaults[one].parameters,
+                "detector": defaults[first_column].detector,
+                "parameters": defaults[first_column].parameters,
                 "other": defaults[other].detector,
                 "other_parameters": defaults[other].parameters,
                 "n_members": n_members,
@@ -160,8 +160,10 @@ def comparisons(
 def _pairs_by_texts(columns: Sequence[ScoreColumn]) -> dict[bytes, list[tuple[int, int]]]:
     """The pairs of columns by the texts that both have scored: one draw of resamples serves all pairs of a list."""
     same: dict[bytes, list[tuple[int, int]]] = {}
-    for one, other in combinations(range(len(columns)), 2):
-        same.setdefault((columns[one].scored & columns[other].scored).tobytes(), []).append((one, other))
+    for first_column, other in combinations(range(len(columns)), 2):
+        same.setdefault((columns[first_column].scored & columns[other].scored).tobytes(), []).append(
+            (first_column, other)
+        )
     return same
 
 
@@ -178,7 +180,10 @@ def _compare_all(
     bootstrap = GroupBootstrap(groups, labels, resamples=iterations, seed=seed)
     aurocs = [float(weighted_metrics(ranking, names=_AUROC)[0, 0]) for ranking in rankings]
     resampled = bootstrap.metrics(rankings, _AUROC)[:, :, 0]
-    return [compared(aurocs[one] - aurocs[other], resampled[one] - resampled[other], bootstrap) for one, other in pairs]
+    return [
+        compared(aurocs[first_column] - aurocs[other], resampled[first_column] - resampled[other], bootstrap)
+        for first_column, other in pairs
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,7 +299,7 @@ class _Resampled:
 def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: int, seed: int) -> dict[Key, _Findings]:
     """The findings of columns that score the same texts."""
     first = columns[0]
-    problem = undefined(first.labels)
+    problem = explain_undefined(first.labels)
     if problem:
         return {column.key: dict.fromkeys(OF_SCORES, _Finding(None, NO_INTERVAL, problem)) for column in columns}
     bootstrap = GroupBootstrap(first.groups, first.labels, resamples=resamples, seed=seed)
@@ -304,7 +309,7 @@ def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: i
     rankings = [rank(score, first.labels) for score in scores]
     values = [weighted_metrics(ranking, names=RESAMPLED)[0] for ranking in rankings]
     drawn = bootstrap.metrics(rankings, RESAMPLED)
-    resampled = [_Resampled(*one) for one in zip(values, drawn.swapaxes(1, 2), strict=True)]
+    resampled = [_Resampled(*draws) for draws in zip(values, drawn.swapaxes(1, 2), strict=True)]
     of_control = resampled[-1] if control.scores is not None else None
     return {
         column.key: dict(_findings(column, own, of_control, bootstrap))

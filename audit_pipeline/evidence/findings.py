@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.dataset_inference import Features, dataset_inference, feature_matrix
+from audit_pipeline.evidence.dataset_inference import ComparedTexts, Features, dataset_inference, feature_matrix
 from audit_pipeline.evidence.evaluation import Evaluation, comparisons, evaluate
 from audit_pipeline.evidence.group_rows import decide
 from audit_pipeline.evidence.sides import IN_WORDS, against_held_out
@@ -90,25 +90,27 @@ def _corpus_tests(
     """
     rows = examples.select(["example_id", "label", "group", "split"]).to_pylist()
     unknown = any(row["split"] == "evaluation" and row["label"] is None for row in rows)
-    asked = {
+    compared_texts = {
         row["example_id"]: (row["label"] == NON_MEMBER, row["group"])
         for row in rows
         if (row["label"] == NON_MEMBER and (unknown or row["split"] == "evaluation"))
         or (row["split"] == "evaluation" and row["label"] == (None if unknown else MEMBER))
     }
     members = {row["example_id"]: row["group"] for row in rows if unknown and row["label"] == MEMBER}
-    wanted = pa.array([*asked, *members], pa.string())
-    features = _features(scores.filter(pc.is_in(scores["example_id"], value_set=wanted)))
-    tested = [place for place, one in enumerate(features.example_ids) if one in asked]
-    known = [place for place, one in enumerate(features.example_ids) if one in members]
-    if not tested or not any(held_out for held_out, _ in asked.values()):
+    ids = pa.array([*compared_texts, *members], pa.string())
+    features = _features(scores.filter(pc.is_in(scores["example_id"], value_set=ids)))
+    tested = [place for place, example_id in enumerate(features.example_ids) if example_id in compared_texts]
+    known = [place for place, example_id in enumerate(features.example_ids) if example_id in members]
+    if not tested or not any(held_out for held_out, _ in compared_texts.values()):
         return CORPUS_TESTS.empty_table()
-    of_tested = [asked[features.example_ids[place]] for place in tested]
+    of_tested = [compared_texts[features.example_ids[place]] for place in tested]
     result = dataset_inference(
-        features.values[tested],
-        features.names,
-        np.array([held_out for held_out, _ in of_tested]),
-        [group for _, group in of_tested],
+        ComparedTexts(
+            features.values[tested],
+            features.names,
+            np.array([held_out for held_out, _ in of_tested]),
+            [group for _, group in of_tested],
+        ),
         design=design,
         claim_level=evaluation.claim_level,
         known_members=(features.values[known], [members[features.example_ids[place]] for place in known]),

@@ -32,7 +32,7 @@ from audit_pipeline.evidence.conformal import METHOD, GroupTests, group_tests, l
 from audit_pipeline.evidence.contamination_rate import (
     UnitRates,
     assumption,
-    instrument,
+    measure_instrument,
     unit_rates,
 )
 from audit_pipeline.evidence.direction import Direction, known_direction
@@ -40,9 +40,9 @@ from audit_pipeline.evidence.sides import settings_of
 from audit_pipeline.evidence.thresholds import (
     ScoredTexts,
     Threshold,
-    achieved,
     calibration_check,
     draw_keys,
+    estimate_achieved_rates,
     thresholds,
 )
 from audit_pipeline.metrics.claims import ClaimLevel
@@ -137,7 +137,7 @@ def decide(
     for setting in settings:
         named = pair | {"detector": setting.detector, "parameters": setting.parameters}
         chosen = thresholds(setting.calibration, alphas)
-        decisions.extend(named | {"is_default": True} | _decision(one, setting.evaluated) for one in chosen)
+        decisions.extend(named | {"is_default": True} | _decision(threshold, setting.evaluated) for threshold in chosen)
         if not len(setting.calibration.nonmembers):
             continue
         found = group_tests(setting.audited, setting.calibration)
@@ -145,10 +145,10 @@ def decide(
             tested.append((setting, found))
         claimed = named | {"is_default": True, "claim_level": claim_level}
         at_rate_alpha = chosen if RATE_ALPHA in alphas else thresholds(setting.calibration, (RATE_ALPHA,))
-        for one in at_rate_alpha:
-            if one.alpha in (None, RATE_ALPHA):
-                rates.extend(claimed | row for row in _rates(one, setting, read, benchmark))
-        nonmembers = _joined(setting.calibration.nonmembers, setting.evaluated.nonmembers)
+        for threshold in at_rate_alpha:
+            if threshold.alpha in (None, RATE_ALPHA):
+                rates.extend(claimed | row for row in _rates(threshold, setting, read, benchmark))
+        nonmembers = _join(setting.calibration.nonmembers, setting.evaluated.nonmembers)
         checks.extend(named | vars(check) for check in calibration_check(nonmembers, seed=seed))
     claim: Row = pair | {"is_default": True, "claim_level": claim_level}
     return DecisionTables(
@@ -215,13 +215,18 @@ def _settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
         )
 
 
-def _joined(one: ScoredTexts, other: ScoredTexts) -> ScoredTexts:
-    pairs = ((one.scores, other.scores), (one.labels, other.labels), (one.groups, other.groups), (one.keys, other.keys))
+def _join(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
+    pairs = (
+        (first.scores, second.scores),
+        (first.labels, second.labels),
+        (first.groups, second.groups),
+        (first.keys, second.keys),
+    )
     return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
 
 
 def _decision(chosen: Threshold, evaluated: ScoredTexts) -> Row:
-    found = achieved(chosen.threshold, evaluated)
+    found = estimate_achieved_rates(chosen.threshold, evaluated)
     return {
         "rule": chosen.rule,
         "alpha": chosen.alpha,
@@ -252,7 +257,7 @@ def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -
         columns: Mapping[str, Iterable[Any]] = {
             "group": [examples.group_names[group] for group in found.groups],
             "collection": [examples.collection_names[collection] for collection in collections],
-            "label": [None if one == _UNKNOWN else one for one in labels.tolist()],
+            "label": [None if label == _UNKNOWN else label for label in labels.tolist()],
             "n_texts": found.n_texts.tolist(),
             "n_compared": found.n_compared.tolist(),
             "statistic": found.statistic.tolist(),
@@ -276,7 +281,7 @@ def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -
 
 def _direction(setting: _Setting) -> Direction | None:
     """Which way the detector's scores run, by every text of which it is known whether it is a member."""
-    known = _joined(setting.calibration, setting.evaluated)
+    known = _join(setting.calibration, setting.evaluated)
     return known_direction(known.scores, known.labels, known.groups)
 
 
@@ -292,7 +297,7 @@ def _of_groups(setting: _Setting, groups: npt.NDArray[np.intp]) -> tuple[npt.NDA
 
 
 def _rates(chosen: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
-    found, audited = instrument(chosen, setting.calibration), setting.audited
+    found, audited = measure_instrument(chosen, setting.calibration), setting.audited
     if found is None or not len(audited):
         return
     whole = np.zeros(len(audited), dtype=np.intp)

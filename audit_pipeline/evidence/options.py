@@ -6,9 +6,9 @@ wait for. What does not: the command itself (cli/), the evaluation (operate/eval
 and what they allow to say (metrics/claims.py).
 
 Of many detectors the best looks better than it is. So the first answer of a report, the highlighted texts and the rates
-that are quoted are those of one detector at its default setting; the others stand beside it. Min-K%++ needs one pass
+that are quoted are those of one detector at its default setting; the others are shown with it. Min-K%++ needs one pass
 and no second model, and applies wherever the whole distribution is known. Of a user's own scores the user names the
-detector; where nobody has named one of several, there is no headline, and what is said allows for all of them.
+detector; where none of several is named, there is no headline, and the conclusions allow for all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PREFERRED = ("min_k_plus_plus", "min_k", "loss")
 def headline_detector(scored: Collection[str], named: str | None = None) -> str | None:
     """The headline detector, out of those that have a score of some text: ``named`` where it was, else by default.
 
-    None where it has no score, and where nobody named one of several that are none of the three. A detector that is
+    None where it has no score, and where none of several is named that are none of the three. A detector that is
     alone is the headline: there was nothing to choose from.
     """
     if named is not None:

@@ -132,8 +132,8 @@ def _suggest_stronger_design(known: PlannedComparison) -> Iterator[str]:
         return
     if known.held_out < marginal_needs(_P):
         yield f"With {marginal_needs(_P)} held-out documents, p-values can be as small as {_P:g}."
-    if (lacking := [alpha for alpha in ALPHAS if known.held_out < certified_needs(alpha)]) != []:
-        alpha = max(lacking)
+    if (unreachable := [alpha for alpha in ALPHAS if known.held_out < certified_needs(alpha)]) != []:
+        alpha = max(unreachable)
         yield (
             f"With {certified_needs(alpha)} held-out documents, flagged shares have a certified false-positive rate of "
             f"{alpha:.0%}."

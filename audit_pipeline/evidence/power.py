@@ -35,9 +35,33 @@ DRAWS = 1000
 MOST_TEXTS = 1_000_000
 """Beyond this many audited texts no number is looked for."""
 
-_CURVE = (10, 20, 50, 100, 200, 500, 1000)
 _SLACK = 1e-9
 _BLOCK_SCORES = 1 << 21
+
+
+@dataclass(frozen=True)
+class PowerGoal:
+    """What an audit is planned to see: with ``power``, that a share ``effect`` of the audited texts are members.
+
+    ``fpr``: the false-positive rate throughout. ``n_held_out``: the non-members that the mean score is compared with;
+    as many as are audited where None. ``sizes``: the numbers of texts of the curve. Raises DataError for a rate that is
+    none.
+    """
+
+    fpr: float = 0.05
+    power: float = 0.8
+    effect: float = 1.0
+    n_held_out: int | None = None
+    sizes: Sequence[int] = (10, 20, 50, 100, 200, 500, 1000)
+
+    def __post_init__(self) -> None:
+        _check_level(self.fpr, self.power)
+        if not 0 < self.effect <= 1:
+            raise DataError(
+                f"an effect is the share of members among the audited texts, above 0 and up to 1: {self.effect}"
+            )
+        if (self.n_held_out is not None and self.n_held_out < 1) or min(self.sizes, default=1) < 1:
+            raise DataError("a number of texts is at least 1")
 
 
 @dataclass(frozen=True)
@@ -57,9 +81,9 @@ class PowerPoint:
 class PowerReport:
     """What an audit needs; ``sentence`` says it in words.
 
-    ``source`` is what AUROC and TPR were taken from. ``tpr`` is None where the non-members at hand are too few to tell
-    such a FPR. ``n_mean_score`` and ``n_flagged`` are the fewest audited texts that give the wanted power; None where
-    no number up to a million does, or there is no TPR. ``n_held_out`` are the non-members that the mean score is
+    ``source`` is what AUROC and TPR were taken from. ``tpr`` is None where the non-members at hand are too few to
+    resolve the FPR. ``n_mean_score`` and ``n_flagged`` are the fewest audited texts that give the wanted power; None
+    where no number up to a million does, or there is no TPR. ``n_held_out`` are the non-members that the mean score is
     compared with; None: as many as audited.
     """
 
@@ -199,88 +223,73 @@ def binormal_tpr(auroc: float, fpr: float) -> float:
 def power_report(
     members: npt.ArrayLike,
     nonmembers: npt.ArrayLike,
+    goal: PowerGoal,
     *,
-    fpr: float = 0.05,
-    power: float = 0.8,
-    effect: float = 1.0,
-    n_held_out: int | None = None,
-    sizes: Sequence[int] = _CURVE,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> PowerReport:
-    """What an audit needs, from the scores at hand of members and of non-members (one per document, [n] each).
+    """What an audit needs for ``goal``, from the scores at hand of members and of non-members (one per document, [n]).
 
-    ``effect``: the contamination rate to be seen, above 0 and up to 1. ``n_held_out``: the non-members that the mean
-    score is compared with; as many as are audited where None. ``sizes``: the numbers of texts of the curve. Raises
-    DataError for a rate that is none, an empty side, and a score that is not a finite number.
+    Raises DataError for an empty side, and for a score that is not a finite number.
     """
     inside, outside = _scores(members, "members"), _scores(nonmembers, "non-members")
-    _check(fpr, power, effect, n_held_out, sizes)
     scores = np.concatenate([inside, outside])
     labels = np.repeat([MEMBER, NON_MEMBER], [len(inside), len(outside)])
     tpr = None
-    if len(outside) >= groups_to_resolve(fpr):
-        tpr = float((inside >= threshold_at(roc_points(scores, labels), fpr)).mean())
+    if len(outside) >= groups_to_resolve(goal.fpr):
+        tpr = float((inside >= threshold_at(roc_points(scores, labels), goal.fpr)).mean())
     resampled = [
-        resampled_power(inside, outside, n, n_held_out or n, level=fpr, effect=effect, draws=draws, seed=seed + place)
-        for place, n in enumerate(sizes)
+        resampled_power(
+            inside,
+            outside,
+            n,
+            goal.n_held_out or n,
+            level=goal.fpr,
+            effect=goal.effect,
+            draws=draws,
+            seed=seed + place,
+        )
+        for place, n in enumerate(goal.sizes)
     ]
     auroc = metrics(scores, labels)["auroc"]
     source = f"the {len(inside)} members and {len(outside)} non-members at hand"
-    return _report(auroc, tpr, fpr, power, effect, n_held_out, sizes, resampled, source)
+    return _report(auroc, tpr, goal, resampled, source)
 
 
-def binormal_power_report(
-    auroc: float,
-    *,
-    fpr: float = 0.05,
-    power: float = 0.8,
-    effect: float = 1.0,
-    n_held_out: int | None = None,
-    sizes: Sequence[int] = _CURVE,
-) -> PowerReport:
-    """What an audit needs of a detector with that AUROC, its scores taken as normal with equal spread.
+def binormal_power_report(auroc: float, goal: PowerGoal) -> PowerReport:
+    """What an audit needs for ``goal`` of a detector with that AUROC, its scores taken as normal with equal spread.
 
-    Otherwise as :func:`power_report`. Raises DataError for a rate that is none.
+    Raises DataError for an AUROC that is none.
     """
-    _check(fpr, power, effect, n_held_out, sizes)
     if not 0 < auroc < 1:
         raise DataError(f"an AUROC to plan for lies between 0 and 1, both left out: {auroc}")
-    resampled: list[float | None] = [None] * len(sizes)
-    tpr = binormal_tpr(auroc, fpr)
-    return _report(auroc, tpr, fpr, power, effect, n_held_out, sizes, resampled, "normal scores of equal spread")
+    resampled: list[float | None] = [None] * len(goal.sizes)
+    return _report(auroc, binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
 
 
 def _report(
-    auroc: float,
-    tpr: float | None,
-    fpr: float,
-    power: float,
-    effect: float,
-    n_held_out: int | None,
-    sizes: Sequence[int],
-    resampled: Sequence[float | None],
-    source: str,
+    auroc: float, tpr: float | None, goal: PowerGoal, resampled: Sequence[float | None], source: str
 ) -> PowerReport:
+    fpr, effect, n_held_out = goal.fpr, goal.effect, goal.n_held_out
     diluted = 0.5 + effect * (auroc - 0.5)
-    flagged: list[float | None] = [None] * len(sizes)
+    flagged: list[float | None] = [None] * len(goal.sizes)
     if tpr is not None:
-        flagged = flagged_power(list(sizes), tpr, fpr, effect, fpr).tolist()
+        flagged = flagged_power(list(goal.sizes), tpr, fpr, effect, fpr).tolist()
     return PowerReport(
         auroc=auroc,
         tpr=tpr,
         fpr=fpr,
-        power=power,
+        power=goal.power,
         effect=effect,
         source=source,
         groups_to_resolve=groups_to_resolve(fpr),
         groups_to_certify=certified_needs(fpr),
-        n_mean_score=mean_score_texts(diluted, fpr, power, n_held_out),
+        n_mean_score=mean_score_texts(diluted, fpr, goal.power, n_held_out),
         n_held_out=n_held_out,
-        n_flagged=None if tpr is None else flagged_texts(tpr, fpr, effect, fpr, power),
+        n_flagged=None if tpr is None else flagged_texts(tpr, fpr, effect, fpr, goal.power),
         curve=tuple(
             PowerPoint(n, mean_score_power(diluted, n, n_held_out or n, fpr), counted, drawn)
-            for n, counted, drawn in zip(sizes, flagged, resampled, strict=True)
+            for n, counted, drawn in zip(goal.sizes, flagged, resampled, strict=True)
         ),
     )
 
@@ -299,11 +308,3 @@ def _scores(values: npt.ArrayLike, what: str) -> Floats:
 def _check_level(level: float, power: float) -> None:
     if not 0 < level < power < 1:
         raise DataError(f"0 < false-positive rate < power < 1 is needed, not a rate of {level} and a power of {power}")
-
-
-def _check(fpr: float, power: float, effect: float, n_held_out: int | None, sizes: Sequence[int]) -> None:
-    _check_level(fpr, power)
-    if not 0 < effect <= 1:
-        raise DataError(f"an effect is the share of members among the audited texts, above 0 and up to 1: {effect}")
-    if (n_held_out is not None and n_held_out < 1) or min(sizes, default=1) < 1:
-        raise DataError("a number of texts is at least 1")

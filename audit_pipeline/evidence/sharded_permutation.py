@@ -20,7 +20,7 @@ from scipy import stats
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.canary_rank import rank_of, rank_sum_p
-from audit_pipeline.evidence.shards import shortage
+from audit_pipeline.evidence.shards import explain_shortage
 
 Rule = Literal["exact", "t_test"]
 
@@ -71,7 +71,7 @@ def sharded_permutation(
     sizes = [len(row) for row in others]
     name = "sum of the published order's ranks, exact by convolution" if rule == "exact" else "one-sided t-test"
     method = f"{len(own)} shards, {sum(sizes)} random orders: {name}"
-    reason = shortage(len(own), sum(sizes))
+    reason = explain_shortage(len(own), sum(sizes))
     if reason is None and not (np.isfinite(own).all() and all(np.isfinite(row).all() for row in others)):
         reason = "a log-likelihood is not finite"
     if reason is None and min(sizes) < 1:
@@ -79,7 +79,7 @@ def sharded_permutation(
     if reason is not None:
         return refused(reason, len(own), sum(sizes), method)
     p_t_test = _t_test(own - np.array([row.mean() for row in others]))
-    ranks = [rank_of(one, row) for one, row in zip(own, others, strict=True)]
+    ranks = [rank_of(score, row) for score, row in zip(own, others, strict=True)]
     p_exact = rank_sum_p(ranks, sizes)
     other_rule = f"t-test p = {p_t_test:.3g}" if rule == "exact" else f"exact p = {p_exact:.3g}"
     expected = f"{np.mean(sizes) / 2 + 1:.3g} without training"
@@ -87,7 +87,7 @@ def sharded_permutation(
         status="ok",
         reason=None,
         p_value=p_exact if rule == "exact" else p_t_test,
-        statistic=float(np.mean([one - row.mean() for one, row in zip(own, others, strict=True)])),
+        statistic=float(np.mean([score - row.mean() for score, row in zip(own, others, strict=True)])),
         shards=len(own),
         orders=sum(sizes),
         method=f"{method} (mean rank {np.mean(ranks):.3g}, {expected}; {other_rule})",

@@ -16,7 +16,7 @@ MIN_SHARDS = 10
 MIN_ORDERS = 100
 MIN_ITEMS_A_SHARD = 2
 PERMUTATIONS = 25
-"""How many random orders of each shard there are, where nobody says otherwise."""
+"""The default number of random orders of each shard."""
 
 _USUAL_SHARDS = 50
 _USUAL_ITEMS_A_SHARD = 10
@@ -24,12 +24,12 @@ _USUAL_ITEMS_A_SHARD = 10
 _ENOUGH_ITEMS_A_SHARD = 5
 
 
-def usual_shards(n_items: int) -> int:
-    """How many shards there are where nobody says otherwise, if they fit the model's context."""
+def default_shards(n_items: int) -> int:
+    """The default number of shards, if they fit the model's context."""
     return min(_USUAL_SHARDS, max(MIN_SHARDS, n_items // _USUAL_ITEMS_A_SHARD))
 
 
-def deal(n_items: int, shards: int) -> list[range]:
+def deal_into_shards(n_items: int, shards: int) -> list[range]:
     """The places 0 … n_items - 1 in ``shards`` contiguous stretches whose lengths differ by at most one.
 
     Raises DataError where a shard would have fewer than two items: it has one order only.
@@ -56,13 +56,13 @@ def items_needed(permutations: int = PERMUTATIONS, shards: int | None = None) ->
     # Beyond these more items give neither more shards nor, as far as the test needs them, more orders.
     most = _USUAL_SHARDS * _USUAL_ITEMS_A_SHARD if shards is None else _ENOUGH_ITEMS_A_SHARD * shards
     for n_items in range(MIN_ITEMS_A_SHARD * (shards or MIN_SHARDS), most + 1):
-        dealt = deal(n_items, shards or usual_shards(n_items))
-        if shortage(len(dealt), orders_in_all(dealt, permutations)) is None:
+        dealt = deal_into_shards(n_items, shards or default_shards(n_items))
+        if explain_shortage(len(dealt), orders_in_all(dealt, permutations)) is None:
             return n_items
     return None
 
 
-def shortage(shards: int, orders: int) -> str | None:
+def explain_shortage(shards: int, orders: int) -> str | None:
     """Why so many shards, and random orders of all of them together, are too few; None where they are enough."""
     if shards < MIN_SHARDS:
         return f"{shards} shards, the test needs {MIN_SHARDS}"

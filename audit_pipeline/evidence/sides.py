@@ -17,17 +17,19 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.roc import Floats, RocPoints, roc_points, undefined
+from audit_pipeline.metrics.roc import Floats, RocPoints, explain_undefined, roc_points
 from audit_pipeline.separability.split_texts import LabelledExamples, labelled_examples
 
 IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
-_BEFORE = "audited texts, of which nobody knows, stand in the members' place, held-out texts are the non-members"
-"""The same as earlier versions wrote it."""
+_IN_WORDS_OF_EARLIER_VERSIONS = (
+    "audited texts, of which nobody knows, stand in the members' place, held-out texts are the non-members"
+)
+"""The same sentence in tables of earlier versions."""
 
 
 def is_against_held_out(method: str | None) -> bool:
     """Whether a metric's ``method`` says that it compares audited with held-out texts."""
-    return (method or "").startswith((IN_WORDS, _BEFORE))
+    return (method or "").startswith((IN_WORDS, _IN_WORDS_OF_EARLIER_VERSIONS))
 
 
 def as_compared(examples: pa.Table) -> pa.Table:
@@ -45,21 +47,14 @@ def against_held_out(examples: pa.Table) -> pa.Table | None:
     """
     evaluated = pc.equal(examples["split"], "evaluation")
     held_out = pc.fill_null(
-        pc.and_(pc.equal(examples["split"], "calibration"), _has_label(examples, NON_MEMBER)), False
+        pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER)), False
     )
     labelled = pc.any(pc.and_(evaluated, pc.is_valid(examples["label"]))).as_py()
     if labelled or not pc.any(held_out).as_py() or not pc.any(evaluated).as_py():
         return None
     audited = examples.filter(evaluated)
-    sides = (
-        (audited, MEMBER),
-        (examples.filter(held_out), NON_MEMBER),
-    )
+    sides = ((audited, MEMBER), (examples.filter(held_out), NON_MEMBER))
     return pa.concat_tables(_set_label_and_split(table, label) for table, label in sides)
-
-
-def _has_label(examples: pa.Table, label: int) -> pa.ChunkedArray:
-    return pc.equal(examples["label"], label)
 
 
 def _set_label_and_split(examples: pa.Table, label: int) -> pa.Table:
@@ -109,7 +104,7 @@ class ScoreColumn:
 
     def roc(self) -> RocPoints | None:
         """The ROC curve, for plots; None where there is one class only."""
-        return None if undefined(self.labels) else roc_points(self.scores, self.labels)
+        return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
 
 
 def score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str) -> list[ScoreColumn]:
@@ -148,7 +143,7 @@ def column_of(
     detector: str, parameters: str, scores: Floats, scored: Bools, labelled: LabelledExamples, *, is_default: bool
 ) -> ScoreColumn:
     """The column of the ``scores`` [n] of those ``labelled`` examples that are ``scored`` (one truth value each)."""
-    groups = [group for group, one in zip(labelled.groups, scored, strict=True) if one]
+    groups = [group for group, is_scored in zip(labelled.groups, scored, strict=True) if is_scored]
     not_scored = len(labelled) - int(scored.sum())
     return ScoreColumn(detector, parameters, scores, labelled.labels[scored], groups, scored, not_scored, is_default)
 

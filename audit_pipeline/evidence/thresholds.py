@@ -124,13 +124,13 @@ class AchievedRates:
 def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> Keys:
     """A pseudo-random number for each of n texts, from a hash of (seed, group, example id): [n].
 
-    The texts of a group in the order of their keys are in random order, which nobody chose and which does not depend
-    on the order of rows. Two texts of a group need two ids, or the order of rows decides between them.
+    The texts of a group in the order of their keys are in random order, which does not depend on the order of rows.
+    Two texts of a group need two ids, or the order of rows decides between them.
     """
     return np.array(
         [
-            int.from_bytes(hashlib.blake2b(f"{seed}\0{group}\0{one}".encode(), digest_size=8).digest(), "big")
-            for group, one in zip(groups, example_ids, strict=True)
+            int.from_bytes(hashlib.blake2b(f"{seed}\0{group}\0{example_id}".encode(), digest_size=8).digest(), "big")
+            for group, example_id in zip(groups, example_ids, strict=True)
         ],
         dtype=np.uint64,
     )
@@ -229,7 +229,7 @@ def thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Thresh
     return [largest_accuracy(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
 
 
-def achieved(threshold: float | None, evaluated: ScoredTexts) -> AchievedRates:
+def estimate_achieved_rates(threshold: float | None, evaluated: ScoredTexts) -> AchievedRates:
     """The rates of ``threshold`` on the labelled ones of ``evaluated``, which must not have chosen it.
 
     Where ``threshold`` is None the rates are None and only the texts are counted.
@@ -332,8 +332,12 @@ def calibration_check(
     n_groups = nonmembers.n_groups
     half = n_groups // 2
     ranks = {(rule, alpha): rank_of(half, alpha) for rule, rank_of, _ in _RULES for alpha in alphas}
-    wanted = sorted({rank for rank in ranks.values() if rank is not None})
-    rates = dict(zip(wanted, _rates(nonmembers, half, wanted, splits, seed).T, strict=True)) if wanted else {}
+    distinct_ranks = sorted({rank for rank in ranks.values() if rank is not None})
+    rates = (
+        dict(zip(distinct_ranks, _rates(nonmembers, half, distinct_ranks, splits, seed).T, strict=True))
+        if distinct_ranks
+        else {}
+    )
     checks = []
     for rule, _, needed in _RULES:
         for alpha in alphas:

@@ -1,19 +1,19 @@
-"""What windows say of a document: how likely each suffix is, how much the likely ones cover, and where to look closer.
+"""What windows show of a document: how likely each suffix is, how much the likely ones cover, and where to look closer.
 
 What belongs here: where windows begin, as numbers of characters, and numbers from their cached rows. What does not:
 texts, models, tokens of windows (windows.py), several documents (tables.py).
 
-A window is a prefix and, behind it, a suffix of so many tokens. The suffixes of coarse windows stand one behind the
-other, so that every token behind the first prefix is in one. A fine window is worth its pass only where the coarse ones
-show that it could be likely.
+A window is a prefix followed by a suffix of a given number of tokens. The suffixes of coarse windows follow each other,
+so that every token after the first prefix is in one. A fine window is worth its pass only where the coarse ones show
+that it could be likely.
 
 ``log_p`` is the log-probability with which the model, drawing from its whole distribution, gives a window's suffix word
-for word behind its prefix (Hayes et al. 2025); ``log_p_top`` the same where every token is drawn from the
+for word after its prefix (Hayes et al. 2025); ``log_p_top`` the same where every token is drawn from the
 ``BEST_TOKENS`` best ones, minus infinity where a token of the suffix is not among them.
 
-An interface that a model is behind need not give the best tokens of every place. What they would decide is unknown then
-(None): which tokens are first choices, or outside of the best. ``log_p_top`` is ``log_p`` then, which is never above it
-where the suffix can be drawn from the best at all.
+A model's interface need not give the best tokens of every place. What they would decide is then unknown (None): which
+tokens are first choices, or outside of the best. ``log_p_top`` is then ``log_p``, which is never above it where the
+suffix can be drawn from the best at all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ tokens before it."""
 
 
 @dataclass(frozen=True)
-class Coarse:
+class CoarseWindow:
     """A coarse window: where it begins, and how likely the halves of its suffix are.
 
     ``start`` and ``half_on`` are characters: the beginnings of the window and of the one whose suffix begins half a
@@ -55,7 +55,7 @@ class Coarse:
     second_half: float
 
 
-def tiled(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
+def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
     """Numbers of the tokens at which coarse windows begin, for a document whose tokens begin at ``token_starts``.
 
     The last one ends with the document. None where the document is shorter than a window.
@@ -66,12 +66,12 @@ def tiled(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
     return sorted({*range(0, last + 1, suffix), last})
 
 
-def grid(characters: int, step: int) -> range:
+def grid_starts(characters: int, step: int) -> range:
     """Every ``step``-th character of a document."""
     return range(0, characters, step)
 
 
-def choose_fine_starts(coarse: Sequence[Coarse], threshold: float, half: int, step: int = FINE_STEP) -> list[int]:
+def choose_fine_starts(coarse: Sequence[CoarseWindow], threshold: float, half: int, step: int = FINE_STEP) -> list[int]:
     """Where fine windows begin: the characters of the grid where one could be above ``threshold``, a log-probability.
 
     ``half`` is the number of tokens in the first half of a suffix.
@@ -84,12 +84,12 @@ def choose_fine_starts(coarse: Sequence[Coarse], threshold: float, half: int, st
     if coarse and max(coarse[-1].first_half, coarse[-1].second_half) >= least:
         # The same text, begun a little later, may be cut into fewer tokens and still have room for a window.
         found.update(_between(coarse[-1].start, coarse[-1].half_on, step))
-    for one, following in pairwise(coarse):
-        if one.second_half >= least:
-            found.update(_between(one.start, one.half_on, step))
+    for window, following in pairwise(coarse):
+        if window.second_half >= least:
+            found.update(_between(window.start, window.half_on, step))
         if following.first_half >= least:
-            found.update(_between(one.half_on, following.start, step))
-    return sorted(found - {one.start for one in coarse})
+            found.update(_between(window.half_on, following.start, step))
+    return sorted(found - {window.start for window in coarse})
 
 
 def _between(low: int, high: int, step: int) -> Iterable[int]:
@@ -180,21 +180,23 @@ def windows_from(rows: pa.Table) -> Windows:
     )
 
 
-def together(*parts: Windows) -> Windows:
+def join_windows(*parts: Windows) -> Windows:
     """The windows of several parts of one document, by their beginning."""
     order = np.argsort(np.concatenate([part.start for part in parts]), kind="stable")
     joined: dict[str, Any] = {
-        one.name: np.concatenate([getattr(part, one.name) for part in parts])[order]
-        for one in fields(Windows)
-        if one.name != "top_is_known" and getattr(parts[0], one.name) is not None
+        field.name: np.concatenate([getattr(part, field.name) for part in parts])[order]
+        for field in fields(Windows)
+        if field.name != "top_is_known" and getattr(parts[0], field.name) is not None
     }
     return replace(parts[0], **joined)
 
 
-def coarse_of(windows: Windows, half_on: Sequence[int]) -> list[Coarse]:
+def coarse_windows(windows: Windows, half_on: Sequence[int]) -> list[CoarseWindow]:
     """The coarse windows for :func:`choose_fine_starts`; ``half_on`` [n] are the characters half a suffix on."""
     halves = windows.half.tolist()
-    return [Coarse(int(start), int(on), *half) for start, on, half in zip(windows.start, half_on, halves, strict=True)]
+    return [
+        CoarseWindow(int(start), int(on), *half) for start, on, half in zip(windows.start, half_on, halves, strict=True)
+    ]
 
 
 def log_draws(log_p: float, p: float = 0.5) -> float:
@@ -211,7 +213,7 @@ def log_draws(log_p: float, p: float = 0.5) -> float:
 
 @dataclass(frozen=True)
 class Memorisation:
-    """What the windows of one document come to. Windows that are set apart count nowhere but where it is said.
+    """The conclusions from the windows of one document. Windows that are set apart count only where it is said.
 
     reproduced, set_apart: how many windows the model reproduces. covered: the share of the document's characters in a
     suffix at least as likely as each of ``THRESHOLDS``, by ``log_p_top``; greedy: the same of suffixes that the model
@@ -234,10 +236,10 @@ class Memorisation:
     strongest: tuple[int, ...]
 
 
-def memorisation(windows: Windows, apart: Mask, text: str) -> Memorisation:
+def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisation:
     """The conclusions on a document of this ``text``; ``apart`` [n] are the windows that are set apart."""
     characters = len(text)
-    likely = [(windows.log_p_top >= math.log(one)) & ~apart for one in THRESHOLDS]
+    likely = [(windows.log_p_top >= math.log(threshold)) & ~apart for threshold in THRESHOLDS]
     begin, end = max(_runs(windows, likely[0], GAP), key=lambda run: run[1] - run[0], default=(0, 0))
     return Memorisation(
         characters=characters,
@@ -272,7 +274,7 @@ def _strongest(windows: Windows, apart: Mask) -> tuple[int, ...]:
     chosen: list[int] = []
     for number in np.argsort(-windows.log_p, kind="stable").tolist():
         begin, end = windows.begin[number], windows.end[number]
-        if not apart[number] and all(end <= windows.begin[one] or begin >= windows.end[one] for one in chosen):
+        if not apart[number] and all(end <= windows.begin[other] or begin >= windows.end[other] for other in chosen):
             chosen.append(number)
         if len(chosen) == STRONGEST:
             break
@@ -280,7 +282,7 @@ def _strongest(windows: Windows, apart: Mask) -> tuple[int, ...]:
 
 
 def _flat(rows: pa.Table, name: str) -> Floats:
-    """The values of all windows, one window behind the other."""
+    """The values of all windows, one window after the other."""
     return np.asarray(rows.column(name).combine_chunks().flatten(), dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""How documents are searched where nobody says otherwise.
+"""How documents are searched by default.
 
 What belongs here: numbers and names alone, which the help of the command extract waits for.
 """

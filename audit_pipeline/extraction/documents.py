@@ -1,6 +1,6 @@
 """Whole documents from users' files, and the few words of them that are quoted.
 
-What belongs here: what a document is, which texts of a file are some, excerpts. What does not: the formats of rows
+What belongs here: what a document is, which texts of a file are documents, excerpts. What does not: the formats of rows
 (fetch/), the documents of a benchmark (operate/stages/).
 """
 
@@ -82,19 +82,19 @@ def document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
 
 def excerpt(text: str, *, last: bool = False) -> str:
     """The first words of a passage, or its last, on one line: half as many as may be quoted, since prefix and suffix
-    stand side by side."""
+    are shown side by side."""
     words, characters = EXCERPT_WORDS // 2, EXCERPT_CHARACTERS // 2
-    some = text.split()[-words:] if last else text.split()[:words]
-    line = " ".join(some)
+    chosen = text.split()[-words:] if last else text.split()[:words]
+    line = " ".join(chosen)
     return line[-characters:] if last else line[:characters]
 
 
 @dataclass(frozen=True)
-class Quoted:
+class Quotation:
     """A window in words, half as many of prefix and suffix as may be quoted.
 
-    ``pieces`` are the suffix in the model's tokens, ``first_choices`` what the model's first choice is at the place of
-    each, the document's own words standing before it.
+    ``pieces`` are the suffix in the model's tokens, ``first_choices`` the model's first choice in place of each, after
+    the document's own words.
     """
 
     prefix: str
@@ -102,7 +102,7 @@ class Quoted:
     first_choices: tuple[str, ...]
 
 
-def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quoted:
+def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quotation:
     """The window of a cached ``row`` (EXTRACTION) of the document ``text``, in words."""
     begin = row["char_start"][0]
     room = len(_shortened(text[begin : row["char_end"][-1]]))
@@ -114,7 +114,7 @@ def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quoted
         pieces.append(text[place : max(end, place)])
         place = max(end, place)
     choices = [tokenizer.decode([token]) for token in row["argmax_id"][: len(pieces)]]
-    return Quoted(excerpt(text[row["start"] : begin], last=True), tuple(pieces), tuple(choices))
+    return Quotation(excerpt(text[row["start"] : begin], last=True), tuple(pieces), tuple(choices))
 
 
 def _shortened(text: str) -> str:
@@ -149,4 +149,4 @@ def _require_distinct(path: Path, documents: Sequence[SearchedDocument]) -> None
     counted = Counter(document.name for document in documents)
     twice = [name for name, times in counted.items() if times > 1]
     if twice:
-        raise DataError(f"{path}: {len(twice)} name(s) stand for two documents or more: {', '.join(twice[:5])}")
+        raise DataError(f"{path}: {len(twice)} name(s) belong to several documents: {', '.join(twice[:5])}")

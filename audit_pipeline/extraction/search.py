@@ -1,6 +1,6 @@
 """Extraction from whole documents: the windows that a stride asks for, run and read, coarse ones first.
 
-What belongs here: the order of places, passes and conclusions. What does not: each of them (conclusions.py, windows.py,
+What belongs here: the order of places, passes and conclusions. What does not: each of them (windows.py,
 conclusions.py), files and what is printed (cli/).
 """
 
@@ -23,16 +23,16 @@ from audit_pipeline.extraction.conclusions import (
     Memorisation,
     Windows,
     choose_fine_starts,
-    coarse_of,
-    grid,
-    memorisation,
-    tiled,
-    together,
+    coarse_windows,
+    conclude_memorisation,
+    grid_starts,
+    join_windows,
+    tile_document,
     windows_from,
 )
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE
-from audit_pipeline.extraction.documents import Quoted, SearchedDocument, quote
-from audit_pipeline.extraction.set_apart import Judged, Reference, judge
+from audit_pipeline.extraction.documents import Quotation, SearchedDocument, quote
+from audit_pipeline.extraction.set_apart import Judgement, Reference, judge
 from audit_pipeline.extraction.windows import (
     WindowLengths,
     explain_window_too_long,
@@ -49,7 +49,7 @@ from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import EncodedText, encode
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.continuations import Generated, LongRun, Nearness
+    from audit_pipeline.extraction.continuations import Continuation, Generated, Nearness
     from audit_pipeline.token_statistics.batches import LocalPass
 
 TILED = "tiled"
@@ -58,13 +58,13 @@ _WINDOWS_AT_A_TIME = 8192
 
 
 @dataclass(frozen=True, eq=False)
-class Extracted:
+class Extraction:
     """What was found of a document. ``is_coarse`` [n]: the windows that are run whatever others show."""
 
     document: SearchedDocument
     windows: Windows
     is_coarse: Mask
-    judged: Judged
+    judged: Judgement
     found: Memorisation
 
     @property
@@ -74,7 +74,7 @@ class Extracted:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SearchOptions:
     """How a document is searched: the lengths of windows, and where they begin.
 
     ``step`` is the number of characters between windows of a grid; None: coarse windows, and where ``fine`` the fine
@@ -95,18 +95,18 @@ class Asked:
         return f"{_CHARS}{self.step}" if self.step is not None else COARSE_TO_FINE if self.fine else TILED
 
 
-def asked_for(prefix: int, suffix: int, stride: str) -> Asked:
+def parse_search(prefix: int, suffix: int, stride: str) -> SearchOptions:
     """From ``stride`` as users write it: coarse-to-fine, tiled or chars:N; raises DataError for anything else."""
     if stride in (COARSE_TO_FINE, TILED):
-        return Asked(WindowLengths(prefix, suffix), None, stride == COARSE_TO_FINE)
+        return SearchOptions(WindowLengths(prefix, suffix), None, stride == COARSE_TO_FINE)
     step = stride.removeprefix(_CHARS)
     if step == stride or not step.isdecimal() or not int(step):
         raise DataError(f"the stride is {COARSE_TO_FINE}, {TILED} or {_CHARS}N with N of at least 1, not {stride!r}")
-    return Asked(WindowLengths(prefix, suffix), int(step), fine=False)
+    return SearchOptions(WindowLengths(prefix, suffix), int(step), fine=False)
 
 
 class Search:
-    """The extraction of ``documents`` from a model: what it would take, and doing it.
+    """The extraction of ``documents`` from a model: its cost, and its run.
 
     ``unreadable_parts`` are parts of the cache that a run found damaged and set aside; their windows were run again.
     """
@@ -115,7 +115,7 @@ class Search:
         self,
         model: TokenizedModel,
         documents: Sequence[SearchedDocument],
-        asked: Asked,
+        options: SearchOptions,
         caches: Caches,
         reference: TokenizedModel | None = None,
     ) -> None:
@@ -123,104 +123,109 @@ class Search:
 
         Raises DataError where a window does not fit into the model's context.
         """
-        if (problem := explain_window_too_long(model, asked.lengths)) is not None:
+        if (problem := explain_window_too_long(model, options.lengths)) is not None:
             raise DataError(problem)
-        self._model, self._asked, self._caches = model, asked, caches
-        self._documents = [replace(document, text=document.text[: asked.characters]) for document in documents]
+        self._model, self._options, self._caches = model, options, caches
+        self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
         self.unreadable_parts: tuple[str, ...] = ()
 
     @property
     def is_coarse_to_fine(self) -> bool:
         """Whether what is found calls for further windows."""
-        return self._asked.fine
+        return self._options.fine
 
     def tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
         parts = [(len(windows), tokens_to_run(self._model, windows, self._caches)) for windows in self._first_windows()]
         return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
 
-    def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extracted]:
+    def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extraction]:
         """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
         backend = partial(backend_of, self._model)
         for windows in self._first_windows():
             self._run(windows, backend, on_progress)
         coarse = list(self._read(map(self._first, self._documents)))
         fine = [
-            self._fine(document, windows) if self._asked.fine else []
+            self._fine(document, windows) if self._options.fine else []
             for document, windows in zip(self._documents, coarse, strict=True)
         ]
         for windows in _pieces(fine):
             self._run(windows, backend, on_progress)
         found = [
-            together(first, more) if len(more) else first for first, more in zip(coarse, self._read(fine), strict=True)
+            join_windows(first, more) if len(more) else first
+            for first, more in zip(coarse, self._read(fine), strict=True)
         ]
         reference = None
         if self._reference is not None:
             reference = Reference(self._reference, partial(backend_of, self._reference), on_progress)
-        judged = judge(self._model, self._documents, found, self._asked.lengths, self._caches, reference)
+        judged = judge(self._model, self._documents, found, self._options.lengths, self._caches, reference)
         self._caches.compact()
         return [
-            Extracted(
+            Extraction(
                 document,
                 windows,
                 np.isin(windows.start, first.start),
-                one,
-                memorisation(windows, one.apart, document.text),
+                judgement,
+                conclude_memorisation(windows, judgement.apart, document.text),
             )
-            for document, windows, first, one in zip(self._documents, found, coarse, judged, strict=True)
+            for document, windows, first, judgement in zip(self._documents, found, coarse, judged, strict=True)
         ]
 
-    def quoted(self, found: Sequence[Extracted]) -> Iterator[dict[int, Quoted]]:
+    def quoted(self, found: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
         """The strongest passages of each document in words, by the number of their window."""
-        chosen = (list(one.found.strongest) for one in found)
+        chosen = (list(extraction.found.strongest) for extraction in found)
         windows = (
-            windows_at(self._model, one.document.text, one.windows.start[numbers].tolist(), self._asked.lengths)
-            for one, numbers in zip(found, chosen, strict=True)
+            windows_at(
+                self._model, extraction.document.text, extraction.windows.start[numbers].tolist(), self._options.lengths
+            )
+            for extraction, numbers in zip(found, chosen, strict=True)
         )
-        for one, rows in zip(found, self._rows(windows), strict=True):
+        for extraction, rows in zip(found, self._rows(windows), strict=True):
             by_start = {row["start"]: row for row in rows.to_pylist()}
             yield {
-                number: quote(one.document.text, by_start[int(one.windows.start[number])], self._model.tokenizer)
-                for number in one.found.strongest
+                number: quote(
+                    extraction.document.text, by_start[int(extraction.windows.start[number])], self._model.tokenizer
+                )
+                for number in extraction.found.strongest
             }
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
-        """Whether anything can be said of a document."""
-        return bool(windows_at(self._model, document.text, [0], self._asked.lengths))
+        """Whether a document has at least one window."""
+        return bool(windows_at(self._model, document.text, [0], self._options.lengths))
 
-    # What lets a model go on is imported where it does: what is cached needs no torch.
+    # Generation is imported where it runs: what is cached needs no torch.
 
-    def generated(self, one: Extracted, number: int, backend_of: BackendOf, draws: int, seed: int) -> Generated:
-        """What the model gives behind the prefix of a document's window ``number``."""
+    def generated(self, extraction: Extraction, number: int, backend_of: BackendOf, draws: int, seed: int) -> Generated:
+        """What the model generates after the prefix of a document's window ``number``."""
         from audit_pipeline.extraction.continuations import generate  # noqa: PLC0415
 
-        return generate(self._model, self._in_memory(backend_of), self._window(one, number), draws, seed)
+        return generate(self._model, self._in_memory(backend_of), self._window(extraction, number), draws, seed)
 
-    def near_verbatim(self, one: Extracted, number: int, backend_of: BackendOf, near: Nearness) -> float:
+    def near_verbatim(self, extraction: Extraction, number: int, backend_of: BackendOf, near: Nearness) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
         ``number``, never below that of the suffix itself."""
         from audit_pipeline.extraction.continuations import near_verbatim  # noqa: PLC0415
 
-        bound = near_verbatim(self._in_memory(backend_of), self._window(one, number), near)
+        bound = near_verbatim(self._in_memory(backend_of), self._window(extraction, number), near)
         # The two were summed over passes of their own, whose last digits differ.
-        return max(bound, float(one.windows.log_p_top[number]))
+        return max(bound, float(extraction.windows.log_p_top[number]))
 
-    def long_run(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> LongRun:
-        """How much the model gives of the ``tokens`` behind the first prefix of a document."""
-        from audit_pipeline.extraction.continuations import long_run  # noqa: PLC0415
+    def continue_document(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> Continuation:
+        """How much the model gives of the ``tokens`` after the first prefix of a document."""
+        from audit_pipeline.extraction.continuations import continue_document  # noqa: PLC0415
 
         forward = self._in_memory(backend_of)
-        return long_run(self._model, forward, document.text, self._asked.lengths.prefix, tokens)
+        return continue_document(self._model, forward, document.text, self._options.lengths.prefix, tokens)
 
     def _in_memory(self, backend_of: BackendOf) -> LocalPass:
         from audit_pipeline.token_statistics.batches import in_memory  # noqa: PLC0415
 
         return in_memory(self._model, backend_of)
 
-    def _window(self, one: Extracted, number: int) -> EncodedText:
-        start = int(one.windows.start[number])
-        [window] = windows_at(self._model, one.document.text, [start], self._asked.lengths)
+    def _window(self, extraction: Extraction, number: int) -> EncodedText:
+        start = int(extraction.windows.start[number])
+        [window] = windows_at(self._model, extraction.document.text, [start], self._options.lengths)
         return window
 
     def _first_windows(self) -> Iterator[list[EncodedText]]:
@@ -228,24 +233,27 @@ class Search:
 
     def _first(self, document: SearchedDocument) -> list[EncodedText]:
         """The windows that are run whatever they show."""
-        if self._asked.step is not None:
-            starts: Iterable[int] = grid(len(document.text), self._asked.step)
+        if self._options.step is not None:
+            starts: Iterable[int] = grid_starts(len(document.text), self._options.step)
         else:
             [tokens] = encode(self._model, [document.text])
-            lengths = self._asked.lengths
-            starts = [int(tokens.char_start[one]) for one in tiled(tokens.char_start, lengths.prefix, lengths.suffix)]
-        return windows_at(self._model, document.text, starts, self._asked.lengths)
+            lengths = self._options.lengths
+            starts = [
+                int(tokens.char_start[token])
+                for token in tile_document(tokens.char_start, lengths.prefix, lengths.suffix)
+            ]
+        return windows_at(self._model, document.text, starts, self._options.lengths)
 
     def _fine(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
         """The fine windows that a document's coarse ones, which have been run, call for."""
         if not len(coarse):
             return []
         [tokens] = encode(self._model, [document.text])
-        half = self._asked.lengths.suffix // 2
+        half = self._options.lengths.suffix // 2
         at = np.searchsorted(tokens.char_start, coarse.start) + half
         half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
-        starts = choose_fine_starts(coarse_of(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
-        return windows_at(self._model, document.text, starts, self._asked.lengths)
+        starts = choose_fine_starts(coarse_windows(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
+        return windows_at(self._model, document.text, starts, self._options.lengths)
 
     def _run(
         self,
@@ -261,10 +269,10 @@ class Search:
 
     def _rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
         """The cached rows of each document's windows, those of many documents looked up together."""
-        for some in _groups(of_documents):
-            rows = read_windows(self._model, [window for windows in some for window in windows], self._caches)
+        for group in _groups(of_documents):
+            rows = read_windows(self._model, [window for windows in group for window in windows], self._caches)
             texts = rows.column("text_sha256").to_pylist()
-            for windows in some:
+            for windows in group:
                 sha256 = windows[0].text_sha256 if windows else ""
                 begin, end = bisect_left(texts, sha256), bisect_right(texts, sha256)
                 yield rows.slice(begin, end - begin)

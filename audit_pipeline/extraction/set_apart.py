@@ -1,11 +1,11 @@
-"""Windows that are set apart: a model gives them word for word although nobody has to have shown it the document.
+"""Windows that are set apart: a model can give them word for word without training on the document.
 
-What belongs here: telling such windows from others, and the reference model's pass over them. What does not:
-probabilities, and what is concluded from the windows that are left (conclusions.py).
+What belongs here: finding such windows, and the reference model's pass over them. What does not: probabilities, and
+what is concluded from the remaining windows (conclusions.py).
 
-Only windows that the model reproduces are looked at. Three things make one no sign of memorisation: its suffix goes on
-as its prefix did (a list, a refrain); the same words stand in several of the documents (a licence, a preface of the
-publisher); a reference model, which was not trained on the document, reproduces it, too.
+Only windows that the model reproduces are examined. Three things make one no sign of memorisation: its suffix continues
+the pattern of its prefix (a list, a refrain); the same words are in several of the documents (a licence, a preface of
+the publisher); a reference model, which was not trained on the document, reproduces it, too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend
 
 COMMON_RUN = 20
-"""A run of so many tokens on end is not there twice by chance; of a shorter suffix, all of it."""
+"""A run of so many consecutive tokens does not occur twice by chance; of a shorter suffix, all of it."""
 SEVERAL = 3
-"""What stands in so many documents is boilerplate."""
+"""A run that is in so many documents is boilerplate."""
 
 Ints = npt.NDArray[np.integer]
 Hashes = npt.NDArray[np.uint64]
@@ -45,15 +45,15 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 def repeats(prefix: Ints, suffix: Ints) -> bool:
     """Whether a run of ``COMMON_RUN`` tokens of the suffix [k] begins in the prefix [a], too.
 
-    It may end in the suffix: what repeats itself goes on repeating, also behind a prefix that is shorter than a run.
+    It may end in the suffix: a repetition continues, also after a prefix that is shorter than a run.
     """
-    length = run_of(len(suffix))
+    length = run_length(len(suffix))
     begun = _runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
     return bool(np.isin(_runs(suffix, length), begun).any())
 
 
 def boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
-    """The runs of ``length`` tokens that stand in ``SEVERAL`` of the documents or more, as hashes, sorted.
+    """The runs of ``length`` tokens that are in ``SEVERAL`` of the documents or more, as hashes, sorted.
 
     documents: the tokens of each, none given twice.
     """
@@ -66,18 +66,18 @@ def boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
 
 def is_boilerplate(suffix: Ints, known: Hashes) -> bool:
     """Whether a run of the suffix [k] is among those that :func:`boilerplate` gave for ``run_of(suffix)``."""
-    return bool(np.isin(_runs(suffix, run_of(len(suffix))), known).any())
+    return bool(np.isin(_runs(suffix, run_length(len(suffix))), known).any())
 
 
-def run_of(suffix: int) -> int:
-    """How long the runs are that suffixes of so many tokens are looked through for."""
+def run_length(suffix: int) -> int:
+    """The length of the runs that suffixes of ``suffix`` tokens are searched for."""
     return min(COMMON_RUN, suffix)
 
 
-def why(prefix: Ints, suffix: Ints, known: Callable[[], Hashes]) -> SetApart | None:
+def explain_set_apart(prefix: Ints, suffix: Ints, known: Callable[[], Hashes]) -> SetApart | None:
     """Why the text alone sets a window that the model reproduces apart; None where it does not.
 
-    known: gives what :func:`boilerplate` found; it is asked only where the suffix does not repeat its prefix.
+    known: gives what :func:`boilerplate` found; it is called only where the suffix does not repeat its prefix.
     """
     if repeats(prefix, suffix):
         return "repeats its prefix"
@@ -107,9 +107,9 @@ class Reference:
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Judgement:
     """Of the windows of a document, [n] each: why they are set apart (None: they are not), and the reference model's
-    log-probability of their suffix (NaN: it was not asked)."""
+    log-probability of their suffix (NaN: not computed)."""
 
     reasons: tuple[SetApart | None, ...]
     reference_log_p: Floats
@@ -126,60 +126,63 @@ def judge(
     lengths: WindowLengths,
     caches: Caches,
     reference: Reference | None,
-) -> list[Judged]:
-    """The windows of each document, judged. The reference model is run on those alone that nothing else sets apart."""
+) -> list[Judgement]:
+    """Judge the windows of each document. The reference model is run only on those that nothing else sets apart."""
 
     @cache
     def known() -> Hashes:
         return boilerplate(
             # The same text twice is one document.
-            [one.token_id for one in encode(model, list(dict.fromkeys(document.text for document in documents)))],
-            run_of(lengths.suffix),
+            [window.token_id for window in encode(model, list(dict.fromkeys(document.text for document in documents)))],
+            run_length(lengths.suffix),
         )
 
     reasons: list[list[SetApart | None]] = [[None] * len(window) for window in windows]
-    asked: list[tuple[int, int]] = []
-    for number, (document, one) in enumerate(zip(documents, windows, strict=True)):
-        places = np.flatnonzero(one.reproduced)
-        tokens = windows_at(model, document.text, one.start[places].tolist(), lengths) if len(places) else []
-        for place, window in zip(places.tolist(), tokens, strict=True):
-            ids = window.token_id
-            reasons[number][place] = why(ids[: window.first_scored], ids[window.first_scored :], known)
+    unexplained: list[tuple[int, int]] = []
+    for number, (document, window) in enumerate(zip(documents, windows, strict=True)):
+        places = np.flatnonzero(window.reproduced)
+        tokens = windows_at(model, document.text, window.start[places].tolist(), lengths) if len(places) else []
+        for place, cut in zip(places.tolist(), tokens, strict=True):
+            ids = cut.token_id
+            reasons[number][place] = explain_set_apart(ids[: cut.first_scored], ids[cut.first_scored :], known)
             if reasons[number][place] is None:
-                asked.append((number, place))
+                unexplained.append((number, place))
     log_p = [np.full(len(window), np.nan) for window in windows]
-    if reference is not None and asked:
+    if reference is not None and unexplained:
         for (number, place), (value, reproduced) in zip(
-            asked, _by_reference(reference, documents, windows, asked, caches), strict=True
+            unexplained, _by_reference(reference, documents, windows, unexplained, caches), strict=True
         ):
             log_p[number][place] = value
             if reproduced:
                 reasons[number][place] = "predictable"
-    return [Judged(tuple(some), values) for some, values in zip(reasons, log_p, strict=True)]
+    return [
+        Judgement(tuple(reasons_of_document), values)
+        for reasons_of_document, values in zip(reasons, log_p, strict=True)
+    ]
 
 
 def _by_reference(
     reference: Reference,
     documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
-    asked: Sequence[tuple[int, int]],
+    unexplained: Sequence[tuple[int, int]],
     caches: Caches,
 ) -> list[tuple[float, bool]]:
-    """The reference model's log-probability of each suffix that is ``asked`` for, and whether it reproduces it.
+    """The reference model's log-probability of each ``unexplained`` suffix, and whether it reproduces it.
 
-    NaN, and no, where it cannot read the window: its context is too short, or nothing stands before the suffix.
+    NaN, and no, where it cannot read the window: its context is too short, or there is nothing before the suffix.
     """
     cut: list[EncodedText | None] = []
-    for number, place in asked:
-        one = windows[number]
-        places = (int(values[place]) for values in (one.start, one.begin, one.end))
+    for number, place in unexplained:
+        window = windows[number]
+        places = (int(values[place]) for values in (window.start, window.begin, window.end))
         cut.append(window_between(reference.model, documents[number].text, *places))
-    readable = [one for one in cut if one is not None]
+    readable = [window for window in cut if window is not None]
     run_windows(reference.model, readable, caches, reference.backend, reference.on_progress)
     rows = read_windows(reference.model, readable, caches)
     own = windows_from(rows)
     at = {
         place: n for n, place in enumerate(zip(rows.column("text_sha256").to_pylist(), own.start.tolist(), strict=True))
     }
-    numbers = [None if one is None else at[one.text_sha256, int(one.char_start[0])] for one in cut]
+    numbers = [None if window is None else at[window.text_sha256, int(window.char_start[0])] for window in cut]
     return [(np.nan, False) if n is None else (float(own.log_p[n]), bool(own.reproduced[n])) for n in numbers]

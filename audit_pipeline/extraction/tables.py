@@ -32,8 +32,8 @@ from audit_pipeline.catalogue.files import checked, table_from_rows, write_atomi
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import compared_texts, conformal_p_values, q_values
 from audit_pipeline.extraction.conclusions import THRESHOLDS, Ints, Windows
-from audit_pipeline.extraction.documents import Quoted
-from audit_pipeline.extraction.search import Asked, Extracted
+from audit_pipeline.extraction.documents import Quotation
+from audit_pipeline.extraction.search import Extraction, SearchOptions
 from audit_pipeline.metrics.claims import extraction_claim
 from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval, percentile_interval
 from audit_pipeline.metrics.rates import bounds
@@ -41,7 +41,7 @@ from audit_pipeline.metrics.roc import Floats
 
 
 @dataclass(frozen=True)
-class Compared:
+class HeldOutTest:
     """One document against the held-out ones: how many windows were compared, and with how many documents."""
 
     windows: int
@@ -50,7 +50,7 @@ class Compared:
     q_value: float
 
 
-def compare(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Compared | None]:
+def compare(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[HeldOutTest | None]:
     """Each document's test; None for one without a window.
 
     audited, held_out: for each document the log-probabilities of its coarse windows, in their order, minus infinity for
@@ -67,11 +67,13 @@ def compare(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[Compa
         if not len(values):
             continue
         count = min(len(values), most)
-        against = [_strongest(one, count) for one in known if len(one) >= count]
+        against = [_strongest(log_p, count) for log_p in known if len(log_p) >= count]
         [p_value] = conformal_p_values([_strongest(values, count)], against)
         tested[number] = count, len(against), float(p_value)
     q = dict(zip(tested, q_values([p for _, _, p in tested.values()], "bh"), strict=True))
-    return [Compared(*tested[number], float(q[number])) if number in tested else None for number in range(len(audited))]
+    return [
+        HeldOutTest(*tested[number], float(q[number])) if number in tested else None for number in range(len(audited))
+    ]
 
 
 def _strongest(values: Floats, count: int) -> float:
@@ -104,46 +106,55 @@ class ExtractionRate:
     median_log_p: float
 
 
-def extraction_rates(found: Sequence[Extracted], benchmark: str, *, seed: int = 0) -> list[ExtractionRate]:
+def extraction_rates(found: Sequence[Extraction], benchmark: str, *, seed: int = 0) -> list[ExtractionRate]:
     """The rates of every group, collection and number of occurrences, and of all together, each side by itself.
 
     The share of characters has a percentile interval over resampled documents, none where all documents have the same
     share: resamples of them say nothing then. The share of documents has Clopper and Pearson's. Documents without a
     window are in none. Where the model's first choices are unknown there is no rate of them.
     """
-    units = _by_unit([one for one in found if len(one.windows)], benchmark)
-    return [rate for (unit, name, side), some in units for rate in _of_unit(unit, name, side, some, seed)]
+    units = _by_unit([extraction for extraction in found if len(extraction.windows)], benchmark)
+    return [rate for (unit, name, side), documents in units for rate in _of_unit(unit, name, side, documents, seed)]
 
 
-def _by_unit(found: Iterable[Extracted], benchmark: str) -> list[tuple[tuple[str, str, Side], list[Extracted]]]:
-    units: dict[tuple[str, str, Side], list[Extracted]] = {}
-    for one in found:
-        document = one.document
+def _by_unit(found: Iterable[Extraction], benchmark: str) -> list[tuple[tuple[str, str, Side], list[Extraction]]]:
+    units: dict[tuple[str, str, Side], list[Extraction]] = {}
+    for extraction in found:
+        document = extraction.document
         names = {"group": document.group, "collection": document.collection, "benchmark": benchmark}
         if document.occurrences is not None:
             names["occurrences"] = str(document.occurrences)
         for unit, name in names.items():
-            units.setdefault((unit, name, document.side), []).append(one)
+            units.setdefault((unit, name, document.side), []).append(extraction)
     return sorted(units.items(), key=lambda item: item[0])
 
 
-def _of_unit(unit: str, name: str, side: Side, some: Sequence[Extracted], seed: int) -> Iterator[ExtractionRate]:
-    characters = np.array([one.found.characters for one in some], dtype=np.float64)
-    rules = [one for one in RULES if one is not None or all(found.found.greedy is not None for found in some)]
-    # Where no rule of first choices is counted, what stands in their place is not read.
-    shares = np.array([[*one.found.covered, one.found.greedy or 0.0] for one in some])
+def _of_unit(
+    unit: str, name: str, side: Side, extractions: Sequence[Extraction], seed: int
+) -> Iterator[ExtractionRate]:
+    characters = np.array([extraction.found.characters for extraction in extractions], dtype=np.float64)
+    rules = [
+        rule
+        for rule in RULES
+        if rule is not None or all(extraction.found.greedy is not None for extraction in extractions)
+    ]
+    # Where no rule of first choices is counted, the 0.0 in their place is not read.
+    shares = np.array([[*extraction.found.covered, extraction.found.greedy or 0.0] for extraction in extractions])
     covered = shares * characters[:, None]
     resampled = _resampled(covered, characters, seed)
-    strongest = [one.windows.log_p[one.found.strongest[0]] if one.found.strongest else -np.inf for one in some]
+    strongest = [
+        extraction.windows.log_p[extraction.found.strongest[0]] if extraction.found.strongest else -np.inf
+        for extraction in extractions
+    ]
     for number, threshold in enumerate(rules):
-        n_reached = sum(_reaches(one, threshold) for one in some)
-        low, high = bounds(n_reached, len(some))
+        n_reached = sum(_reaches(extraction, threshold) for extraction in extractions)
+        low, high = bounds(n_reached, len(extractions))
         yield ExtractionRate(
             unit=unit,
             name=name,
             side=side,
             threshold=threshold,
-            documents=len(some),
+            documents=len(extractions),
             characters=int(characters.sum()),
             covered=float(covered[:, number].sum() / max(characters.sum(), 1)),
             covered_interval=percentile_interval(resampled[:, number]) if np.ptp(shares[:, number]) else NO_INTERVAL,
@@ -154,10 +165,10 @@ def _of_unit(unit: str, name: str, side: Side, some: Sequence[Extracted], seed: 
         )
 
 
-def _reaches(one: Extracted, threshold: float | None) -> bool:
-    windows = one.windows
+def _reaches(extraction: Extraction, threshold: float | None) -> bool:
+    windows = extraction.windows
     which = windows.greedy if threshold is None else windows.log_p_top >= math.log(threshold)
-    return bool((which & ~one.judged.apart).any())
+    return bool((which & ~extraction.judged.apart).any())
 
 
 def _resampled(covered: Floats, characters: Floats, seed: int) -> Floats:
@@ -174,16 +185,16 @@ _OF_RUN = ("model", "benchmark", "run_id")
 _NEAR = "log_p_near_verbatim"
 _QUOTED = ("prefix_excerpt", "suffix_pieces", "first_choice_pieces")
 
-Quote = Mapping[int, Quoted]
+Quote = Mapping[int, Quotation]
 """The passages of a document that are quoted, by the number of their window."""
 
 
 def extraction_tables(
-    found: Sequence[Extracted],
+    found: Sequence[Extraction],
     quotes: Sequence[Quote],
     near: Mapping[str, float],
     pair: Pair,
-    asked: Asked,
+    options: SearchOptions,
     run_id: str,
     no_window: str,
 ) -> dict[Table, pa.Table]:
@@ -194,7 +205,10 @@ def extraction_tables(
     """
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     windows = pa.concat_tables(
-        [_windows_of(one, quote, near.get(one.document.name)) for one, quote in zip(found, quotes, strict=True)]
+        [
+            _windows_of(extraction, quote, near.get(extraction.document.name))
+            for extraction, quote in zip(found, quotes, strict=True)
+        ]
         or [_WINDOWS.empty_table()]
     )
     for name, value in of_run.items():
@@ -202,19 +216,19 @@ def extraction_tables(
     rates = [
         {
             **of_run,
-            **{"unit": one.unit, "name": one.name, "side": one.side, "threshold": one.threshold},
-            "rule": "first_choices" if one.threshold is None else "probability",
-            **{"n_documents": one.documents, "characters": one.characters, "covered": one.covered},
-            **{"covered_low": one.covered_interval.low, "covered_high": one.covered_interval.high},
-            **{"n_reached": one.n_reached, "reached": one.n_reached / one.documents},
-            **{"reached_low": one.reached_low, "reached_high": one.reached_high},
-            "median_log_p": one.median_log_p if math.isfinite(one.median_log_p) else None,
+            **{"unit": rate.unit, "name": rate.name, "side": rate.side, "threshold": rate.threshold},
+            "rule": "first_choices" if rate.threshold is None else "probability",
+            **{"n_documents": rate.documents, "characters": rate.characters, "covered": rate.covered},
+            **{"covered_low": rate.covered_interval.low, "covered_high": rate.covered_interval.high},
+            **{"n_reached": rate.n_reached, "reached": rate.n_reached / rate.documents},
+            **{"reached_low": rate.reached_low, "reached_high": rate.reached_high},
+            "median_log_p": rate.median_log_p if math.isfinite(rate.median_log_p) else None,
         }
-        for one in extraction_rates(found, pair.benchmark)
+        for rate in extraction_rates(found, pair.benchmark)
     ]
     documents = [
-        {**of_run, **_document_row(one, test, asked, no_window)}
-        for one, test in zip(found, compared_with_held_out(found), strict=True)
+        {**of_run, **_document_row(extraction, test, options, no_window)}
+        for extraction, test in zip(found, compare_with_held_out(found), strict=True)
     ]
     return {
         EXTRACTION_WINDOWS: checked(windows.select(EXTRACTION_WINDOWS.names), EXTRACTION_WINDOWS),
@@ -224,40 +238,49 @@ def extraction_tables(
     }
 
 
-def compared_with_held_out(found: Sequence[Extracted]) -> list[Compared | None]:
+def compare_with_held_out(found: Sequence[Extraction]) -> list[HeldOutTest | None]:
     """The test of each audited document against the held-out ones; None for these, and where there are none."""
-    audited = [one for one in found if one.document.side == "audited"]
-    held_out = [one.compared for one in found if one.document.side == "held_out" and len(one.windows)]
-    tests = iter(compare([one.compared for one in audited], held_out) if held_out else [None] * len(audited))
-    return [next(tests) if one.document.side == "audited" else None for one in found]
+    audited = [extraction for extraction in found if extraction.document.side == "audited"]
+    held_out = [
+        extraction.compared
+        for extraction in found
+        if extraction.document.side == "held_out" and len(extraction.windows)
+    ]
+    tests = iter(
+        compare([extraction.compared for extraction in audited], held_out) if held_out else [None] * len(audited)
+    )
+    return [next(tests) if extraction.document.side == "audited" else None for extraction in found]
 
 
-def write_windows(out: Path, found: Sequence[Extracted]) -> None:
+def write_windows(out: Path, found: Sequence[Extraction]) -> None:
     """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
     what is nearly word for word."""
-    table = pa.concat_tables([_windows_of(one, {}) for one in found] or [_WINDOWS.empty_table()]).drop_columns(
-        [*_QUOTED, _NEAR]
-    )
+    table = pa.concat_tables(
+        [_windows_of(extraction, {}) for extraction in found] or [_WINDOWS.empty_table()]
+    ).drop_columns([*_QUOTED, _NEAR])
     write_atomically(out, lambda temporary: write_parquet(temporary, table))
 
 
 _WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name not in _OF_RUN])
 
 
-def _windows_of(one: Extracted, quotes: Quote, near: float | None = None) -> pa.Table:
-    windows, strength = one.windows, {number: place for place, number in enumerate(one.found.strongest, 1)}
+def _windows_of(extraction: Extraction, quotes: Quote, near: float | None = None) -> pa.Table:
+    windows, strength = (
+        extraction.windows,
+        {number: place for place, number in enumerate(extraction.found.strongest, 1)},
+    )
     numbers = range(len(windows))
     columns = {
-        "document_id": [one.document.name] * len(windows),
+        "document_id": [extraction.document.name] * len(windows),
         **{"start": windows.start, "suffix_begin": windows.begin, "suffix_end": windows.end, "tokens": windows.tokens},
         "log_p": windows.log_p,
         "log_p_top_40": [
             value if windows.top_is_known and math.isfinite(value) else None for value in windows.log_p_top.tolist()
         ],
         **{"outside_top_40": _or_nulls(windows.outside, windows), "first_choices": _or_nulls(windows.matches, windows)},
-        "is_coarse": one.is_coarse,
-        "set_apart": one.judged.reasons,
-        "reference_log_p": [None if np.isnan(value) else value for value in one.judged.reference_log_p.tolist()],
+        "is_coarse": extraction.is_coarse,
+        "set_apart": extraction.judged.reasons,
+        "reference_log_p": [None if np.isnan(value) else value for value in extraction.judged.reference_log_p.tolist()],
         "strength": [strength.get(number) for number in numbers],
         _NEAR: [near if strength.get(number) == 1 and near != -math.inf else None for number in numbers],
         "prefix_excerpt": [quotes[number].prefix if number in quotes else None for number in numbers],
@@ -271,28 +294,30 @@ def _or_nulls(counts: Ints | None, windows: Windows) -> Ints | list[None]:
     return [None] * len(windows) if counts is None else counts
 
 
-def _document_row(one: Extracted, test: Compared | None, asked: Asked, no_window: str) -> Mapping[str, object]:
-    document, found, some = one.document, one.found, len(one.windows) > 0
-    strongest = one.windows.log_p[found.strongest[0]] if found.strongest else None
+def _document_row(
+    extraction: Extraction, test: HeldOutTest | None, options: SearchOptions, no_window: str
+) -> Mapping[str, object]:
+    document, found, has_windows = extraction.document, extraction.found, len(extraction.windows) > 0
+    strongest = extraction.windows.log_p[found.strongest[0]] if found.strongest else None
     covered = {
-        f"covered_at_{str(threshold).replace('.', '_')}": share if some else None
+        f"covered_at_{str(threshold).replace('.', '_')}": share if has_windows else None
         for threshold, share in zip(THRESHOLDS, found.covered, strict=True)
     }
     return {
         "document_id": document.name,
         **{"title": document.title, "group": document.group, "collection": document.collection},
         **{"side": document.side, "occurrences": document.occurrences, "characters": found.characters},
-        **{"prefix_tokens": asked.lengths.prefix, "suffix_tokens": asked.lengths.suffix, "stride": asked.stride},
-        **{"windows": found.windows, "reason": None if some else no_window},
+        **{"prefix_tokens": options.lengths.prefix, "suffix_tokens": options.lengths.suffix, "stride": options.stride},
+        **{"windows": found.windows, "reason": None if has_windows else no_window},
         **{"reproduced": found.reproduced, "set_apart": found.set_apart},
-        "predictable": sum(reason == "predictable" for reason in one.judged.reasons),
+        "predictable": sum(reason == "predictable" for reason in extraction.judged.reasons),
         **covered,
-        "covered_by_first_choices": found.greedy if some else None,
-        "covered_set_apart": found.covered_set_apart if some else None,
+        "covered_by_first_choices": found.greedy if has_windows else None,
+        "covered_set_apart": found.covered_set_apart if has_windows else None,
         "longest_run": found.longest_run,
         "longest_run_words": found.longest_run_words,
         "log_p": strongest,
-        "claim": extraction_claim(found.reproduced) if some else None,
+        "claim": extraction_claim(found.reproduced) if has_windows else None,
         "windows_compared": test and test.windows,
         "n_held_out": test and test.held_out,
         "p_value": test and test.p_value,

@@ -1,7 +1,7 @@
 """Windows of documents as a model's tokens, and how likely the model finds them, cached.
 
-What belongs here: tokens of a window, its key in the cache, running what is missing, reading what is there. What does
-not: where windows begin (conclusions.py), what is concluded (conclusions.py), the forward pass (token_statistics/).
+What belongs here: tokens of a window, its key in the cache, running what is missing, reading what is cached. What does
+not: where windows begin and what is concluded (conclusions.py), the forward pass (token_statistics/).
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from audit_pipeline.catalogue.contracts import KINDS, Kind, digest, text_sha256
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import PartCache
-from audit_pipeline.token_statistics.cached_texts import Prepared, Where, caches_of
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, Prepared, caches_of
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, window_and_stride
 
 _CHARACTERS_A_TOKEN = 8
-# Tokens behind the window that its slice has to have, unless the document ends: the cut may change the last ones.
+# Tokens after the window that its slice needs, unless the document ends: the cut may change the last ones.
 _BEYOND = 8
 
 
 @dataclass(frozen=True)
 class WindowLengths:
-    """How many tokens the model is given, and how many behind them it is asked for."""
+    """How many tokens the model is given, and how many it is asked for after them."""
 
     prefix: int
     suffix: int
@@ -62,10 +62,10 @@ def windows_at(
     waiting, size = list(starts), _CHARACTERS_A_TOKEN * lengths.window
     while waiting:
         short: list[int] = []
-        for start, one in zip(waiting, encode(model, [document[at : at + size] for at in waiting]), strict=True):
+        for start, window in zip(waiting, encode(model, [document[at : at + size] for at in waiting]), strict=True):
             ends = start + size >= len(document)
-            if own_tokens(one) >= lengths.window + (0 if ends else _BEYOND):
-                found[start] = _cut(one, start, sha256, lengths)
+            if own_tokens(window) >= lengths.window + (0 if ends else _BEYOND):
+                found[start] = _cut(window, start, sha256, lengths)
             elif not ends:
                 short.append(start)
         waiting, size = short, 2 * size
@@ -75,8 +75,8 @@ def windows_at(
 def window_between(model: TokenizedModel, document: str, start: int, begin: int, end: int) -> EncodedText | None:
     """The window from character ``start`` to ``end`` as this model cuts it into tokens, whatever model it was made for.
 
-    Its suffix is of the tokens that end behind the character ``begin``. None where the model cannot read it: nothing
-    stands before the suffix, or it is longer than what the model is run with.
+    Its suffix is of the tokens that end after the character ``begin``. None where the model cannot read it: there is
+    nothing before the suffix, or it is longer than the context that the model is run with.
     """
     [text] = encode(model, [document[start:end]])
     first = int(np.searchsorted(text.char_end, begin - start, side="right"))
@@ -87,7 +87,7 @@ def window_between(model: TokenizedModel, document: str, start: int, begin: int,
 
 
 def own_tokens(text: EncodedText) -> int:
-    """How many tokens there are without those that the tokenizer puts behind the text: these stand for no character."""
+    """How many tokens there are without those that the tokenizer appends to the text: these have no characters."""
     own = np.flatnonzero(text.char_end)
     return int(own[-1]) + 1 if len(own) else 0
 
@@ -119,40 +119,43 @@ def split_prefix_and_suffix(window: EncodedText) -> tuple[list[int], list[int]]:
 def run_windows(
     model: TokenizedModel,
     windows: Sequence[EncodedText],
-    where: Where,
+    location: CacheLocation,
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model on those of ``windows`` that the cache lacks, and write their rows as they come."""
-    caches = caches_of(model, where, ("extraction",))
-    return run_prepared(model, _prepared(model, windows, caches), caches, backend, on_progress=on_progress)
+    caches = caches_of(model, location, ("extraction",))
+    return run_prepared(model, _prepare_windows(model, windows, caches), caches, backend, on_progress=on_progress)
 
 
-def tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], where: Where) -> int:
+def tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> int:
     """How many tokens :func:`run_windows` would run the model on."""
-    return sum(window.length for window in _prepared(model, windows, caches_of(model, where, ("extraction",))).windows)
+    prepared = _prepare_windows(model, windows, caches_of(model, location, ("extraction",)))
+    return sum(window.length for window in prepared.windows)
 
 
-def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], where: Where) -> pa.Table:
+def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> pa.Table:
     """The cached rows (EXTRACTION) of ``windows``, each once, by their beginning."""
-    cache = caches_of(model, where, ("extraction",))["extraction"]
+    cache = caches_of(model, location, ("extraction",))["extraction"]
     return cache.read(_key(model, window) for window in windows).sort_by(
         [("text_sha256", "ascending"), ("start", "ascending")]
     )
 
 
-def _prepared(model: TokenizedModel, windows: Sequence[EncodedText], caches: Mapping[Kind, PartCache]) -> Prepared:
+def _prepare_windows(
+    model: TokenizedModel, windows: Sequence[EncodedText], caches: Mapping[Kind, PartCache]
+) -> Prepared:
     keys = {_key(model, window): window for window in windows}
     known = caches["extraction"].known(keys)
-    lacking = {key: window for key, window in keys.items() if key not in known}
+    missing_rows = {key: window for key, window in keys.items() if key not in known}
     return Prepared(
         distinct=len(keys),
-        keys=[{"extraction": key} for key in lacking],
-        encoded=list(lacking.values()),
-        missing=[frozenset({"extraction"})] * len(lacking),
+        keys=[{"extraction": key} for key in missing_rows],
+        encoded=list(missing_rows.values()),
+        missing=[frozenset({"extraction"})] * len(missing_rows),
         windows=[
-            Window(number, 0, len(one.token_id), one.first_scored, one.start_token_id is not None)
-            for number, one in enumerate(lacking.values())
+            Window(number, 0, len(tokens.token_id), tokens.first_scored, tokens.start_token_id is not None)
+            for number, tokens in enumerate(missing_rows.values())
         ],
     )
 

@@ -19,13 +19,13 @@ SplitVerdict = Literal["randomised by design", "mild shift", "separable without 
 ClaimLevel = Literal["screening only", "statistical evidence", "sound test"]
 
 WHOEVER_RAN_THIS = "whoever ran this"
-"""Who states a design on the command line."""
+"""The source of a design that is stated on the command line."""
 
 FEW_TEXTS = 20
 """With fewer texts on a side an AUROC says little, whatever its interval."""
 
 BEST_OF_SEVERAL = "The best of several looks better than it is"
-"""What is said wherever several detectors stand side by side."""
+"""The caveat wherever several detectors are shown together."""
 
 MILD_BELOW = 0.60
 SEPARABLE_ABOVE = 0.70
@@ -67,11 +67,11 @@ REPRODUCED_FROM = 0.001
 """A passage counts as reproduced where the model gives it with at least this probability."""
 
 FIRST_CHOICES_UNKNOWN_IN_WORDS = (
-    "The interface that the model is behind does not say what its first choices are: only probabilities were looked at."
+    "The model's interface does not give its first choices: only probabilities were examined."
 )
 LIKELIEST_UNKNOWN_IN_WORDS = (
-    "The interface that the model is behind does not give the likeliest tokens of every place: the probabilities are "
-    "those of drawing every token from the whole distribution."
+    "The model's interface does not give the likeliest tokens of every place: the probabilities are those of drawing "
+    "every token from the whole distribution."
 )
 TOO_SHORT = "too short for extraction"
 """Why a document has no window: it has fewer tokens than one."""
@@ -91,9 +91,9 @@ EXTRACTION_IN_WORDS: dict[ExtractionClaim, str] = {
 
 
 def extraction_claim(reproduced: int) -> ExtractionClaim:
-    """What may be said where the model reproduces so many passages, those that are set apart not counted.
+    """The claim where the model reproduces so many passages, those that are set apart not counted.
 
-    It is observed, whatever other texts do.
+    It is a direct observation, independent of other texts.
     """
     return "reproduced" if reproduced else "not reproduced"
 
@@ -122,33 +122,33 @@ AS_STATED_IN_WORDS = (
 
 
 def warn_of_few_texts(n_members: int, n_nonmembers: int) -> str | None:
-    """What is to be said of an AUROC of so few texts on a side; None where there are enough."""
+    """The warning for an AUROC of so few texts on a side; None where there are enough."""
     if min(n_members, n_nonmembers) >= FEW_TEXTS:
         return None
     return f"only {n_members} + {n_nonmembers} texts: with fewer than {FEW_TEXTS} on a side an AUROC says little"
 
 
 def find_claim_source(level: str | None, stated_by: str | None, blind: float | None) -> str | None:
-    """Whose word a claim level rests on; None where it claims nothing, or is more than somebody's word.
+    """Whose statement a claim level rests on; None where it claims nothing, or rests on more than a statement.
 
     ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not
-    computed, so that nothing has been able to contradict.
+    computed, so that nothing could contradict the statement.
     """
     return None if level in (None, "screening only") or blind is not None else stated_by
 
 
 def level_in_words(level: str, stated_by: str | None) -> str:
-    """The claim level, and beside it whose word it rests on (as of :func:`find_claim_source`)."""
+    """The claim level, and whose statement it rests on (as of :func:`find_claim_source`)."""
     return level if stated_by is None else f"{level}, as stated by {stated_by}"
 
 
 def split_verdict(design: str, blind: Interval, *, matched: bool = False) -> SplitVerdict:
     """What the two sides of a benchmark are, by its design and the 95% interval of the blind control's AUROC.
 
-    Labels said to be randomised that the blind control tells apart (lower bound > .70) are not what they are said to
-    be: the verdict is then *separable without a model*. Of sides that were ``matched``, chosen because a classifier
-    hardly tells them apart, a low AUROC says how they were chosen: they are at best *undetermined*. Raises ConfigError
-    for an unknown design.
+    Labels stated as randomised that the blind control separates (lower bound > .70) are not randomised: the verdict is
+    then *separable without a model*. For sides that were ``matched``, chosen because a classifier hardly separates
+    them, a low AUROC only shows how they were chosen: they are at best *undetermined*. Raises ConfigError for an
+    unknown design.
     """
     _check(design)
     if blind.low is not None and blind.low > SEPARABLE_ABOVE:

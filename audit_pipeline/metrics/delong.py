@@ -1,7 +1,7 @@
 """The AUROC's interval in closed form, for more texts than can be resampled in reasonable time.
 
 What belongs here: DeLong's variance of an AUROC. What does not: the bootstrap, which every finding rests on and which
-respects groups (intervals.py); here every text stands alone.
+respects groups (intervals.py); here every text counts as independent.
 
 DeLong, DeLong & Clarke-Pearson 1988, computed from ranks as Sun & Xu 2014 (Fast Implementation of DeLong's Algorithm)
 do. The interval is normal on the logit scale, as the bootstrap's is.

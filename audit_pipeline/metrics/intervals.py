@@ -26,7 +26,16 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.roc import METRICS, RESAMPLED, Floats, Metric, Ranking, rank, undefined, weighted_metrics
+from audit_pipeline.metrics.roc import (
+    METRICS,
+    RESAMPLED,
+    Floats,
+    Metric,
+    Ranking,
+    explain_undefined,
+    rank,
+    weighted_metrics,
+)
 
 PERCENTILES = (2.5, 97.5)
 RESAMPLES = 2000
@@ -81,7 +90,7 @@ class GroupBootstrap:
         self._pairs_of_texts = int(member.sum()) * int((~member).sum())
         self._has_member = np.bincount(self._group, weights=member, minlength=self.n_groups) > 0
         self._has_nonmember = np.bincount(self._group, weights=~member, minlength=self.n_groups) > 0
-        self.problem = undefined(classes) or self._too_few_groups()
+        self.problem = explain_undefined(classes) or self._too_few_groups()
 
     @property
     def independent_pairs(self) -> int:

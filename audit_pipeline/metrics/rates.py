@@ -1,6 +1,6 @@
 """Shares of texts with exact bounds: Clopper-Pearson, an effective size where texts come in groups, TPR at a FPR.
 
-What belongs here: an interval of a share, and whether so few non-members can tell a FPR at all. What does not: which
+What belongs here: an interval of a share, and whether so few non-members can resolve a FPR at all. What does not: which
 threshold is used elsewhere and why, and intervals of metrics that are no share (intervals.py).
 
 Texts of one group are not independent: 100 windows of 5 books say less than 100 articles. The bounds are then those of
@@ -9,7 +9,7 @@ the share between groups over the variance of a simple sample, and times the squ
 at groups - 1 degrees of freedom. It is never above n. Where no text or every text is a hit there is no variance to go
 by, and the groups are counted instead of the texts. With one text per group all this is plain Clopper-Pearson.
 
-A FPR below 1/n cannot be told from 0 by n non-members. Windows of one book may well lie above a threshold together, so
+A FPR below 1/n cannot be resolved by n non-members. Windows of one book may well lie above a threshold together, so
 n counts groups of non-members, not texts.
 """
 
@@ -53,7 +53,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class TprAtFpr:
-    """The TPR at a FPR; ``value`` is None, and ``method`` says why, where the FPR cannot be told."""
+    """The TPR at a FPR; ``value`` is None, and ``method`` says why, where the FPR cannot be resolved."""
 
     value: float | None
     interval: Interval
@@ -66,9 +66,9 @@ def bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Flo
     For whole counts it is scipy's ``binomtest(...).proportion_ci(method="exact")``; ``trials`` are positive.
     """
     x, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
-    some, not_all = x > 0, x < n
-    low = np.where(some, scipy.special.betaincinv(np.where(some, x, 1.0), n - x + 1, TAIL), 0.0)
-    high = np.where(not_all, scipy.special.betaincinv(x + 1, np.where(not_all, n - x, 1.0), 1 - TAIL), 1.0)
+    any_hit, any_miss = x > 0, x < n
+    low = np.where(any_hit, scipy.special.betaincinv(np.where(any_hit, x, 1.0), n - x + 1, TAIL), 0.0)
+    high = np.where(any_miss, scipy.special.betaincinv(x + 1, np.where(any_miss, n - x, 1.0), 1 - TAIL), 1.0)
     return low, high
 
 
@@ -134,22 +134,22 @@ def interval_in_words(rate: Rate, things: str = "texts") -> str:
 
 
 def resolution(groups: Sequence[str]) -> int:
-    """The n of the smallest FPR, 1/n, that non-members of ``groups`` can tell: how many groups there are."""
+    """The n of the smallest FPR, 1/n, that non-members of ``groups`` can resolve: the number of groups."""
     return len(set(groups))
 
 
 def is_resolvable(fpr: float, n: int) -> bool:
-    """Whether n groups of non-members can tell a rate of ``fpr`` from 0: 1/n <= fpr."""
+    """Whether n groups of non-members can resolve a rate of ``fpr``: 1/n <= fpr."""
     return n * fpr >= 1 - _SLACK
 
 
 def groups_to_resolve(fpr: float) -> int:
-    """The fewest groups of non-members that can tell a rate of ``fpr`` from 0."""
+    """The fewest groups of non-members that can resolve a rate of ``fpr``."""
     return math.ceil(1 / fpr - _SLACK)
 
 
-def unresolvable(groups: Sequence[str]) -> str:
-    """Why a FPR cannot be told by non-members of ``groups`` [n], in words."""
+def explain_unresolvable(groups: Sequence[str]) -> str:
+    """Why non-members of ``groups`` [n] cannot resolve a FPR, in words."""
     n = resolution(groups)
     counted = f"{n} non-members" if n == len(groups) else f"{n} groups of non-members ({len(groups)} texts)"
     return f"not resolvable with {counted}: the smallest FPR that can be measured is 1/{n}"
@@ -173,9 +173,12 @@ def tpr_at_fpr(
     curve = roc_points(values, classes) if points is None else points
     if len(groups) != len(values):
         raise DataError(f"one group for each label is needed: {len(groups)} groups, {len(values)} labels")
-    sides = {side: [group for group, one in zip(groups, classes, strict=True) if one == side] for side in (0, 1)}
+    sides = {
+        side: [group for group, class_of_group in zip(groups, classes, strict=True) if class_of_group == side]
+        for side in (0, 1)
+    }
     if not is_resolvable(fpr, resolution(sides[NON_MEMBER])):
-        return TprAtFpr(None, NO_INTERVAL, unresolvable(sides[NON_MEMBER]))
+        return TprAtFpr(None, NO_INTERVAL, explain_unresolvable(sides[NON_MEMBER]))
     threshold = threshold_at(curve, fpr)
     found = grouped_rate(values[classes == MEMBER] >= threshold, sides[MEMBER])
     how = interval_in_words(found)

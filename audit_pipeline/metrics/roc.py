@@ -2,7 +2,7 @@
 
 What belongs here: a metric's name, what it is in plain English, its function, its interval and its range; ranking
 examples, and the metrics and the ROC curve of a ranking. What does not: where weights come from and how intervals are
-computed (intervals.py, rates.py), whether so few non-members can tell such an FPR (rates.py), what a metric means for a
+computed (intervals.py, rates.py), whether so few non-members can resolve an FPR (rates.py), what a metric means for a
 claim (claims.py), and the rows of an evaluation, for which the list is gone through (evidence/evaluation.py).
 
 To add a metric: its function, and an entry in the list.
@@ -58,13 +58,13 @@ IntervalKind = Literal["logit", "percentile", "share", "paired"]
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric of how well scores tell members from non-members.
+    """One metric of how well scores separate members from non-members.
 
     ``label`` is its name for people; ``meaning`` says what it is, and begins the ``method`` of its rows. ``interval``:
     *logit* of the value ± 1.96 standard deviations over resamples of groups; *percentile* of the same resamples;
     *share* of texts, with exact bounds; *paired*, the difference from the blind control on the same resamples.
     ``bounds``: its smallest and largest possible value. ``at_fpr``: of a share of members, the false-positive rate of
-    the threshold above which they are counted; with fewer groups of non-members than can tell that rate from 0 the
+    the threshold above which they are counted; with fewer groups of non-members than can resolve that rate the
     metric is not defined.
     """
 
@@ -117,11 +117,11 @@ _DECLARED = (
     MARGIN,
 )
 
-METRICS: Mapping[str, Metric] = {one.name: one for one in _DECLARED}
+METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _DECLARED}
 """By name, in the order of the rows of an evaluation."""
-OF_SCORES = tuple(one.name for one in _DECLARED if one.interval != "paired")
+OF_SCORES = tuple(metric.name for metric in _DECLARED if metric.interval != "paired")
 """Those of one detector's scores alone."""
-RESAMPLED = tuple(one.name for one in _DECLARED if one.interval in ("logit", "percentile"))
+RESAMPLED = tuple(metric.name for metric in _DECLARED if metric.interval in ("logit", "percentile"))
 """Those whose interval comes from the resamples of one detector's scores."""
 
 
@@ -164,7 +164,7 @@ def rank(scores: npt.ArrayLike, labels: npt.ArrayLike) -> Ranking:
         raise DataError("a score is not a number: leave texts without a score out")
     if not np.isin(classes, (MEMBER, NON_MEMBER)).all():
         raise DataError("a label is neither 1 (member) nor 0 (non-member): leave unlabelled texts out")
-    problem = undefined(classes)
+    problem = explain_undefined(classes)
     if problem:
         raise DataError(problem)
     order = np.argsort(-values, kind="stable")
@@ -173,7 +173,7 @@ def rank(scores: npt.ArrayLike, labels: npt.ArrayLike) -> Ranking:
     return Ranking(order, classes[order] == MEMBER, tie_end)
 
 
-def undefined(labels: npt.ArrayLike) -> str | None:
+def explain_undefined(labels: npt.ArrayLike) -> str | None:
     """Why no metric is defined on examples with these labels (0 or 1); None where they are."""
     classes = np.asarray(labels)
     missing = [

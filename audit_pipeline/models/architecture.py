@@ -1,4 +1,4 @@
-"""Whether a model is one that predicts next tokens, of a size that there are; and why not, in words.
+"""Whether a model predicts next tokens and has a plausible size; and why not, in words.
 
 What belongs here: what a configuration and an error of transformers say of that. What does not: reading weights
 (load.py).
@@ -94,19 +94,18 @@ def _is_remote(config: Any) -> bool:
     return "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
 
 
-def cannot_read(name: str, where: object, what: str, error: Exception) -> ModelError:
-    """The error in which a user reads why ``what`` ('weights') of the model ``name``, which lie at ``where``, cannot be
-    read."""
-    said = one_line(error)
-    if "trust_remote_code" in said:
+def cannot_read(name: str, source: object, what: str, error: Exception) -> ModelError:
+    """The error for a user: why ``what`` ('weights') of the model ``name``, stored at ``source``, cannot be read."""
+    problem = one_line(error)
+    if "trust_remote_code" in problem:
         return ModelError(
-            f"{name} needs Python code that comes with it: read that code ({where}/*.py), and if you trust it, set "
+            f"{name} needs Python code that comes with it: read that code ({source}/*.py), and if you trust it, set "
             "trust_remote_code: true in the entry of this model in config/models.yaml"
         )
     if isinstance(error, StrictDataclassError):
-        return ModelError(f"the config.json of {name} ({where}) cannot be used: {said[:_LONGEST_REASON]}")
+        return ModelError(f"the config.json of {name} ({source}) cannot be used: {problem[:_LONGEST_REASON]}")
     return ModelError(
-        f"the {what} of {name} cannot be read; if {where} was cut short, fetch it again: {said[:_LONGEST_REASON]}"
+        f"the {what} of {name} cannot be read; if {source} was cut short, fetch it again: {problem[:_LONGEST_REASON]}"
     )
 
 
@@ -117,7 +116,7 @@ def unknown_architecture(config: Mapping[str, Any], name: str) -> ModelError | N
         return None
     if not isinstance(kind, str):
         return ModelError(
-            f"the config.json of {name} names no model_type, so nobody can say what it is: fetch it again"
+            f"the config.json of {name} names no model_type, so its architecture is unknown: fetch it again"
         )
     near = nearest(kind, CONFIG_MAPPING_NAMES)
     hint = f"did you mean {near[0]}?" if near else "a later version may know it"
@@ -130,15 +129,15 @@ def require_vocabulary_in(config: Any, files: Iterable[Path], name: str) -> None
     """Raise ModelError, before anything is made of it, where the vocabulary alone takes more numbers than all ``files``
     (safetensors) hold."""
     text = config.get_text_config()
-    wanted = int(text.vocab_size) * int(getattr(text, "hidden_size", None) or 1)
-    there = 0
+    expected = int(text.vocab_size) * int(getattr(text, "hidden_size", None) or 1)
+    found = 0
     for file in files:
         with safe_open(file, framework="pt") as opened:
-            there += sum(math.prod(opened.get_slice(tensor).get_shape()) for tensor in opened.keys())  # noqa: SIM118
-    if wanted > there:
+            found += sum(math.prod(opened.get_slice(tensor).get_shape()) for tensor in opened.keys())  # noqa: SIM118
+    if expected > found:
         raise ModelError(
             f"the weights of {name} are not those of its config.json: {text.vocab_size:,} tokens of size "
-            f"{text.hidden_size:,} would take more than the {there:,} numbers in its files: fetch both again"
+            f"{text.hidden_size:,} would take more than the {found:,} numbers in its files: fetch both again"
         )
 
 
@@ -149,18 +148,18 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
     transformers fills what is missing or of another shape with random numbers, and leaves out what is too many.
     """
     if mismatched := sorted(loading["mismatched_keys"]):
-        tensor, there, wanted = mismatched[0]
+        tensor, found, expected = mismatched[0]
         raise ModelError(
-            f"the weights of {name} are not those of its config.json: {tensor} is {_shape(there)} in the file, and "
-            f"by config.json it would be {_shape(wanted)} ({len(mismatched)} tensors differ): fetch both again"
+            f"the weights of {name} are not those of its config.json: {tensor} is {_shape(found)} in the file, and "
+            f"by config.json it would be {_shape(expected)} ({len(mismatched)} tensors differ): fetch both again"
         )
     if missing := sorted(loading["missing_keys"]):
         raise ModelError(
             f"the weights of {name} lack {len(missing)} tensors of the model, {missing[0]} first: "
             "the files are incomplete, or config.json says more layers than there are; fetch them again"
         )
-    kinds = {_numbers_out(one) for one in parameters}
-    if more := sorted(one for one in loading["unexpected_keys"] if _numbers_out(one) in kinds):
+    kinds = {_numbers_out(tensor_name) for tensor_name in parameters}
+    if more := sorted(tensor_name for tensor_name in loading["unexpected_keys"] if _numbers_out(tensor_name) in kinds):
         raise ModelError(
             f"the weights of {name} have more layers than its config.json says: {more[0]} and {len(more) - 1} more "
             "tensors would be left out; fetch both again"
@@ -177,8 +176,8 @@ def _numbers_out(tensor: str) -> str:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """No tables and no advice of transformers on the terminal: what they say is told in words, or is not the user's."""
+def silence_transformers() -> Iterator[None]:
+    """Keep tables and advice of transformers off the terminal: the user reads our own messages instead."""
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:

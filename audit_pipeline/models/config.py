@@ -55,7 +55,7 @@ class TrainedHere(StrictSettings):
 class UserHostedWeights:
     """The back end of a model whose weights are run on machines of the user's: this one, or those of a cluster.
 
-    What is known of a back end without reaching it, :class:`Endpoint` answers as well: whoever asks need not know
+    :class:`Endpoint` has the same interface for what is known without reaching the back end: a caller need not know
     which of the two a model has.
     """
 
@@ -108,7 +108,7 @@ class Endpoint(StrictSettings):
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError("url is the address of a server: https://host/v1")
         if address.fragment:
-            raise ValueError("url has no part behind a '#': servers never see it")
+            raise ValueError("url has a part after a '#', which servers never see: leave it out")
         if address.username is not None or address.password is not None or address.query:
             raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
         if self.moments and self.dialect != "vllm":
@@ -308,7 +308,7 @@ def resolve_model(given: str, models: Entries[ModelEntry]) -> ModelEntry:
         raise ModelError(f"no model at {given[:200]}: there can be no such path") from error
     if exists:
         # The whole path is the name: it is a partition's key, and means the same from every folder.
-        return _at(path.resolve())
+        return _entry_of_path(path.resolve())
     if _is_path(given):
         raise ModelError(f"no model at {given}: the path does not exist")
     if _HUB_ID.fullmatch(given):
@@ -326,7 +326,7 @@ def _is_path(given: str) -> bool:
     return given.endswith(".gguf") or given.startswith(("/", "./", "../", "~"))
 
 
-def _at(path: Path) -> ModelEntry:
+def _entry_of_path(path: Path) -> ModelEntry:
     try:
         return ModelEntry(name=str(path), path=path)
     except ValidationError as error:

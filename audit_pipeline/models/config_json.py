@@ -17,7 +17,7 @@ from typing import Any
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
 
-# Beyond any model that there is: a file that says more is damaged, and would be built for hours before it is noticed.
+# Larger than any real model: a file that says more is damaged, and would be built for hours before anyone notices.
 MOST = {
     "num_hidden_layers": 1_000,
     "hidden_size": 1_000_000,
@@ -87,11 +87,11 @@ def require_package(model: str, quantisation: Quantisation | None) -> None:
             f"the weights of {model} are quantised as {quantisation.method!r}, which is not read here: "
             f"take them in one of {', '.join(_MODULES)}, or unquantised"
         )
-    lacking = [module for module in _MODULES[quantisation.method] if find_spec(module) is None]
-    if not lacking:
+    absent = [module for module in _MODULES[quantisation.method] if find_spec(module) is None]
+    if not absent:
         return
-    packages = " ".join(module.replace("_", "-") for module in lacking)
-    how = f"'corpus-audit[{EXTRA}]'" if _IN_EXTRA.issuperset(lacking) else f"--no-build-isolation {packages}"
+    packages = " ".join(module.replace("_", "-") for module in absent)
+    how = f"'corpus-audit[{EXTRA}]'" if _IN_EXTRA.issuperset(absent) else f"--no-build-isolation {packages}"
     raise ModelError(
         f"the weights of {model} are quantised ({quantisation}), and {packages} is not installed: pip install {how}"
     )

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.architecture import cannot_read, quiet, require_usable, unknown_architecture
+from audit_pipeline.models.architecture import cannot_read, require_usable, silence_transformers, unknown_architecture
 from audit_pipeline.models.kept_files import KeptTokenizer, TextTokenizer, keep_folder, keep_tokenizer
 from audit_pipeline.models.locate import LocatedModel
 
@@ -53,15 +53,15 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     backend.no_truncation()
     text = config.get_text_config()
     context = _read_context_length(text)
-    kept = KeptTokenizer(
+    converted = KeptTokenizer(
         TextTokenizer(backend, _special_ids(tokenizer)),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
         context_length=_NO_LIMIT if context is None and located.entry.endpoint is None else context,
         vocab_size=int(text.vocab_size),
     )
     if folder is not None:
-        keep_tokenizer(folder, kept, None if located.gguf is None else config.save_pretrained)
-    return kept
+        keep_tokenizer(folder, converted, None if located.gguf is None else config.save_pretrained)
+    return converted
 
 
 def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, Any]:
@@ -71,15 +71,15 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
         if located.gguf is None
         else {"gguf_file": located.gguf.name}
     )
-    name, where = located.entry.name, located.gguf or located.folder
+    name, source = located.entry.name, located.gguf or located.folder
     try:
         if (
             located.gguf is None
             and located.entry.endpoint is None
-            and (unknown := unknown_architecture(read_json(where / "config.json"), name)) is not None
+            and (unknown := unknown_architecture(read_json(source / "config.json"), name)) is not None
         ):
             raise unknown
-        with quiet(), parsing_once():
+        with silence_transformers(), cache_gguf_parsing():
             if located.gguf is None and located.entry.endpoint is not None:
                 tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
                 return tokenizer, _config_of_endpoint(located, len(tokenizer))
@@ -87,22 +87,22 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
             require_usable(config, name)
             return AutoTokenizer.from_pretrained(located.folder, **options), config
     except READ_ERRORS as error:
-        raise cannot_read(name, where, "tokenizer or config", error) from error
+        raise cannot_read(name, source, "tokenizer or config", error) from error
 
 
 @contextmanager
-def parsing_once() -> Iterator[None]:
+def cache_gguf_parsing() -> Iterator[None]:
     """Meanwhile the package gguf remembers what it has parsed.
 
-    transformers parses a .gguf anew for each of configuration, tokenizer and weights, and builds the table of tensor
-    names anew for every module: more than half of the time that a conversion takes.
+    transformers parses a .gguf again for each of configuration, tokenizer and weights, and builds the table of tensor
+    names again for every module: more than half of the time that a conversion takes.
     """
-    asked = gguf.GGUFReader, gguf.get_tensor_name_map
-    gguf.GGUFReader, gguf.get_tensor_name_map = (functools.cache(one) for one in asked)
+    originals = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader, gguf.get_tensor_name_map = (functools.cache(function) for function in originals)
     try:
         yield
     finally:
-        gguf.GGUFReader, gguf.get_tensor_name_map = asked
+        gguf.GGUFReader, gguf.get_tensor_name_map = originals
 
 
 def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) -> None:
@@ -116,11 +116,11 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
 
 
 def _config_of_endpoint(located: LocatedModel, tokens: int) -> Any:
-    """What a config.json beside a tokenizer says, where there is one: whoever serves the model knows its architecture,
+    """What a config.json next to a tokenizer says, where there is one: the server knows the model's architecture,
     transformers need not. Without one the vocabulary is the tokenizer's."""
-    said = read_json(located.folder / "config.json") if located.has_config else {}
-    text = SimpleNamespace(**{"vocab_size": tokens, **said, **(said.get("text_config") or {})})
-    return SimpleNamespace(model_type=said.get("model_type"), get_text_config=lambda: text)
+    config = read_json(located.folder / "config.json") if located.has_config else {}
+    text = SimpleNamespace(**{"vocab_size": tokens, **config, **(config.get("text_config") or {})})
+    return SimpleNamespace(model_type=config.get("model_type"), get_text_config=lambda: text)
 
 
 # State-space models have no limit; a window keeps memory bounded.

@@ -1,13 +1,13 @@
-"""What is known of a model behind an interface: which one the server said that it is, each time it was asked.
+"""The history of a model at an endpoint: which model the server turned out to have, probe by probe.
 
 What belongs here: what a server gave for the probe's texts, kept under the data folder, when it counts as another model
 than before, and the fingerprint that follows. What does not: asking the server (endpoints/), files on this machine
 (fingerprint.py).
 
-There is no digest of weights that are elsewhere. In its place stands a state: the log-probabilities that the server
-gave for five fixed texts when this model was first seen behind the address. Each run asks for them anew; where they
-differ by more than the tolerance, a new state begins, and with it another fingerprint, other rows of the cache, and
-pairs that are to be audited again. Earlier states are kept, so that findings of old can be told to be of them.
+Remote weights have no digest. Their state takes its place: the log-probabilities that the server gave for five fixed
+texts when this model was first seen at the address. Each run asks for them again; where they differ by more than the
+tolerance, a new state begins, and with it another fingerprint, other rows of the cache, and pairs to audit again.
+Earlier states are kept, so that earlier findings can be assigned to them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LENGTH = 24
 _LEAST_TOLERANCE = 0.1
 _TIMES_NOISE = 3.0
 LARGEST_NOISE = 0.5
-"""Nats. A server whose two answers to one request are further apart cannot be told from one that changes its model."""
+"""Nats. A server whose two answers to one request are further apart looks like one that changes its model."""
 NOISE_TO_TELL = 0.1
 
 Values = Sequence[Sequence[float]]
@@ -48,10 +48,10 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class State:
-    """One model behind an address, from the first time that it was seen to the last.
+class ModelState:
+    """One model at an address, from the first time that it was seen to the last.
 
-    ``seen`` is what the first probe found, but for what the server calls itself: that is of the last one.
+    ``seen`` is the result of the first probe, except for the server's name: that is of the last one.
     """
 
     state: str
@@ -62,18 +62,18 @@ class State:
 
 @dataclass(frozen=True)
 class EndpointHistory:
-    """All states of what one entry names, in order; the last is what is there now."""
+    """All states of the model that one entry names, in order; the last is the current one."""
 
-    states: tuple[State, ...] = field(default=())
+    states: tuple[ModelState, ...] = field(default=())
 
     @property
-    def now(self) -> State | None:
+    def now(self) -> ModelState | None:
         return self.states[-1] if self.states else None
 
 
-def deviation(one: Iterable[float], other: Iterable[float]) -> float:
+def deviation(values: Iterable[float], others: Iterable[float]) -> float:
     """The largest difference between two sequences of one length; two infinities of one kind are equal."""
-    return max((0.0 if a == b else float(abs(a - b)) for a, b in zip(one, other, strict=True)), default=0.0)
+    return max((0.0 if a == b else float(abs(a - b)) for a, b in zip(values, others, strict=True)), default=0.0)
 
 
 def differs(then: Probe, now: Probe) -> bool:
@@ -87,22 +87,22 @@ def differs(then: Probe, now: Probe) -> bool:
     how far at most; that is bounded, so that no noise hides a change. Another number of values is another model as
     well: the texts are cut into other tokens.
     """
-    if [len(one) for one in then.values] != [len(one) for one in now.values]:
+    if [len(values) for values in then.values] != [len(values) for values in now.values]:
         return True
     # A probe with more noise is refused now, but files of earlier versions hold such.
     tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * min(LARGEST_NOISE, max(then.noise, now.noise)))
     return any(deviation(*pair) > tolerance for pair in zip(then.values, now.values, strict=True))
 
 
-def with_probe(history: EndpointHistory, seen: Probe, at: str) -> EndpointHistory:
-    """The states with what a probe found at that time: the last one seen again, or a new one behind it."""
+def add_probe(history: EndpointHistory, seen: Probe, at: str) -> EndpointHistory:
+    """The states after a probe at that time: the last one seen again, or a new one after it."""
     now = history.now
     if now is None or differs(now.seen, seen):
         name = digest(len(history.states), seen.values)[:LENGTH]
-        return EndpointHistory((*history.states, State(name, at, at, seen)))
+        return EndpointHistory((*history.states, ModelState(name, at, at, seen)))
     # The values stay those of the first time, so that a model cannot walk away from them by small steps.
-    kept = replace(now.seen, server=seen.server)
-    return EndpointHistory((*history.states[:-1], replace(now, last_seen=at, seen=kept)))
+    first_seen = replace(now.seen, server=seen.server)
+    return EndpointHistory((*history.states[:-1], replace(now, last_seen=at, seen=first_seen)))
 
 
 def fingerprint_of(endpoint: Endpoint, tokenizer_fingerprint: str, state: str | None) -> str:
@@ -115,7 +115,7 @@ def fingerprint_of(endpoint: Endpoint, tokenizer_fingerprint: str, state: str | 
 
 
 def path_of(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> Path:
-    """The file of what is known of the model that these name."""
+    """The file with the history of the model that these name."""
     return paths.endpoint(digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint))[:LENGTH])
 
 
@@ -125,14 +125,16 @@ def _build_endpoint_key(endpoint: Endpoint, tokenizer_fingerprint: str) -> tuple
 
 
 def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> EndpointHistory:
-    """What is known of the model; nothing where it has not been probed.
+    """The history of the model; empty where it has not been probed.
 
-    Raises DataError where the file is damaged: without it nobody can say whose the cached rows are.
+    Raises DataError where the file is damaged: without it the cached rows have no known model.
     """
     path = path_of(endpoint, tokenizer_fingerprint, paths)
     try:
         content = read_json(path)
-        return EndpointHistory(tuple(State(**{**one, "seen": _seen(one["seen"])}) for one in content["states"]))
+        return EndpointHistory(
+            tuple(ModelState(**{**state, "seen": _seen(state["seen"])}) for state in content["states"])
+        )
     except FileNotFoundError:
         return EndpointHistory()
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -147,12 +149,12 @@ def _seen(content: Mapping[str, Any]) -> Probe:
 
 
 def record_probe(endpoint: Endpoint, tokenizer_fingerprint: str, seen: Probe, paths: DataPaths) -> bool:
-    """Keep what a probe found; returns whether another model is behind the address than before."""
+    """Record a probe; returns whether the address has another model than before."""
     path = path_of(endpoint, tokenizer_fingerprint, paths)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         before = read_history(endpoint, tokenizer_fingerprint, paths)
-        after = with_probe(before, seen, datetime.now(UTC).isoformat(timespec="seconds"))
-        said = {name: getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
-        write_json(path, {**said, "states": [asdict(state) for state in after.states]})
+        after = add_probe(before, seen, datetime.now(UTC).isoformat(timespec="seconds"))
+        address = {name: getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
+        write_json(path, {**address, "states": [asdict(state) for state in after.states]})
     return 0 < len(before.states) < len(after.states)

@@ -1,4 +1,4 @@
-"""What a model is, independent of its name: digests that key the cache and stand in the lineage, and a quick version.
+"""What a model is, independent of its name: digests that key the cache and enter the lineage, and a quick version.
 
 What belongs here: digests of weights, configuration and tokenizer files, for which every byte is read; and a version
 that is cheap enough to look at every minute, of the entry's fields that change a number and of size and time of its
@@ -41,8 +41,8 @@ _NO_CONFIG = "no config.json"
 class ModelIdentity:
     """Digests of one model as it is run.
 
-    Of a model behind an interface ``weights_digest`` is None, and ``before`` are the fingerprints of the models that
-    were behind it earlier; of one whose weights are here that is None.
+    Of a model at an endpoint ``weights_digest`` is None, and ``before`` are the fingerprints of its earlier models; of
+    one whose weights are on this machine ``before`` is None.
     """
 
     model_fingerprint: str
@@ -53,7 +53,7 @@ class ModelIdentity:
 
     @property
     def is_unasked(self) -> bool:
-        """Whether the server has never been asked which model is behind it."""
+        """Whether the server has never been probed."""
         return self.before is not None and not self.before
 
 
@@ -61,8 +61,8 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     """The model's fingerprints: weights (or hub commit), config, dtype and attention back end; tokenizer files.
 
     Reads every byte of local weights once; the digest is remembered by path, size and modification time. Of a model
-    behind an interface, what was last seen there stands in the weights' place. Raises ModelError where a file cannot be
-    read, DataError where what is known of an endpoint is damaged.
+    at an endpoint, the last seen state takes the weights' place. Raises ModelError where a file cannot be read,
+    DataError where the endpoint's history is damaged.
     """
     entry, endpoint = located.entry, located.entry.endpoint
     try:
@@ -102,9 +102,9 @@ def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> 
 
 
 def _fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
-    """Those of all that was seen behind an endpoint, in order; the first is that of one that was not probed."""
-    states = [None, *(one.state for one in read_history(endpoint, tokenizer, paths).states)]
-    return [fingerprint_of(endpoint, tokenizer, one) for one in states]
+    """The fingerprints of all states of an endpoint, in order; the first is that of one that was not probed."""
+    states = [None, *(model_state.state for model_state in read_history(endpoint, tokenizer, paths).states)]
+    return [fingerprint_of(endpoint, tokenizer, state) for state in states]
 
 
 def _config_digest(path: Path) -> str:
@@ -114,9 +114,9 @@ def _config_digest(path: Path) -> str:
         raise ModelError(f"{path} is not readable JSON: {error}") from error
     if not isinstance(config, dict):
         raise ModelError(f"{path} is not a model's configuration: it holds no fields")
-    kept = {key: value for key, value in config.items() if key not in _VOLATILE_CONFIG}
+    lasting = {key: value for key, value in config.items() if key not in _VOLATILE_CONFIG}
     # Not canonical_json: configurations hold Infinity (Mamba 2's time_step_limit).
-    return digest(json.dumps(kept, sort_keys=True))
+    return digest(json.dumps(lasting, sort_keys=True))
 
 
 def known_digests(paths: DataPaths) -> dict[str, str]:
@@ -125,7 +125,7 @@ def known_digests(paths: DataPaths) -> dict[str, str]:
 
 
 def find_unnoticed_changes(paths: DataPaths, look: Callable[[str], None]) -> Iterator[Path]:
-    """The files whose digest is remembered, whose size and time stand, and whose bytes are others all the same."""
+    """The files whose remembered digest is wrong although their size and time are unchanged."""
     for key, digest_then in known_digests(paths).items():
         name, size, time_ns = key.rsplit("|", 2)
         path = Path(name)
@@ -140,7 +140,7 @@ def _key(path: Path) -> str:
 
 
 def _file_digest(path: Path, paths: DataPaths) -> str:
-    """sha256 of a large file, remembered under the data folder as long as its size and time stand."""
+    """sha256 of a large file, remembered under the data folder as long as its size and time are unchanged."""
     key = _key(path)
     known = known_digests(paths)
     if key not in known:
@@ -166,11 +166,11 @@ def entry_version(entry: ModelEntry) -> str:
     Of a hub model the entry decides alone: nothing is fetched. Of a model whose files are not there, too, so that it
     changes when they come.
     """
-    said = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
+    settings = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
     if entry.endpoint is None:
-        # As of an entry that was written before there were back ends: the sensor asks for nothing anew.
-        said = {key: value for key, value in said.items() if key not in ("backend", "endpoint")}
-    return digest(said, str(entry.path), _files(entry))[:16]
+        # The same version as an entry that was written before back ends existed: the sensor requests no new audit.
+        settings = {key: value for key, value in settings.items() if key not in ("backend", "endpoint")}
+    return digest(settings, str(entry.path), _files(entry))[:16]
 
 
 def _files(entry: ModelEntry) -> list[tuple[str, int, int]]:

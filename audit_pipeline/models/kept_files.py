@@ -55,7 +55,7 @@ class TextTokenizer:
         return encoded
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text that the ids stand for, special tokens included."""
+        """The text of the ids, special tokens included."""
         return str(self.backend.decode(list(ids), skip_special_tokens=False))
 
     def id_of(self, token: str) -> int | None:
@@ -72,7 +72,7 @@ class TextTokenizer:
 TOKENIZER_FILE = "tokenizer.json"
 # It says what is kept, with the digests of the other files.
 _MANIFEST = "kept.json"
-# The version of what is written here; another one converts anew.
+# The version of what is written here; another one converts again.
 _FORM = 1
 _LENGTH = 24
 
@@ -108,9 +108,9 @@ def converted_weights(identity: ModelIdentity, dtype: str, paths: DataPaths) -> 
     return converted_of(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
 
 
-def keep_tokenizer(folder: Path, kept: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
+def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
     """Write a tokenizer into ``folder``, and the model's configuration where ``save_config`` is given."""
-    backend = kept.tokenizer.backend
+    backend = tokenizer.tokenizer.backend
 
     def write(aside: Path) -> None:
         (aside / TOKENIZER_FILE).write_text(backend.to_str(), encoding="utf-8")
@@ -118,10 +118,10 @@ def keep_tokenizer(folder: Path, kept: KeptTokenizer, save_config: Callable[[Pat
             save_config(aside)
 
     summary = {
-        "default_start_token": kept.default_start_token,
-        "context_length": kept.context_length,
-        "vocab_size": kept.vocab_size,
-        "special_ids": sorted(kept.tokenizer.special_ids),
+        "default_start_token": tokenizer.default_start_token,
+        "context_length": tokenizer.context_length,
+        "vocab_size": tokenizer.vocab_size,
+        "special_ids": sorted(tokenizer.tokenizer.special_ids),
         "splits_special_tokens": backend.encode_special_tokens,
     }
     keep_folder(folder, write, summary)
@@ -172,7 +172,7 @@ def read_tokenizer(folder: Path) -> KeptTokenizer | None:
 
 
 def weights_are_whole(folder: Path) -> bool:
-    """Whether ``folder`` holds converted weights, every byte as it was written; damage is told by a warning."""
+    """Whether ``folder`` holds converted weights, every byte as it was written; damage is reported by a warning."""
     return _read_if_whole(folder) is not None
 
 

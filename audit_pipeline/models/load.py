@@ -90,44 +90,46 @@ def is_kept(entry: ModelEntry, paths: DataPaths) -> bool:
 def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """Locate and identify the model and read its tokenizer and configuration, not its weights.
 
-    The first time transformers reads them, which takes seconds for a .gguf; what it made of them is kept under the data
-    folder, keyed by the files' digests and the versions of what reads them; where nothing can be written it is read
-    anew the next time. Raises ModelError where any of it is lacking, and where the model cannot be divided as its entry
+    The first time transformers reads them, which takes seconds for a .gguf; the result is kept under the data folder,
+    keyed by the files' digests and the versions of what reads them; where nothing can be written they are read again
+    the next time. Raises ModelError where any of it is missing, and where the model cannot be divided as its entry
     says.
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
     folder = kept_tokenizer(identity, paths)
     # Code of the model's own may be part of its tokenizer, and is in no digest.
-    kept = None if entry.trust_remote_code else read_tokenizer(folder)
-    if kept is None:
+    converted = None if entry.trust_remote_code else read_tokenizer(folder)
+    if converted is None:
         if located.gguf is None and located.has_config:
             require_sizes(read_json(located.folder / "config.json"), entry.name)
         # Imported where it is needed: transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 
-        kept = convert_tokenizer(located, None if entry.trust_remote_code or not is_writable(paths.root) else folder)
-    start_token = entry.start_token or kept.default_start_token
-    start_token_id = None if start_token is None else kept.tokenizer.id_of(start_token)
+        converted = convert_tokenizer(
+            located, None if entry.trust_remote_code or not is_writable(paths.root) else folder
+        )
+    start_token = entry.start_token or converted.default_start_token
+    start_token_id = None if start_token is None else converted.tokenizer.id_of(start_token)
     if start_token is not None and start_token_id is None:
         raise ModelError(f"{entry.name}: the start token {start_token} is not in the tokenizer's vocabulary")
     if start_token_id is None and entry.start_token_policy == "always":
         raise ModelError(f"{entry.name} has no bos and no eos token: name a start_token in config/models.yaml")
-    context_length = kept.context_length or entry.window
+    context_length = converted.context_length or entry.window
     if context_length is None:
         raise ModelError(
-            f"{entry.name}: no config.json stands beside its tokenizer, so nobody says how many tokens it reads at "
-            "once: give window in its entry in config/models.yaml"
+            f"{entry.name}: its tokenizer has no config.json beside it, so the length of its context is unknown: "
+            "give window in its entry in config/models.yaml"
         )
     is_converted = located.gguf is not None and entry.endpoint is None
     model = TokenizedModel(
         located=located,
         identity=identity,
-        tokenizer=kept.tokenizer,
+        tokenizer=converted.tokenizer,
         start_token=start_token,
         start_token_id=start_token_id,
         context_length=context_length,
-        vocab_size=kept.vocab_size,
+        vocab_size=converted.vocab_size,
         config_folder=located.folder if located.gguf is None else folder,
         weights_folder=converted_weights(identity, entry.dtype, paths) if is_converted else located.folder,
     )
@@ -153,10 +155,10 @@ def weights_on_disk(tokenized: TokenizedModel) -> int:
 
 
 def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | None = None) -> None:
-    """Record what the fingerprint stands for (data/models/<fingerprint>.json); a second load changes nothing but
-    what was not known before.
+    """Record what the fingerprint identifies (data/models/<fingerprint>.json); a second load only adds what was
+    unknown before.
 
-    Of a model behind an interface that was not probed yet nothing is recorded: it is not known which it is.
+    Nothing is recorded of an endpoint's model before its first probe: it is not known which model it is.
     """
     path, endpoint = paths.model_card(tokenized.identity.model_fingerprint), tokenized.entry.endpoint
     if tokenized.identity.is_unasked:
@@ -193,11 +195,11 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
 def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPaths) -> dict[str, object]:
     now = read_history(endpoint, identity.tokenizer_fingerprint, paths).now
     assert now is not None, "only of what was probed is there a card"
-    said = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
-    seen = now.seen
+    card = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
+    probe = now.seen
     file = path_of(endpoint, identity.tokenizer_fingerprint, paths).stem
-    found = {"endpoint": file, "server": seen.server, "noise": seen.noise, "largest_n": endpoint.top_logprobs}
-    return {"backend": "openai", **said, "state": now.state, **found}
+    found = {"endpoint": file, "server": probe.server, "noise": probe.noise, "largest_n": endpoint.top_logprobs}
+    return {"backend": "openai", **card, "state": now.state, **found}
 
 
 def reference_of(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:

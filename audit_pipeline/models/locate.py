@@ -38,7 +38,7 @@ class LocatedModel:
 
     @property
     def has_config(self) -> bool:
-        """Whether there is a config.json; of a model behind an interface there need not be one."""
+        """Whether there is a config.json; a model at an endpoint need not have one."""
         return (self.folder / "config.json").is_file()
 
     @property
@@ -57,7 +57,7 @@ class LocatedModel:
 def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     """The model's files; a hub model is fetched (safetensors only) unless it is in the local hub cache.
 
-    Of a model behind an interface they are those of its tokenizer: no weights are looked for, and none fetched.
+    Of a model at an endpoint they are those of its tokenizer: no weights are searched for, and none fetched.
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
     Raises ModelError where there are none, or only weights in a format that can run code when it is read.
     """
@@ -65,13 +65,13 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
         gguf = _file_in_package(entry.package)
         return LocatedModel(entry, gguf.parent, gguf, None)
     if entry.path is not None:
-        return _on_disk(entry, entry.path.expanduser())
+        return _locate_on_disk(entry, entry.path.expanduser())
     if entry.control is not None:
-        return _trained_here(entry, entry.control, paths or DataPaths.from_environment())
-    return _on_hub(entry)
+        return _locate_trained(entry, entry.control, paths or DataPaths.from_environment())
+    return _fetch_from_hub(entry)
 
 
-def _trained_here(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:
+def _locate_trained(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:
     try:
         version = str(read_json(paths.control_pointer(control.name))["version"])
         folder = paths.control_version(control.name, version)
@@ -82,7 +82,7 @@ def _trained_here(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> 
         raise ModelError(
             f"the control {control.name} cannot be read ({error}): train it again: corpus-audit control {control.name}"
         ) from error
-    return _on_disk(entry, folder / control.role)
+    return _locate_on_disk(entry, folder / control.role)
 
 
 def _file_in_package(package: InstalledFile) -> Path:
@@ -100,7 +100,7 @@ def _file_in_package(package: InstalledFile) -> Path:
     raise ModelError(f"the installed package {package.distribution} holds no file {package.file}")
 
 
-def _on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
+def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     if path.is_file():
         if path.suffix != ".gguf":
             raise ModelError(f"{path} is not a model: give a folder in the hub's layout, or a .gguf file")
@@ -130,11 +130,11 @@ def _require_safetensors(entry: ModelEntry, folder: Path) -> None:
     raise ModelError(f"{folder} holds no weights (*.safetensors)")
 
 
-def _on_hub(entry: ModelEntry) -> LocatedModel:
+def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
     assert entry.hub is not None
     at = f"{entry.hub}@{entry.revision}" if entry.revision else entry.hub
-    wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
-    patterns = [*wanted, "*.py"] if entry.trust_remote_code else wanted
+    patterns_wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
+    patterns = [*patterns_wanted, "*.py"] if entry.trust_remote_code else patterns_wanted
     with hub_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
     if entry.endpoint is None and not any(folder.glob("*.safetensors")):

@@ -36,7 +36,7 @@ from audit_pipeline.models.config import ModelEntry
 FILE_NAME = "watch.yaml"
 PROPOSALS_NAME = "models.proposed.yaml"
 NEWEST = 200
-"""Of an owner's models only so many are looked at, the newest first."""
+"""The most models of an owner that are read, the newest first."""
 
 _TASK = "text-generation"
 _TIMEOUT = 10.0
@@ -63,7 +63,7 @@ _HEADER = f"""\
 # Models on the hub that config/models.yaml does not name yet, as config/{FILE_NAME} asks for them.
 #
 # Nothing here is audited. To audit a model, move its entry to models.yaml, and look at it first: the release date is
-# the day on which the repository was made on the hub. This file is written anew whenever the list changes.
+# the day on which the repository was made on the hub. This file is written again whenever the list changes.
 """
 
 
@@ -89,12 +89,14 @@ class Proposals:
     refused: Mapping[str, str]
 
 
-def _watched(name: str, value: Any, folder: Path) -> tuple[str, ...]:
+def _require_names_that_match(name: str, value: Any, folder: Path) -> tuple[str, ...]:
     if name not in _KEYS:
         raise InvalidEntryError([Fault((), f"the file holds the keys {' and '.join(_KEYS)}, each with a list")])
     form, otherwise = _KEYS[name]
     names = validated(tuple[str, ...], [] if value == {} else value)
-    faults = [Fault((place,), f"{one!r} is {otherwise}") for place, one in enumerate(names) if not form.fullmatch(one)]
+    faults = [
+        Fault((place,), f"{name!r} is {otherwise}") for place, name in enumerate(names) if not form.fullmatch(name)
+    ]
     if faults:
         raise InvalidEntryError(faults)
     return tuple(dict.fromkeys(names))
@@ -105,7 +107,7 @@ FILE = EntryFile(
     None,
     "key",
     "it says what of the hub is watched, and who watches over the audits",
-    _watched,
+    _require_names_that_match,
     is_optional=True,
 )
 
@@ -156,7 +158,7 @@ def propose(candidates: Iterable[Candidate], known: Mapping[str, ModelEntry]) ->
     fit = [candidate for candidate in unknown.values() if candidate.obstacle is None]
     short = Counter(_repository(candidate) for candidate in fit)
     entries: dict[str, ModelEntry] = {}
-    refused = {one.hub: one.obstacle for one in unknown.values() if one.obstacle is not None}
+    refused = {model.hub: model.obstacle for model in unknown.values() if model.obstacle is not None}
     for candidate in fit:
         name = _repository(candidate)
         if name in known or short[name] > 1:
@@ -171,7 +173,7 @@ def propose(candidates: Iterable[Candidate], known: Mapping[str, ModelEntry]) ->
 def write_proposals(path: Path, proposals: Proposals) -> bool:
     """Write the proposals in the form of models.yaml; True where the file is another one now.
 
-    What cannot be proposed stands below, in comments. Where there is nothing to say and no file, none is made.
+    What cannot be proposed is listed below, in comments. Where there is nothing to list and no file, none is made.
     """
     text = proposals_text(proposals)
     if path.exists():
@@ -219,7 +221,7 @@ def _candidate(info: ModelInfo) -> Candidate:
 def _licence(card: ModelCardData) -> str | None:
     """The licence of a model card; where it is none of the hub's list, by its own name."""
     given: object = card.license_name if card.license == "other" and card.license_name else card.license
-    text = ", ".join(str(one) for one in given) if isinstance(given, list) else given
+    text = ", ".join(str(licence) for licence in given) if isinstance(given, list) else given
     return text if isinstance(text, str) and text.strip() else None
 
 
@@ -299,4 +301,6 @@ def _errors_of_the_hub(name: str) -> Iterator[None]:
             raise TransientError(f"{name} {fault.why}: it is asked for again next time") from error
         raise ModelError(f"{name} {fault.why}; correct config/{FILE_NAME}") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"what answers in the hub's place does not speak its language ({one_line(error)})") from error
+        raise ModelError(
+            f"unexpected answer ({one_line(error)}): check that HF_ENDPOINT is the hub's address"
+        ) from error

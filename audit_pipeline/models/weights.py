@@ -23,9 +23,14 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.architecture import cannot_read, quiet, require_same_tensors, require_vocabulary_in
+from audit_pipeline.models.architecture import (
+    cannot_read,
+    require_same_tensors,
+    require_vocabulary_in,
+    silence_transformers,
+)
 from audit_pipeline.models.config_json import require_package
-from audit_pipeline.models.conversion import READ_ERRORS, keep_weights, parsing_once
+from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
 from audit_pipeline.models.kept_files import weights_are_whole
 from audit_pipeline.models.load import TokenizedModel
 
@@ -82,7 +87,7 @@ def main_memory() -> Memory:
 
 def within_limits(memory: Memory, groups: str, root: Path) -> Memory:
     """What is left of ``memory`` to a process in these control ``groups`` (the lines of /proc/self/cgroup), whose
-    limits stand below ``root``, in version 2 or 1.
+    limits are files below ``root``, in version 2 or 1.
 
     Pages of files that are not in use count as free: the kernel gives them back before anything fails.
     """
@@ -95,7 +100,7 @@ def within_limits(memory: Memory, groups: str, root: Path) -> Memory:
 
 
 def _groups_with_limits(groups: str, root: Path) -> Iterator[tuple[Path, _Names]]:
-    """The folder of every group that bounds memory, from the innermost outwards, and where its numbers stand."""
+    """The folder of every group that bounds memory, from the innermost outwards, and the names of its files."""
     for line in groups.splitlines():
         _, kinds, path = line.split(":", maxsplit=2)
         is_first = "memory" in kinds.split(",")
@@ -104,11 +109,11 @@ def _groups_with_limits(groups: str, root: Path) -> Iterator[tuple[Path, _Names]
         inner = Path(path.lstrip("/"))
         base, names = (root / "memory", _VERSION_1) if is_first else (root, _VERSION_2)
         # In a container the group's own path may be one outside of it; the outermost is then the container's.
-        yield from ((base / one, names) for one in (inner, *inner.parents))
+        yield from ((base / folder, names) for folder in (inner, *inner.parents))
 
 
 def _number_in(folder: Path, file: str, field: str | None = None) -> int | None:
-    """The number in a file, or behind the name of a field; None where there is none ('max', or no such file)."""
+    """The number in a file, or after the name of a field; None where there is none ('max', or no such file)."""
     try:
         words = (folder / file).read_text(encoding="utf-8").split()
     except OSError:
@@ -147,8 +152,8 @@ def weight_bytes(tokenized: TokenizedModel, device: str) -> int:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files in ``folder`` that weights are read from, as transformers chooses them: another of the same weights may
-    stand beside them.
+    """The files in ``folder`` that weights are read from, as transformers chooses them: it may hold another copy of the
+    same weights.
 
     Raises OSError, ValueError and KeyError where the index of several files cannot be read.
     """
@@ -188,7 +193,7 @@ def parameters(tokenized: TokenizedModel) -> int:
 def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
     """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
     needed, ranks = weight_bytes(tokenized, device), tokenized.entry.tensor_parallel
-    head = f"The weights take {_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
+    head = f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
     if not device.startswith("cuda"):
         return _fit_on_cpu(head, needed, tokenized.entry.devices is not None)
     every = gpus()
@@ -199,7 +204,9 @@ def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
         return _fit(head, needed, needed, every[number : number + 1], "the GPU")
     if len(every) < ranks:
         return Fit(needed, now=False, ever=False, words=f"{head}; {_too_few(ranks, len(every))}.")
-    return _fit(f"{head}, {_gb(needed // ranks)} a GPU", needed, needed // ranks, every[:ranks], "the fullest GPU")
+    return _fit(
+        f"{head}, {_format_gb(needed // ranks)} a GPU", needed, needed // ranks, every[:ranks], "the fullest GPU"
+    )
 
 
 def require_room(tokenized: TokenizedModel, device: str) -> None:
@@ -218,31 +225,32 @@ def require_room(tokenized: TokenizedModel, device: str) -> None:
         )
 
 
-def _too_few(ranks: int, there: int) -> str:
-    return f"tensor_parallel: {ranks} takes as many GPUs, and there {'is' if there == 1 else 'are'} {there}"
+def _too_few(ranks: int, present: int) -> str:
+    return f"tensor_parallel: {ranks} takes as many GPUs, and there {'is' if present == 1 else 'are'} {present}"
 
 
-def _fit(head: str, needed: int, share: int, devices: Sequence[Memory], where: str) -> Fit:
-    free, total = min(one.free for one in devices), min(one.total for one in devices)
-    words = f"{head}, and {_verb(share, free)}: {where} has {_gb(free)} free of {_gb(total)}."
+def _fit(head: str, needed: int, share: int, devices: Sequence[Memory], place: str) -> Fit:
+    free, total = min(device.free for device in devices), min(device.total for device in devices)
+    words = f"{head}, and {_verb(share, free)}: {place} has {_format_gb(free)} free of {_format_gb(total)}."
     return Fit(needed, share <= free, share <= total, words)
 
 
 def _fit_on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
     memory, swap = main_memory(), psutil.swap_memory().total
-    where = "main memory"
+    place = "main memory"
     if to_disk:
-        memory, where = Memory(memory.total, compute_weight_memory()), f"{where}, of which a tenth is left to the pass,"
-    fit = _fit(head, needed, needed, [memory], where)
-    rest = " What has no room stays on disk and is read anew for every batch, which is slow." if to_disk else ""
+        memory, place = Memory(memory.total, compute_weight_memory()), f"{place}, of which a tenth is left to the pass,"
+    fit = _fit(head, needed, needed, [memory], place)
+    rest = " What has no room stays on disk and is read again for every batch, which is slow." if to_disk else ""
     return Fit(needed, fit.now, to_disk or needed <= memory.total + swap, fit.words + ("" if fit.now else rest))
 
 
 def _fit_on_all(head: str, needed: int, every: Sequence[Memory]) -> Fit:
-    free = sum(one.free for one in every)
-    words = f"{head}, and {_verb(needed, free)}: {len(every)} GPUs have {_gb(free)} free together."
+    free = sum(device.free for device in every)
+    words = f"{head}, and {_verb(needed, free)}: {len(every)} GPUs have {_format_gb(free)} free together."
     if needed > free:
-        words += f" The rest lies in main memory, which has {_gb(main_memory().free)} free, or on disk, which is slow."
+        in_memory = _format_gb(main_memory().free)
+        words += f" The rest lies in main memory, which has {in_memory} free, or on disk, which is slow."
     # There is always a place, if a slow one.
     return Fit(needed, needed <= free, ever=True, words=words)
 
@@ -251,7 +259,7 @@ def _verb(needed: int, free: int) -> str:
     return "fit" if needed <= free else "do not fit"
 
 
-def _gb(size: int) -> str:
+def _format_gb(size: int) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
 
 
@@ -265,13 +273,13 @@ def default_device() -> str:
 
 
 def load_weights(
-    tokenized: TokenizedModel, device: str, tell: Callable[[str], None] = lambda words: None
+    tokenized: TokenizedModel, device: str, notify: Callable[[str], None] = lambda words: None
 ) -> torch.nn.Module:
     """The model in evaluation mode on ``device``, in the entry's dtype.
 
     With ``devices: auto`` its layers lie on all devices of that kind, and what they have no room for in main memory and
     on disk. In a process that is a rank of several, it holds this rank's part of every layer. A .gguf is dequantised
-    once, into safetensors under the data folder, and read from there from then on; ``tell`` hears of it. Raises
+    once, into safetensors under the data folder, and read from there from then on; ``notify`` hears of it. Raises
     ModelError where the weights are missing, cut short, in a format that can run code or that a package is lacking for,
     and where there is certainly no room for them.
     """
@@ -284,17 +292,17 @@ def load_weights(
     require_package(tokenized.entry.name, tokenized.quantisation)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         how = DistributedConfig(tp_size=torch.distributed.get_world_size())
-        model = _from_pretrained(tokenized, tokenized.weights_folder, distributed_config=how)
+        model = _load_pretrained(tokenized, tokenized.weights_folder, distributed_config=how)
     else:
         require_room(tokenized, device)
-        put = _on_one if tokenized.entry.devices is None else _on_all
-        model = put(tokenized, device, tell)
+        put = _load_on_one_device if tokenized.entry.devices is None else _load_on_all_devices
+        model = put(tokenized, device, notify)
     model = model.eval()
     model.requires_grad_(requires_grad=False)
     return model  # type: ignore[no-any-return]
 
 
-def in_safetensors(tokenized: TokenizedModel, tell: Callable[[str], None]) -> TokenizedModel:
+def convert_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> TokenizedModel:
     """The same model, read from safetensors: a .gguf is converted where that has not been done.
 
     Raises ModelError where the disk has no room for what it is converted into.
@@ -303,7 +311,7 @@ def in_safetensors(tokenized: TokenizedModel, tell: Callable[[str], None]) -> To
     if located.gguf is None:
         return tokenized
     if not weights_are_whole(tokenized.weights_folder):
-        _converted(tokenized, tell)
+        _load_converted(tokenized, notify)
     if not tokenized.weights_folder.exists():
         raise ModelError(
             f"{located.entry.name} is read by several devices out of converted weights, and the disk has no room for "
@@ -313,45 +321,45 @@ def in_safetensors(tokenized: TokenizedModel, tell: Callable[[str], None]) -> To
     return replace(tokenized, located=replace(located, folder=folder, gguf=None), config_folder=folder)
 
 
-def _on_all(tokenized: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
-    plain = in_safetensors(tokenized, tell)
+def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
+    plain = convert_gguf(tokenized, notify)
     # Else the library would take the GPUs as well.
     room = {"cpu": compute_weight_memory()} if device == "cpu" else None
-    model = _from_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
-    tell(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
+    model = _load_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
+    notify(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
     return model
 
 
-def _on_one(tokenized: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
+def _load_on_one_device(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
     if tokenized.located.gguf is not None and not weights_are_whole(tokenized.weights_folder):
-        return _converted(tokenized, tell).to(device)
+        return _load_converted(tokenized, notify).to(device)
     if tokenized.quantisation is not None:
         # Packed weights are put where they stay: they cannot be moved, or not without being unpacked.
-        return _from_pretrained(tokenized, tokenized.weights_folder, device_map={"": device})
-    return _from_pretrained(tokenized, tokenized.weights_folder).to(device)
+        return _load_pretrained(tokenized, tokenized.weights_folder, device_map={"": device})
+    return _load_pretrained(tokenized, tokenized.weights_folder).to(device)
 
 
-def _converted(tokenized: TokenizedModel, tell: Callable[[str], None]) -> Any:
+def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) -> Any:
     """The model out of its .gguf, on the CPU; what it is converted into is kept."""
     assert tokenized.located.gguf is not None
-    tell(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
-    model = _from_gguf(tokenized)
-    _keep(model, tokenized, tell)
+    notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
+    model = _load_gguf(tokenized)
+    _keep(model, tokenized, notify)
     return model
 
 
 def _devices_of(model: Any) -> set[str]:
     """The devices that the layers of a model lie on, and 'disk' where they are read when they are run."""
     by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
-    return {f"cuda:{where}" if isinstance(where, int) else str(where) for where in by_layer.values()}
+    return {f"cuda:{device}" if isinstance(device, int) else str(device) for device in by_layer.values()}
 
 
-def _from_gguf(tokenized: TokenizedModel) -> Any:
+def _load_gguf(tokenized: TokenizedModel) -> Any:
     """The model out of its .gguf, dequantised always: whether a package with kernels for packed weights is installed
     must not change a score."""
     assert tokenized.located.gguf is not None
-    with parsing_once():
-        return _from_pretrained(
+    with cache_gguf_parsing():
+        return _load_pretrained(
             tokenized,
             tokenized.located.folder,
             # Read once already, when the tokenizer was converted; out of the .gguf it takes seconds.
@@ -361,10 +369,10 @@ def _from_gguf(tokenized: TokenizedModel) -> Any:
         )
 
 
-def _from_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> Any:
+def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> Any:
     entry, located = tokenized.entry, tokenized.located
     try:
-        with quiet():
+        with silence_transformers():
             if located.gguf is None:
                 config = AutoConfig.from_pretrained(located.folder, trust_remote_code=entry.trust_remote_code)
                 require_vocabulary_in(config, weight_files(located.folder), entry.name)
@@ -387,14 +395,14 @@ def _from_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
     return model
 
 
-def _keep(model: Any, tokenized: TokenizedModel, tell: Callable[[str], None]) -> None:
+def _keep(model: Any, tokenized: TokenizedModel, notify: Callable[[str], None]) -> None:
     """Keep the converted weights, where the disk has room for them."""
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     folder = tokenized.weights_folder
     existing = next(parent for parent in folder.parents if parent.exists())
     free = shutil.disk_usage(existing).free
     if free < size + _LEFT_FREE:
-        tell(f"the converted weights are not kept: they take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
+        notify(f"the converted weights are not kept: they take {size / 1e9:.1f} GB and {free / 1e9:.1f} GB are free")
         return
     keep_weights(model, tokenized.located, folder)
-    tell(f"kept {size / 1e9:.2f} GB of converted weights in {folder}; `corpus-audit forget --model` removes them")
+    notify(f"kept {size / 1e9:.2f} GB of converted weights in {folder}; `corpus-audit forget --model` removes them")

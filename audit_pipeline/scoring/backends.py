@@ -78,9 +78,9 @@ def open_backend(
 
         return RayBackend(model, paths, engine, device, tell, lambda: open_backend(model, paths, device, tell))
     # Imported where a model is run: a command that finds everything cached needs no torch.
-    from audit_pipeline.token_statistics.ready import forward_pass  # noqa: PLC0415
+    from audit_pipeline.token_statistics.ready import load_forward_pass  # noqa: PLC0415
 
-    return forward_pass(model, paths, device, tell)
+    return load_forward_pass(model, paths, device, tell)
 
 
 def loader(

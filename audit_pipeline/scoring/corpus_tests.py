@@ -30,10 +30,10 @@ from audit_pipeline.evidence.shards import (
     MIN_ITEMS_A_SHARD,
     MIN_ORDERS,
     PERMUTATIONS,
-    deal,
+    deal_into_shards,
+    default_shards,
+    explain_shortage,
     items_needed,
-    shortage,
-    usual_shards,
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.models.load import TokenizedModel
@@ -185,7 +185,7 @@ def _plan(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
     """The texts to run, a row per shard: the published order, then the random ones; or the refusal."""
-    wanted = shards if shards is not None else usual_shards(len(items))
+    wanted = shards if shards is not None else default_shards(len(items))
 
     def refuse(reason: str, number: int = wanted) -> OrderTest:
         return refused(reason, number, 0, f"{number} shards, up to {permutations} random orders of each")
@@ -204,7 +204,7 @@ def _plan(
         texts = _texts(items, number, permutations, separator, seed)
         longest = max(map(_tokens, encode(model, list(chain.from_iterable(texts)))))
         if longest <= window:
-            short = shortage(number, sum(map(len, texts)) - number)
+            short = explain_shortage(number, sum(map(len, texts)) - number)
             return texts if short is None else refuse(f"{short}; items as long as these call for more of them", number)
     if shards is None or fitting is None:
         return refuse(f"even {MIN_ITEMS_A_SHARD} items a shard do not fit into the {window} tokens of a pass")
@@ -218,13 +218,13 @@ def _too_few(n_items: int, permutations: int, shards: int | None) -> str | None:
     """Why the test cannot be made of so many items, whatever they are; None where it can."""
     needed = items_needed(permutations, shards)
     if needed is None:
-        most = shards or usual_shards(n_items)
-        return shortage(most, most * permutations)
+        most = shards or default_shards(n_items)
+        return explain_shortage(most, most * permutations)
     if n_items >= needed:
         return None
     return (
         f"the test needs at least {needed} items, and there are {n_items}. Fewer do not have {MIN_ORDERS} random "
-        f"orders in all in {shards or usual_shards(needed)} shards"
+        f"orders in all in {shards or default_shards(needed)} shards"
     )
 
 
@@ -236,14 +236,14 @@ def _fitting_shards(model: TokenizedModel, items: Sequence[str], separator: str,
     lengths = np.array([_tokens(one) for one in encode(model, [item + separator for item in items])])
     ends = np.concatenate([[0], np.cumsum(lengths)])
     for number in range(least, len(items) // MIN_ITEMS_A_SHARD + 1):
-        if max(ends[shard.stop] - ends[shard.start] for shard in deal(len(items), number)) <= window:
+        if max(ends[shard.stop] - ends[shard.start] for shard in deal_into_shards(len(items), number)) <= window:
             return number
     return None
 
 
 def _texts(items: Sequence[str], shards: int, permutations: int, separator: str, seed: int) -> list[list[str]]:
     rows = []
-    for number, shard in enumerate(deal(len(items), shards)):
+    for number, shard in enumerate(deal_into_shards(len(items), shards)):
         orders = [list(shard), *draw_orders(shard, permutations, seed=seed, number=number)]
         rows.append([separator.join(items[place] for place in order) for order in orders])
     return rows

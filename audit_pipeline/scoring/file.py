@@ -30,14 +30,14 @@ from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import Interval, metric_intervals
-from audit_pipeline.metrics.roc import Floats, metrics, undefined
+from audit_pipeline.metrics.roc import Floats, explain_undefined, metrics
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
-from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
+from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
 
 _TEXTS = 8192
 _CHARACTERS = 4_000_000
@@ -161,7 +161,7 @@ class LabelledScores:
         scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)
         scored = ~np.isnan(scores)
         scores, labels = scores[scored], labels[scored]
-        if undefined(labels) is not None:
+        if explain_undefined(labels) is not None:
             return None
         members = int(labels.sum())
         if len(labels) > FEW_ENOUGH_TO_RESAMPLE:
@@ -315,7 +315,7 @@ def _run_other_models(
         session.run_other_models([one.text for one in part.rows], backend_of, on_progress=part.pace)
         for part in _parts(texts, bounds, [PassWeight()], listener)
     ]
-    return {name: joined([one[name] for one in done]) for name in done[0]}
+    return {name: join_summaries([one[name] for one in done]) for name in done[0]}
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,13 @@ from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Plan, lists_by_text
 from audit_pipeline.token_statistics.prefixed_texts import (
     compute_prefixed,
+    count_own_tokens,
     has_room,
     plan_prefixed,
     read_prefixed,
-    runs_anew,
-    tokens_of,
+    reruns_prefix,
 )
-from audit_pipeline.token_statistics.run import Progress, RunSummary, joined
+from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
 from audit_pipeline.token_statistics.tokens import Prefix, encode_prefix, window_and_stride
 
 GIVEN_AWAY = "given away"
@@ -105,7 +105,7 @@ class PrefixProvider(Provider[BehindPrefix]):
         The prefix and a text twice as long as its longest shot have to fit into the model's context.
         """
         if (most, join) not in self._rooms:
-            lengths = tokens_of(self._model, self._known.texts[:most])
+            lengths = count_own_tokens(self._model, self._known.texts[:most])
             down = range(most, 0, -1)
             fits = (n for n in down if has_room(self._model, self._encoded(n, join), 2 * max(lengths[:n])))
             self._rooms[most, join] = next(fits, 0)
@@ -190,7 +190,7 @@ class PrefixProvider(Provider[BehindPrefix]):
             for (shots, _), prefix in self._prefixes.items()
         }
         tokens = sum(one.tokens_to_run for one in each.values())
-        if runs_anew(self._model, self._where):
+        if reruns_prefix(self._model, self._where):
             # The prefix's last token stands in each text's pass: it takes the place of the start token.
             tokens += sum(one.passes * (len(prefix.ids) - 1) for prefix, one in each.items())
         sizes = sum(one.bytes_to_write.get("prefixed", 0) for one in each.values())
@@ -205,7 +205,7 @@ class PrefixProvider(Provider[BehindPrefix]):
         tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
         each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
         what = f"the texts behind prefixes of {each} {self.side.name}"
-        if runs_anew(self._model, self._where):
+        if reruns_prefix(self._model, self._where):
             what += ", each with its prefix anew"
         return f"{what}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all" if tokens else None
 
@@ -215,9 +215,13 @@ class PrefixProvider(Provider[BehindPrefix]):
         planned = [plan_prefixed(self._model, to_run, prefix, self._where) for prefix, to_run in each.items()]
         done: list[RunSummary] = []
         for prefix, to_run in each.items():
-            told = None if on_progress is None else partial(_tell, on_progress, joined(done) if done else None, planned)
+            told = (
+                None
+                if on_progress is None
+                else partial(_tell, on_progress, join_summaries(done) if done else None, planned)
+            )
             done.append(compute_prefixed(self._model, to_run, prefix, self._where, backend, told))
-        return joined(done)
+        return join_summaries(done)
 
     def read(self, texts: Sequence[str]) -> Read[BehindPrefix]:
         cached = {one: self._read(texts, prefix) for one, prefix in self._prefixes.items()}
@@ -248,7 +252,7 @@ class PrefixProvider(Provider[BehindPrefix]):
         return self._explain_unscored_text(text, shots, join) if found is None else found
 
     def _explain_unscored_text(self, text: str, shots: int, join: str) -> Lacking:
-        [tokens] = tokens_of(self._model, [text])
+        [tokens] = count_own_tokens(self._model, [text])
         if has_room(self._model, self._prefixes[shots, join], tokens):
             return Lacking(_NOT_RUN)
         fit = next((n for n in range(shots - 1, 0, -1) if has_room(self._model, self._encoded(n, join), tokens)), 0)

@@ -42,8 +42,8 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import Caches, Plan, Where, kinds_of, plan, read_statistics
-from audit_pipeline.token_statistics.run import Phase, RunSummary, compute, joined
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, Caches, Plan, kinds_of, plan, read_statistics
+from audit_pipeline.token_statistics.run import Phase, RunSummary, compute, join_summaries
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
 
@@ -88,8 +88,8 @@ class PassesSummary:
 def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
     """What several runs over different texts came to together."""
     names = dict.fromkeys(name for one in summaries for name in one.extra)
-    extra = {name: joined([one.extra[name] for one in summaries if name in one.extra]) for name in names}
-    return PassesSummary(joined([one.own for one in summaries]), extra)
+    extra = {name: join_summaries([one.extra[name] for one in summaries if name in one.extra]) for name in names}
+    return PassesSummary(join_summaries([one.own for one in summaries]), extra)
 
 
 class Session:
@@ -104,7 +104,7 @@ class Session:
         self,
         model: TokenizedModel,
         selection: Selection,
-        where: Where,
+        where: CacheLocation,
         *,
         benchmark: str | None = None,
         in_context: bool = False,

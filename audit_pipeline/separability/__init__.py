@@ -1,4 +1,4 @@
-"""Quality of a split: what tells a benchmark's two sides apart, or ties them together, without any model.
+"""Quality of a split: what separates a benchmark's two sides, or links them, without any model.
 
 What belongs here: blind controls, overlap, near-duplicates, balance, dates, lengths and languages of the two sides, and
 the table of them (quality.py). What does not: choosing other sides (separability/matching.py), the checks that a

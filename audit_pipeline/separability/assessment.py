@@ -37,7 +37,7 @@ MEASURE = "blind_auroc"
 class AssessedSplit:
     """The blind control of words of one benchmark, and what it says of the split.
 
-    ``design``: how members and non-members came about; ``matched``: whether they were chosen to be hard to tell apart.
+    ``design``: how members and non-members came about; ``matched``: whether they were chosen to be hard to separate.
     ``control`` has a score for each of ``example_ids``, or none and the reason; ``auroc`` is its AUROC.
     """
 
@@ -67,7 +67,9 @@ class AssessedSplit:
         scores = [] if self.control.scores is None else self.control.scores.tolist()
         same = {"benchmark": benchmark, "method": self.control.method, "run_id": run_id}
         ids = self.example_ids if scores else ()
-        rows = (same | {"example_id": one, "score": score} for one, score in zip(ids, scores, strict=True))
+        rows = (
+            same | {"example_id": example_id, "score": score} for example_id, score in zip(ids, scores, strict=True)
+        )
         return table_from_rows(rows, BLIND_SCORES)
 
 
@@ -90,7 +92,9 @@ def assess(
 
 def split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
     """The split as it was assessed, from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
-    (row,) = (one for one in quality.to_pylist() if (one["measure"], one["part"]) == (MEASURE, WORDS))
+    (row,) = (
+        measured for measured in quality.to_pylist() if (measured["measure"], measured["part"]) == (MEASURE, WORDS)
+    )
     auroc = ControlAuroc(WORDS, row["value"], Interval(row["ci_low"], row["ci_high"]), row["n"], row["method"])
     control = BlindControl(None, row["method"], row["method"])
     if len(scores):

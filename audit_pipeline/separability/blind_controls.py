@@ -1,4 +1,4 @@
-"""Blind controls: how well the two sides are told apart by classifiers that never see the model.
+"""Blind controls: how well classifiers that never see the model separate the two sides.
 
 What belongs here: the control of words, which is the one that binds; the folds by group and the classifier that all
 share; the controls beside it, of characters, length and the dates that a text mentions, and their features; AUROC and
@@ -110,7 +110,7 @@ def blind_control(
     unknown = 0
 
     def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
-        # Imported where it is read: whoever only knows the control's name waits for no scikit-learn.
+        # Imported where it is used: other importers need not wait for scikit-learn.
         from audit_pipeline.separability.term_counts import count_terms, tf_idf  # noqa: PLC0415
 
         if not counted:
@@ -122,7 +122,7 @@ def blind_control(
         unknown += int((np.diff(found[1].indptr) == 0).sum())
         return found
 
-    control = cross_fitted(folds, features, f"TF-IDF of {'character 1-3-grams' if characters else 'word 1-2-grams'}")
+    control = cross_fit(folds, features, f"TF-IDF of {'character 1-3-grams' if characters else 'word 1-2-grams'}")
     if control.scores is not None and unknown > _MOST_UNKNOWN * len(texts):
         why = f"it learned nothing: {unknown} of {len(texts)} texts share no word with those that it learns from"
         return BlindControl(None, f"{_NOT_COMPUTED}: {why}", control.method)
@@ -148,7 +148,7 @@ def folds_by_group(example_ids: Sequence[str], labels: npt.ArrayLike, groups: Se
         return Folds((), classes, reason)
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
     by_group = np.asarray(groups, dtype=object)[canonical]
-    # Imported where it is read: whoever only knows its name waits for no scikit-learn.
+    # Imported where it is used: other importers need not wait for scikit-learn.
     from sklearn.model_selection import StratifiedGroupKFold  # noqa: PLC0415
 
     drawn = StratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
@@ -161,7 +161,7 @@ def folds_by_group(example_ids: Sequence[str], labels: npt.ArrayLike, groups: Se
     return Folds(parts, classes, reason)
 
 
-def cross_fitted(folds: Folds, features: FoldFeatures, what: str) -> BlindControl:
+def cross_fit(folds: Folds, features: FoldFeatures, what: str) -> BlindControl:
     """A logistic regression of membership on ``features`` (``what`` names them), out of fold.
 
     ``features`` is asked once for each fold, and not where there are none.
@@ -192,7 +192,9 @@ def _too_small(classes: npt.NDArray[np.integer], groups: Sequence[str]) -> str |
     if len(classes) < MIN_EXAMPLES:
         return f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}"
     for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
-        n_groups = len({group for group, one in zip(groups, classes, strict=True) if one == label})
+        n_groups = len(
+            {group for group, class_of_group in zip(groups, classes, strict=True) if class_of_group == label}
+        )
         if n_groups < FOLDS:
             return f"the {name} are of {n_groups} group{'s' * (n_groups != 1)}, it needs {FOLDS}"
     return None
@@ -290,13 +292,13 @@ def other_controls(
         what = "TF-IDF of character 3-5-grams"
         if any(len(text) > first for text in texts):
             what += f" of each text's first {first} characters"
-        found[CHARACTERS] = cross_fitted(folds, character_features([text[:first] for text in texts], (3, 5)), what)
+        found[CHARACTERS] = cross_fit(folds, character_features([text[:first] for text in texts], (3, 5)), what)
     length = dense_features(length_features(texts, word_counts))
     dates = date_features([dates_in(text) for text in texts])
     return {
         **found,
-        LENGTH: cross_fitted(folds, length, "words, characters, bytes and zlib bytes of each text"),
-        DATES: cross_fitted(folds, dates, "years and months mentioned in each text"),
+        LENGTH: cross_fit(folds, length, "words, characters, bytes and zlib bytes of each text"),
+        DATES: cross_fit(folds, dates, "years and months mentioned in each text"),
     }
 
 
@@ -310,7 +312,7 @@ def measure_controls(
 ) -> list[ControlAuroc]:
     """AUROC and 95% interval of each control, in the order given, on the same bootstrap resamples of groups."""
     classes = np.asarray(labels)
-    rankings = {name: rank(one.scores, classes) for name, one in controls.items() if one.scores is not None}
+    rankings = {name: rank(control.scores, classes) for name, control in controls.items() if control.scores is not None}
     aurocs = {name: float(weighted_metrics(ranking, names=_AUROC)[0, 0]) for name, ranking in rankings.items()}
     intervals: dict[str, tuple[Interval, str]] = {}
     if rankings:
@@ -328,9 +330,9 @@ def measure_controls(
     return found
 
 
-def worst(measured: Sequence[ControlAuroc]) -> ControlAuroc | None:
+def strongest_control(measured: Sequence[ControlAuroc]) -> ControlAuroc | None:
     """The control with the highest AUROC, the first of equal ones; None where none was read."""
-    read = [(one.auroc, -place, one) for place, one in enumerate(measured) if one.auroc is not None]
+    read = [(control.auroc, -place, control) for place, control in enumerate(measured) if control.auroc is not None]
     return max(read, key=lambda entry: entry[:2])[2] if read else None
 
 
@@ -398,7 +400,7 @@ def date_features(found: Sequence[DatesInText]) -> FoldFeatures:
 def dense_features(rows: Floats) -> FoldFeatures:
     """The columns of ``rows`` [n, d] in standard deviations from their mean, cut off at 4, and the squares of those.
 
-    Mean and deviation are those of the training texts. NaN stands for no value and counts as the mean. The squares let
+    Mean and deviation are those of the training texts. NaN means no value and counts as the mean. The squares let
     a linear classifier see a side that is more spread out.
     """
 
@@ -411,8 +413,8 @@ def dense_features(rows: Floats) -> FoldFeatures:
         # A column that does not vary says nothing; rounding must not make it say something.
         spread[spread <= 1e-9 * np.maximum(1.0, np.abs(mean))] = np.inf
 
-        def standard(some: Floats) -> Floats:
-            z = np.clip(np.where(np.isnan(some), 0.0, (some - mean) / spread), -_FURTHEST, _FURTHEST)
+        def standard(values: Floats) -> Floats:
+            z = np.clip(np.where(np.isnan(values), 0.0, (values - mean) / spread), -_FURTHEST, _FURTHEST)
             return np.hstack([z, z**2])
 
         return standard(learnt), standard(rows[held_out])

@@ -1,18 +1,18 @@
-"""Choosing sides that are hard to tell apart without a model: members and non-members matched on topic and length.
+"""Choosing sides that are hard to separate without a model: members and non-members matched on topic and length.
 
 What belongs here: choosing texts out of a pool by what they say, and measuring what that achieved. What does not: the
 blind control that measures it (separability/blind_controls.py), and any model's score: texts chosen by the scores that
 they are to test would test nothing.
 
 After propensity-score matching (Rosenbaum and Rubin 1983). First, in ten rounds, those texts are left out whose side
-is most obvious from their character n-grams (out of fold, learnt anew each round, as in AFLite: Le Bras et al. 2020),
-until a tenth more than are wanted are left, or by chance as soon as the sides are hardly told apart any more. Of these,
+is most obvious from their character n-grams (out of fold, learnt again each round, as in AFLite: Le Bras et al. 2020),
+until a tenth more than are wanted are left, or by chance as soon as the sides can hardly be separated. Of these,
 the optimal assignment makes pairs of one text per side that are near each other in propensity, topic (TF-IDF of words,
 reduced by SVD) and length, and the nearest pairs are taken.
 
 Choosing by a classifier and measuring by the same one flatters. So the choice is by characters and by folds of its own,
 the measurement by the blind control's words and folds (in a script without blanks both see characters). They still have
-much in common, and a smaller set is harder to tell apart anyway, because less is learnt from it. So besides `before`
+much in common, and a smaller set is harder to separate anyway, because less is learnt from it. So besides `before`
 and `after` there are `at_random`, as many texts drawn blindly, and `after_by_all`, the chosen texts read by a
 classifier that learns from the whole pool. Matching has achieved what `after` is below `at_random`; where
 `after_by_all` stays high, the difference is still there for who has more texts to learn it from. An `after` well below
@@ -45,7 +45,7 @@ from audit_pipeline.separability.blind_controls import (
     Places,
     blind_control,
     character_features,
-    cross_fitted,
+    cross_fit,
     folds_by_group,
     is_unspaced,
 )
@@ -96,7 +96,7 @@ def match_sides(
     seed: int,
     language: str,
 ) -> Matched:
-    """``per_side`` members (label 1) and non-members (label 0) of n texts that are hard to tell apart.
+    """``per_side`` members (label 1) and non-members (label 0) of n texts that are hard to separate.
 
     Classifiers never score a text of a group that they have learnt from; of a group some texts may be chosen and some
     not. The choice depends on the texts and on ``seed``, not on their order.
@@ -179,18 +179,18 @@ def _least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
     )
     generator = np.random.default_rng(pool.seed)
     places = np.arange(len(pool.texts))
-    wanted = math.ceil(_SPARE * per_side)
+    n_wanted = math.ceil(_SPARE * per_side)
     full = {label: int((pool.labels == label).sum()) for label in _LABELS}
-    rounds = _ROUNDS if max(full.values()) > wanted else 0
+    rounds = _ROUNDS if max(full.values()) > n_wanted else 0
     for number in range(1, rounds + 1):
         log_odds = _log_odds(pool, places, features, pool.seed + number)
-        left = []
+        remaining = []
         for label in _LABELS:
             side = generator.permutation(np.flatnonzero(pool.labels[places] == label))
-            kept = round(full[label] * min(1.0, wanted / full[label]) ** (number / rounds))
+            n_kept = round(full[label] * min(1.0, n_wanted / full[label]) ** (number / rounds))
             obvious = log_odds[side] if label == MEMBER else -log_odds[side]
-            left.append(side[np.argsort(obvious, kind="stable")[:kept]])
-        places = places[np.sort(np.concatenate(left))]
+            remaining.append(side[np.argsort(obvious, kind="stable")[:n_kept]])
+        places = places[np.sort(np.concatenate(remaining))]
     return places, _log_odds(pool, places, features, pool.seed + _ROUNDS + 1)
 
 
@@ -206,7 +206,7 @@ def _log_odds(pool: _Pool, places: Places, features: FoldFeatures, seed: int) ->
     def of_places(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
         return features(places[training], places[held_out])
 
-    found = cross_fitted(folds, of_places, "character n-grams").scores
+    found = cross_fit(folds, of_places, "character n-grams").scores
     if found is None or metrics(found, pool.labels[places])["auroc"] < MILD_BELOW:
         return np.zeros(len(places))
     return found
@@ -216,7 +216,7 @@ def _nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side: int)
     """The ``per_side`` nearest pairs of the optimal assignment, [per_side, 2], and how many are beyond the caliper."""
     texts = [pool.texts[place] for place in places]
     topics = _topics(texts, pool)
-    near = _standardised(np.column_stack([log_odds, np.log1p([len(text) for text in texts])]))
+    near = _standardise(np.column_stack([log_odds, np.log1p([len(text) for text in texts])]))
     member, other = (np.flatnonzero(pool.labels[places] == label) for label in _LABELS)
     apart = np.abs(near[member][:, None, :] - near[other][None, :, :])
     beyond = np.asarray((apart > CALIPER).any(axis=2))
@@ -247,6 +247,6 @@ def _topics(texts: Sequence[str], pool: _Pool) -> Floats:
     return np.asarray(np.divide(reduced, lengths, out=np.zeros_like(reduced), where=lengths > 0))
 
 
-def _standardised(columns: Floats) -> Floats:
+def _standardise(columns: Floats) -> Floats:
     spread = columns.std(axis=0)
     return np.asarray((columns - columns.mean(axis=0)) / np.where(spread > 1e-12, spread, 1.0))

@@ -9,7 +9,7 @@ model's scores are read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeVar
@@ -30,12 +30,12 @@ from audit_pipeline.separability.blind_controls import (
     dates_in,
     measure_controls,
     other_controls,
+    strongest_control,
     text_lengths,
-    worst,
 )
 from audit_pipeline.separability.languages import MOST_CHARACTERS, detected_languages, same_language
 from audit_pipeline.separability.shared_text import LIMITS, SHINGLE_WORDS, SIZES, near_pairs_of, overlap_of_words
-from audit_pipeline.separability.split_texts import MEMBERS, NONMEMBERS, SIDES, SplitTexts, evaluation_texts
+from audit_pipeline.separability.split_texts import MEMBERS, NONMEMBERS, SIDES, SplitTexts
 
 BETWEEN = "between"
 BOTH = "both"
@@ -45,9 +45,9 @@ BOTH = "both"
 class QualityRow:
     """One value of one measure.
 
-    ``part`` is what of the measure it is (a control, a size of n-grams, a unit of length), ``side`` whom it is of:
-    members, non-members, both, or between them. ``value`` is None where it could not be measured; ``method`` says how
-    it was, or why not. ``n`` is how many texts it rests on.
+    ``part`` is the part of the measure (a control, a size of n-grams, a unit of length), ``side`` the texts: members,
+    non-members, both, or between them. ``value`` is None where it could not be measured; ``method`` says how it was, or
+    why not. ``n`` is how many texts it rests on.
     """
 
     measure: str
@@ -166,7 +166,7 @@ def language_rows(texts: SplitTexts) -> list[QualityRow]:
         n = len(places)
         detected = detected_languages(texts.strings("text", places))
         declared = texts.strings("language", places)
-        other = sum(not same_language(one, two) for one, two in zip(declared, detected, strict=True))
+        other = sum(not same_language(language, two) for language, two in zip(declared, detected, strict=True))
         rows.append(QualityRow("language_mismatch", "all", side, other / n, n, method))
         rows += [
             QualityRow("language_share", name, side, share, n, f"{count} texts; {method}")
@@ -231,11 +231,13 @@ def control_rows(
 
 
 def overlap_rows(texts: SplitTexts) -> list[QualityRow]:
-    """How much of each side's n-grams of words stands in the other side too."""
+    """How much of each side's n-grams of words is in the other side too."""
     rows = []
     for size, (side, other) in product(SIZES, ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS))):
-        here, there = ([texts.words[place] for place in texts.sides.get(one, [])] for one in (side, other))
-        found = overlap_of_words(here, there, size)
+        words, other_words = (
+            [texts.words[place] for place in texts.sides.get(name_of_side, [])] for name_of_side in (side, other)
+        )
+        found = overlap_of_words(words, other_words, size)
         method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
         if found.too_short:
             method += f"; {found.too_short} texts of fewer than {size} words left out"
@@ -317,10 +319,9 @@ class Quality:
 
 
 def split_quality(
-    examples: pa.Table,
+    texts: SplitTexts,
     assessed: AssessedSplit,
     language: str,
-    split: Callable[[str], list[str]] = str.split,
     seed: int = 0,
     resamples: int = RESAMPLES,
     near_duplicate_threshold: float = 0.5,
@@ -328,38 +329,36 @@ def split_quality(
     run_id: str,
     most_per_side: int = MOST_PER_SIDE,
 ) -> Quality:
-    """The quality of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES).
+    """The quality of the evaluation split of one benchmark, of which ``texts`` are all.
 
-    ``assessed`` is the blind control of words on these examples, ``language`` (ISO 639-1) theirs, ``split`` gives a
-    text's words in the benchmark's unit. Members and non-members are compared where there are both; what cannot be
-    measured is null, with the reason in ``method``. Of a side of more than ``most_per_side`` texts so many are read,
-    drawn at random, and ``method`` says so; the control of words reads all, and texts, groups, collections and dates
-    are counted of all. The result depends on the examples and on ``seed``, not on the order of rows.
+    ``assessed`` is the blind control of words on these texts, ``language`` (ISO 639-1) is theirs. Members and
+    non-members are compared where there are both; what cannot be measured is null, with the reason in ``method``. Of a
+    side of more than ``most_per_side`` texts a random sample of that size is read, and ``method`` says so; the control
+    of words reads all, and texts, groups, collections and dates are counted over all. The result depends on the texts
+    and on ``seed``.
 
-    Raises DataError for examples of no benchmark or of several, a missing column, a label other than 0, 1 and null, and
-    an example_id that stands twice; ValueError for a threshold outside (0, 1] or no text a side.
+    Raises ValueError for a threshold outside (0, 1] or no text a side.
     """
     if most_per_side < 1:
         raise ValueError(f"at least one text of a side is read, not {most_per_side}")
-    everything = evaluation_texts(examples, split)
-    texts, sampled = everything.sample(most_per_side, seed)
-    others = [_note_sample(one, sampled) for one in measured_controls(texts, language, seed, resamples)]
+    sample, sampled = texts.sample(most_per_side, seed)
+    others = [_note_sample(control, sampled) for control in measured_controls(sample, language, seed, resamples)]
     # In a script without blanks between words the control of words reads characters.
     characters = [] if any(other.name == CHARACTERS for other in others) else [replace(assessed.auroc, name=CHARACTERS)]
     controls = [assessed.auroc, *characters, *others]
-    strongest = worst(controls)
+    strongest = strongest_control(controls)
     read = [
-        *overlap_rows(texts),
-        *near_duplicate_rows(texts, near_duplicate_threshold),
-        *mention_rows(texts),
-        *length_rows(texts),
-        *language_rows(texts),
+        *overlap_rows(sample),
+        *near_duplicate_rows(sample, near_duplicate_threshold),
+        *mention_rows(sample),
+        *length_rows(sample),
+        *language_rows(sample),
     ]
     rows = [
         *control_rows(controls, strongest, assessed),
         *(_note_sample(row, sampled) for row in read),
-        *balance_rows(everything),
-        *published_rows(everything),
+        *balance_rows(texts),
+        *published_rows(texts),
     ]
     same = {"benchmark": texts.benchmark, "split_verdict": assessed.verdict, "run_id": run_id}
     table = table_from_rows([{**same, **row.columns} for row in rows], SPLIT_QUALITY)

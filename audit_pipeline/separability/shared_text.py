@@ -9,7 +9,7 @@ benchmarks/rows.py).
 Of a text's sets of hash values, bands of r are compared; a pair of similarity s agrees in one of b bands with
 probability 1 - (1 - s^r)^b. Bands are chosen so that a pair just at the threshold is missed with probability 1e-6 at
 most, a more similar one with less. Every candidate is then compared exactly, so no pair is wrong, and the similarity
-is the exact one: hashing only decides what is looked at.
+is the exact one: hashing only decides which pairs are compared.
 
 A text that is labelled as member and as non-member is one of the two, and nothing says which. Whatever separates its
 two copies is no membership, so both are left out.
@@ -75,12 +75,12 @@ def near_pairs_of(
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must be in (0, 1], not {threshold}")
-    kept: dict[int, Shingles] = {}
+    shingles_of: dict[int, Shingles] = {}
 
     def of(place: int) -> Shingles:
-        if place not in kept:
-            kept[place] = shingles(texts[place], shingle)
-        return kept[place]
+        if place not in shingles_of:
+            shingles_of[place] = shingles(texts[place], shingle)
+        return shingles_of[place]
 
     pairs = []
     for second, first in _candidates(texts, threshold, shingle, seed):
@@ -117,15 +117,11 @@ def _candidates(texts: Sequence[Sequence[str]], threshold: float, shingle: int, 
     from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
 
     number, length = bands(threshold)
-    values = ([_bytes(one) for one in shingles(words, shingle)] for words in texts)
+    values = (["\x1f".join(shingle_words).encode() for shingle_words in shingles(words, shingle)] for words in texts)
     index = MinHashLSH(num_perm=number * length, params=(number, length))
     for place, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=seed)):
         yield from ((place, other) for other in index.query(sketch))
         index.insert(place, sketch, check_duplication=False)
-
-
-def _bytes(shingle: tuple[str, ...]) -> bytes:
-    return "\x1f".join(shingle).encode()
 
 
 MOST_COMPARED = 10_000
@@ -139,35 +135,37 @@ def on_both_sides(
     threshold: float,
     split: Callable[[str], list[str]] = str.split,
 ) -> list[int]:
-    """The places of the texts that stand on the other side, too, in order.
+    """The places of the texts that are on the other side, too, in order.
 
     ``texts``, their ``digests`` and ``labels`` (1, 0, None unknown): [n] each. Two texts are one where they are equal
     after levelling case and white space, where there is no text by digest; or where they are near-duplicates: Jaccard
     similarity of 5-word sequences of at least ``threshold``, looked for among at most MOST_COMPARED texts.
     """
-    level = list(map(levelled, texts))
+    level = list(map(normalise_text, texts))
     places = defaultdict[Hashable, list[int]](list)
     for place, (text, digest) in enumerate(zip(level, digests, strict=True)):
         if labels[place] is not None and (text or digest):
             places[text or digest].append(place)
     both = {MEMBER, NON_MEMBER}
-    found = {place for same in places.values() if {labels[one] for one in same} == both for place in same}
-    # Of equal texts the first stands for all: near-duplicates of one are near-duplicates of each.
-    left = [same[0] for same in places.values() if same[0] not in found and level[same[0]]]
-    compared = [level[place] for place in left] if len(left) <= MOST_COMPARED else []
+    found = {place for same in places.values() if {labels[number] for number in same} == both for place in same}
+    # Of equal texts the first represents all: near-duplicates of one are near-duplicates of each.
+    chosen = [same[0] for same in places.values() if same[0] not in found and level[same[0]]]
+    compared = [level[place] for place in chosen] if len(chosen) <= MOST_COMPARED else []
     for pair in near_pairs(compared, threshold, split=split):
-        first, second = left[pair.first], left[pair.second]
+        first, second = chosen[pair.first], chosen[pair.second]
         if {labels[first], labels[second]} == both:
             for place in (first, second):
                 found.update(places[level[place]])
     return sorted(found)
 
 
-def levelled(text: str) -> str:
-    """A text without what nobody sees of it: case, white space beyond a blank, characters of no width, and the form of
+def normalise_text(text: str) -> str:
+    """A text without what a reader does not see: case, white space beyond a blank, characters of no width, the form of
     a character that has several (NFKC)."""
     if not text.isascii():
-        text = "".join(one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) != "Cf")
+        text = "".join(
+            character for character in unicodedata.normalize("NFKC", text) if unicodedata.category(character) != "Cf"
+        )
     return " ".join(text.casefold().split())
 
 
@@ -203,14 +201,14 @@ class Overlap:
 def overlap_of_words(texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int) -> Overlap:
     """What of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
 
-    An n-gram that stands twice in a text counts twice.
+    An n-gram that occurs twice in a text counts twice.
     """
-    there = {gram for words in others for gram in _grams(words, size)}
+    grams_of_others = {gram for words in others for gram in _grams(words, size)}
     shares = []
     for words in texts:
         grams = _grams(words, size)
         if grams:
-            shares.append(sum(gram in there for gram in grams) / len(grams))
+            shares.append(sum(gram in grams_of_others for gram in grams) / len(grams))
     return Overlap(np.asarray(shares, dtype=np.float64), len(texts) - len(shares))
 
 

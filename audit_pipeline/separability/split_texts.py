@@ -48,14 +48,14 @@ def by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
 
 
 def shares(values: Iterable[str]) -> dict[str, tuple[int, float]]:
-    """How often each value stands, and its share of all, by name."""
+    """How often each value occurs, and its share of all, by name."""
     counts = Counter(values)
     total = counts.total()
     return {name: (counts[name], counts[name] / total) for name in sorted(counts)}
 
 
 def date_unit(dates: Iterable[date | None]) -> str:
-    """`month` where all dates lie within three years, else `year`: bars that a reader can tell apart."""
+    """`month` where all dates lie within three years, else `year`, so that a reader can distinguish the bars."""
     known = [day for day in dates if day is not None]
     if not known:
         return "year"
@@ -148,25 +148,25 @@ class SplitTexts:
     @property
     def missing(self) -> str | None:
         """Why the sides cannot be compared."""
-        lacking = [name for name in (MEMBERS, NONMEMBERS) if name not in self.sides]
-        there_are_none = " and no ".join(lacking)
-        return f"not defined: the evaluation split holds no {there_are_none}" if lacking else None
+        absent = [name for name in (MEMBERS, NONMEMBERS) if name not in self.sides]
+        there_are_none = " and no ".join(absent)
+        return f"not defined: the evaluation split holds no {there_are_none}" if absent else None
 
     def sample(self, most: int, seed: int) -> tuple[SplitTexts, str]:
         """At most ``most`` texts of each side, drawn by ``seed``, and in words which; "" where these are all."""
         ids = self.columns["example_id"]
-        kept: list[int] = []
+        chosen: list[int] = []
         drawn = []
         for side, places in self.sides.items():
             if len(places) > most:
-                kept += sorted(places, key=lambda place: digest(seed, "sample", ids[place]))[:most]
+                chosen += sorted(places, key=lambda place: digest(seed, "sample", ids[place]))[:most]
                 drawn.append(f"{most} of {len(places)} {side}")
             else:
-                kept += places
+                chosen += places
         if not drawn:
             return self, ""
-        kept.sort()
-        columns = {name: [column[place] for place in kept] for name, column in self.columns.items()}
+        chosen.sort()
+        columns = {name: [column[place] for place in chosen] for name, column in self.columns.items()}
         sample = SplitTexts(self.benchmark, columns, _sides_of(columns), self.split)
         return sample, f"read on {' and '.join(drawn)}, drawn at random (seed {seed})"
 
@@ -175,7 +175,7 @@ def evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> S
     """The texts of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES); ``split`` gives words.
 
     Raises DataError for examples of no benchmark or of several, a missing column, a label other than 0, 1 and null, and
-    an example_id that stands twice.
+    an example_id that occurs twice.
     """
     names = ["example_id", "benchmark", "text", "label", "split", "published", "language", "collection", "group"]
     table = checked(

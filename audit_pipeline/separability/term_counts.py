@@ -1,10 +1,10 @@
-"""How often each term stands in each text, counted once for all folds; and its TF-IDF as learnt on some of the texts.
+"""How often each term occurs in each text, counted once for all folds; and its TF-IDF as learnt on some of the texts.
 
 What belongs here: counting terms, and the features of a fold. What does not: what a term is, which texts learn and what
 is learnt (blind_controls.py).
 
 Features are to the last bit those of scikit-learn's TfidfVectorizer (sublinear_tf, max_features) fitted to the training
-texts. It would read every text anew in every fold, and hold every term as a Python string; here terms are numbers.
+texts. It would read every text again in every fold, and hold every term as a Python string; here terms are numbers.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ which the text has them, which scikit-learn's sums follow."""
 
 
 def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> Counts:
-    """How often each of all terms stands in each text."""
+    """How often each of all terms occurs in each text."""
     counted = [
-        _counted(texts[start : start + _TEXTS_AT_ONCE], terms_of) for start in range(0, len(texts), _TEXTS_AT_ONCE)
+        _count_part(texts[start : start + _TEXTS_AT_ONCE], terms_of) for start in range(0, len(texts), _TEXTS_AT_ONCE)
     ]
-    terms = pa.chunked_array([one for one, _, _ in counted], pa.dictionary(pa.int32(), pa.large_string()))
+    terms = pa.chunked_array(
+        [terms_of_batch for terms_of_batch, _, _ in counted], pa.dictionary(pa.int32(), pa.large_string())
+    )
     terms = terms.unify_dictionaries()
     names = terms.chunk(0).dictionary
     alphabetical = np.empty(len(names), np.int32)
     alphabetical[pc.sort_indices(names).to_numpy()] = np.arange(len(names), dtype=np.int32)
     indices = alphabetical[np.concatenate([chunk.indices.to_numpy() for chunk in terms.chunks])]
-    counts = np.concatenate([one for _, one, _ in counted])
-    starts = np.cumsum(np.concatenate([[0], *(one for _, _, one in counted)])).astype(np.int32)
+    counts = np.concatenate([counts_of_batch for _, counts_of_batch, _ in counted])
+    starts = np.cumsum(np.concatenate([[0], *(starts_of_batch for _, _, starts_of_batch in counted)])).astype(np.int32)
     return sparse.csr_array((counts, indices, starts), shape=(len(texts), len(names)))
 
 
@@ -63,22 +65,22 @@ def tf_idf(counts: Counts, training: Places, held_out: Places, most: int) -> tup
     return weights.transform(fitted, copy=False), scored
 
 
-def _counted(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> tuple[pa.Array, Any, Any]:
+def _count_part(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) -> tuple[pa.Array, Any, Any]:
     """The terms of some texts, each once a text, in the order in which it has them; how often; how many a text has."""
     found = [terms_of(text) for text in texts]
     terms = pa.array(itertools.chain.from_iterable(found), pa.large_string()).dictionary_encode()
-    rows = np.repeat(np.arange(len(found)), [len(one) for one in found])
+    rows = np.repeat(np.arange(len(found)), [len(terms_of_text) for terms_of_text in found])
     codes = terms.indices.to_numpy()
     _, first, counts = np.unique(rows * (len(terms.dictionary) + 1) + codes, return_index=True, return_counts=True)
     order = np.argsort(first)
     places = first[order]
     sizes = np.bincount(rows[places], minlength=len(found))
-    kept = pa.DictionaryArray.from_arrays(pa.array(codes[places]), terms.dictionary)
-    return kept, counts[order].astype(np.int32), sizes
+    terms_left = pa.DictionaryArray.from_arrays(pa.array(codes[places]), terms.dictionary)
+    return terms_left, counts[order].astype(np.int32), sizes
 
 
 def _of_terms(counts: Counts, terms: Places, met: npt.NDArray[np.int32] | None = None) -> Counts:
-    """The entries of these terms alone, numbered anew: in each row by where the term is ``met``, else by its number."""
+    """The entries of these terms alone, renumbered: in each row by where the term is ``met``, else by its number."""
     numbers = np.full(counts.shape[1], -1, np.int32)
     numbers[terms] = np.arange(len(terms), dtype=np.int32)
     columns = numbers[counts.indices]

@@ -1,1 +1,1 @@
-"""One forward pass a text, and what it leaves behind for every detector."""
+"""One forward pass a text, and the statistics that every detector reads."""

@@ -1,4 +1,4 @@
-"""The interface between what a run keeps account of and what runs a model: windows in, what each leaves behind out.
+"""The interface between the bookkeeping of a run and what runs a model: windows in, results of each window out.
 
 What belongs here: the interface and what goes through it. What does not: any one back end (forward.py runs a model in
 this process), and which one a model has (scoring/backends.py). Caches, plans, progress, lineage and detectors know
@@ -23,7 +23,7 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class WindowStatistics:
-    """What one window leaves behind: ``values`` by the names of CachedKind.statistics, one a scored token, in order.
+    """The statistics of one window: ``values`` by the names of CachedKind.statistics, one a scored token, in order.
 
     What the back end cannot give (``TokenizedModel.gives``) is absent.
     """
@@ -34,7 +34,7 @@ class WindowStatistics:
 
 @dataclass(frozen=True, eq=False)
 class WindowBranches:
-    """What the branches of one window leave behind, one after the other in the order of their positions.
+    """The results of the branches of one window, one after the other in the order of their positions.
 
     ``lengths`` has one entry a scored token of the window, 0 where it has no branch.
     """
@@ -46,8 +46,8 @@ class WindowBranches:
 
 
 @dataclass(frozen=True)
-class Done:
-    """What one window left behind; ``written``: its text's rows are on disk, put there by who ran the model."""
+class WindowResult:
+    """The results of one window; ``written``: the back end has already written its text's rows to disk."""
 
     window: Window
     statistics: WindowStatistics | None
@@ -60,24 +60,22 @@ class Work:
     """What a run asks a back end for: the statistics ``wanted`` of every window of ``prepared`` whose text lacks its
     own, and branches of up to ``steps`` tokens of those that lack these.
 
-    ``modes`` are the cached argmax tokens, by text number, of texts that are run for branches alone. ``token_budget``
-    bounds the padded tokens of a batch; None leaves it to the back end.
+    ``modes`` are the cached argmax tokens, by text number, of texts that are run for branches alone.
     """
 
     prepared: Prepared
     wanted: Collection[str]
     steps: int = 0
     modes: Mapping[int, IntArray] = field(default_factory=dict)
-    token_budget: int | None = None
 
     @property
     def before(self) -> Sequence[int]:
-        """The tokens in front of all windows, whose start token is the one behind them."""
+        """The tokens before all windows; each window's start token follows them."""
         return () if self.prepared.prefix is None else self.prepared.prefix.ids[:-1]
 
 
 class Backend(Protocol):
-    """A model that can be run, wherever it is."""
+    """A model that can be run, on this machine or elsewhere."""
 
     branch_tokens_run: int
     """Tokens of branches that have been run so far, the padding included."""
@@ -88,12 +86,12 @@ class Backend(Protocol):
         ...
 
     @property
-    def here(self) -> Backend:
-        """The same model on this machine, where it can be had here; else this one."""
+    def on_this_machine(self) -> Backend:
+        """The same model loaded on this machine, where that is possible; else this one."""
         ...
 
-    def over(self, work: Work) -> Generator[Sequence[Done]]:
-        """Run what ``work`` asks for, and yield what windows left behind as it comes, in whatever order.
+    def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
+        """Run what ``work`` asks for, and yield the results of windows as they come, in any order.
 
         A window is yielded once, or an error ends the run: what has been yielded by then is kept.
         """

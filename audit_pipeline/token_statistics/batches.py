@@ -16,14 +16,14 @@ import torch
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import BackendOf, Done, Work
+from audit_pipeline.token_statistics.backend import BackendOf, WindowResult, Work
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, batches
 
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch."""
 
-Given = TypeVarTuple("Given")
-Found = TypeVar("Found")
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,14 @@ class Task:
 class LocalPass(ABC):
     """A model on this machine, ready to score windows.
 
-    Sequences are padded on the right and no mask is passed: in a causal model no real token can see what stands
-    behind it, and the fast attention kernels stay in use. Where a model is not so (or takes its positions from
+    Sequences are padded on the right and no mask is passed: in a causal model no real token can see the padding after
+    it, and the fast attention kernels stay in use. Where a model is not causal (or takes its positions from
     padding), the check at loading finds it out and ``equal_lengths`` says that only windows of one length share
     a batch. ``length_step`` is the length beyond which a model encodes positions otherwise (LongRoPE): windows on
     either side of it do not share a batch, since the padded length decides. ``packed`` says whether branches run as
     one packed pass over the keys and values of their text; where the check finds that this does not give what running
-    each branch anew gives (or the model keeps no keys and values), each is run anew. ``shared_prefix`` says the same of
-    texts behind one prefix, whose keys and values are computed once. ``checked`` is what the check found out;
+    each branch separately gives (or the model keeps no keys and values), each is run separately. ``shared_prefix`` says
+    the same of texts after one prefix, whose keys and values are computed once. ``checked`` is the result of the check;
     ``device`` is where token ids are given to the model.
     """
 
@@ -84,7 +84,7 @@ class LocalPass(ABC):
         """Where the model is run, and how branches are, in words."""
 
     @property
-    def here(self) -> Self:
+    def on_this_machine(self) -> Self:
         """See Backend."""
         return self
 
@@ -99,7 +99,7 @@ class LocalPass(ABC):
         steps: int = 0,
         modes: Sequence[IntArray] | None = None,
         before: Sequence[int] = (),
-    ) -> list[Done]:
+    ) -> list[WindowResult]:
         """Run one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
         See ForwardPass.run for ``wanted`` and ``before``, and ForwardPass.run_branches for ``steps`` and ``modes``.
@@ -110,11 +110,11 @@ class LocalPass(ABC):
         """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
 
     @abstractmethod
-    def apply(self, function: Callable[[Any, *Given], Found], *given: *Given) -> Found:
+    def apply(self, function: Callable[[Any, *Arguments], Result], *given: *Arguments) -> Result:
         """What ``function``, of a module's top level, finds with the ForwardPass as its first argument."""
 
-    def over(self, work: Work) -> Generator[Sequence[Done]]:
-        """Run every window that wants something, and yield what each batch left behind: see :class:`Backend`.
+    def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
+        """Run every window that wants something, and yield the results of each batch: see :class:`Backend`.
 
         A batch that the device's memory does not hold is run in halves.
         """
@@ -122,25 +122,25 @@ class LocalPass(ABC):
             for task, batch in self._tasks(work):
                 waiting = [batch]
                 while waiting:
-                    some = waiting.pop()
+                    part = waiting.pop()
                     try:
                         done = self.run_batch(
                             work.prepared.encoded,
-                            some,
+                            part,
                             task,
                             wanted=work.wanted,
                             steps=work.steps,
-                            modes=[_modes_of(work, window) for window in some] if task.from_modes else None,
+                            modes=[_modes_of(work, window) for window in part] if task.from_modes else None,
                             before=work.before,
                         )
                     except torch.OutOfMemoryError:
-                        if len(some) == 1:
+                        if len(part) == 1:
                             raise
                         if work.before:
                             self.forget_prefix()
                         torch.cuda.empty_cache()
-                        middle = len(some) // 2
-                        waiting += [some[middle:], some[:middle]]
+                        middle = len(part) // 2
+                        waiting += [part[middle:], part[:middle]]
                     else:
                         yield done
         finally:
@@ -160,7 +160,7 @@ class LocalPass(ABC):
                 (task, batch)
                 for batch in batches(
                     windows,
-                    work.token_budget or TOKEN_BUDGET[self.device.type],
+                    TOKEN_BUDGET[self.device.type],
                     equal_lengths=self.equal_lengths,
                     length_step=self.length_step,
                     before=0 if self.shared_prefix else len(work.before),
@@ -169,12 +169,11 @@ class LocalPass(ABC):
 
 
 def in_memory(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:
-    """The model on this machine, for what goes through it otherwise than window by window.
+    """The model on this machine, for work that does not go window by window.
 
-    One that workers run is loaded here as well.
-    Raises ModelError where its entry says another back end.
+    One that workers run is loaded here as well. Raises ModelError where its entry names a back end elsewhere.
     """
-    backend = backend_of(model).here
+    backend = backend_of(model).on_this_machine
     if not isinstance(backend, LocalPass):
         raise ModelError(
             f"{model.entry.name} is {backend.described}: generated, near-verbatim and long continuations need its "

@@ -45,7 +45,7 @@ class Scratch:
         return max(1, min(self.rows, _KEPT_BYTES[self._device.type] // (KEPT_TYPE.itemsize * width)))
 
     def room(self, name: str, rows: int, columns: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """The scratch tensor [rows, columns] that is called ``name``, with whatever stands in it."""
+        """The scratch tensor [rows, columns] that is called ``name``; its contents are undefined."""
         size = rows * columns
         if name not in self._buffers or len(self._buffers[name]) < size:
             # The smaller one is given back first: both need not be in memory.
@@ -95,7 +95,7 @@ class Total:
         return Total(both, together), shares
 
     def log_p(self, logit: torch.Tensor) -> torch.Tensor:
-        """The log-probability that a logit [n] or [n, k] stands for."""
+        """The log-probability of a logit [n] or [n, k]."""
         if logit.dim() == 1:
             return (logit - self.largest) - self.log_sum
         return (logit - self.largest.unsqueeze(1)) - self.log_sum.unsqueeze(1)
@@ -181,7 +181,7 @@ class ComputedLogits:
 class Head:
     """The last layer of a language model: logits are ``softcap(scale * (hidden @ weight.T + bias))``.
 
-    weight: [V, d]; bias: [V] or None. ``softcap`` c stands for c tanh(x / c) (Gemma 2), None for none. ``linear`` makes
+    weight: [V, d]; bias: [V] or None. ``softcap`` c means c tanh(x / c) (Gemma 2), None for none. ``linear`` makes
     the products (layers.py). ``called`` is the layer itself where its weights cannot be multiplied with, because
     another library holds them (layers.py).
     """

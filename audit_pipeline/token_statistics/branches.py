@@ -2,12 +2,12 @@
 
 What belongs here: which branches a batch of windows has, and how they are laid out in rows and batches. Packed: many of
 a text's branches side by side in a row over the keys and values of its pass, with the mask, the positions and the cache
-that let every branch see the text before it and itself, and nothing else. Run anew: each a sequence of its own, for
+that let every branch see the text before it and itself, and nothing else. Run separately: each its own sequence, for
 models that have no packed pass, and to check the packed one with. What does not: running them (forward.py), the
 reduction (reductions.py).
 
-The branch of position i reads x*_i in the place of x_i and then the text's own tokens behind it; it shares with the
-text all that stands before i (Raoof et al. 2025, eq. 10 and 11).
+The branch of position i reads x*_i in the place of x_i and then the text's own tokens after it; it shares with the
+text all that precedes i (Raoof et al. 2025, eq. 10 and 11).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Branches:
 
     @cached_property
     def step(self) -> Ints:
-        """How far behind its branch's start each token of all branches stands, from 0: [tokens]."""
+        """The distance of each token of all branches from its branch's start, from 0: [tokens]."""
         return np.arange(len(self.owner)) - self.offsets[self.owner]
 
     @cached_property
@@ -79,7 +79,7 @@ class Branches:
 
 
 def branches_of(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray], steps: int) -> Branches:
-    """The branches of a batch: one for each scored token that is not the argmax and has a token behind it.
+    """The branches of a batch: one for each scored token that is not the argmax and has a token after it.
 
     ``argmax`` holds each window's modes, one a scored token. A branch has ``steps`` tokens, fewer where the window
     ends: in a text longer than the model's context it ends with the window that scores its token.
@@ -90,9 +90,9 @@ def branches_of(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray], 
         start = scored + window.score_from - window.begin + window.has_start_token
         length = np.minimum(steps, window.length - 1 - start)
         replacement = argmax[number].astype(np.int64)
-        kept = (length > 0) & (replacement != ids[number, start])
-        whose = np.full(int(kept.sum()), number)
-        columns.append((whose, scored[kept], start[kept], length[kept], replacement[kept]))
+        is_kept = (length > 0) & (replacement != ids[number, start])
+        whose = np.full(int(is_kept.sum()), number)
+        columns.append((whose, scored[is_kept], start[is_kept], length[is_kept], replacement[is_kept]))
     empty = np.empty(0, dtype=np.int64)
     return Branches(ids, *(np.concatenate([empty, *parts]) for parts in zip(*columns, strict=True)))
 
@@ -143,7 +143,7 @@ def row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[I
         begin += count
 
 
-def halved(rows: Ints, chosen: Ints) -> list[Ints]:
+def halve(rows: Ints, chosen: Ints) -> list[Ints]:
     """The branches of a batch in two, no row cut; as they are where they are one row."""
     numbers = np.unique(rows[chosen])
     if len(numbers) == 1:
@@ -257,7 +257,7 @@ def mask_of(layout: Layout, dtype: torch.dtype, sliding_window: int | None = Non
 
 def inputs_of(layout: Layout, prefix: Cache, config: Any, dtype: torch.dtype) -> dict[str, Any]:
     """What the model is called with for one batch of rows, ``prefix`` being the cache that their windows' pass left."""
-    layers = [_SharedPrefix(one.keys, one.values, layout.windows, layout.prefix) for one in prefix.layers]
+    layers = [_SharedPrefix(layer.keys, layer.values, layout.windows, layout.prefix) for layer in prefix.layers]
     kinds = set(getattr(config, "layer_types", None) or ())
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     mask: torch.Tensor | dict[str, torch.Tensor]

@@ -4,8 +4,8 @@ What belongs here: part files, their keys, flushing, compaction, damaged files, 
 what a row means (catalogue/contracts/statistics.py), what a key is made of (tokens.py).
 
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
-parts; a row that stands in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
-bytes, and whoever reads it compares the two; parts of earlier versions lack it until a compaction writes them anew.
+parts; a row that is in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
+bytes, and readers compare the two; parts of earlier versions lack it until a compaction rewrites them.
 Compaction writes the merged part before it removes the old ones, under a lock that other compactions (not readers or
 writers) respect. Taking texts away does the same: whatever moment it is stopped at, no row of another text is missing.
 """
@@ -86,9 +86,13 @@ class PartCache:
         for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_of):
             self._keys_of[path] = _beginnings(table.column("key"))
         by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
-        wanted = pa.array(list(by_beginning), pa.string())
-        there = (self._keys_of[path] for path in parts_of(self.folder) if path in self._keys_of)
-        return {by_beginning[key] for kept in there for key in kept.filter(pc.is_in(kept, wanted)).to_pylist()}
+        beginnings = pa.array(list(by_beginning), pa.string())
+        known_keys = (self._keys_of[path] for path in parts_of(self.folder) if path in self._keys_of)
+        return {
+            by_beginning[key]
+            for keys_of_part in known_keys
+            for key in keys_of_part.filter(pc.is_in(keys_of_part, beginnings)).to_pylist()
+        }
 
     def values_of(self, column: str) -> set[Any]:
         """The different values in ``column``, of all rows on disk; a part is read once for them."""
@@ -103,15 +107,18 @@ class PartCache:
     def read_by_part(self, keys: Iterable[str]) -> Iterator[pa.Table]:
         """As :meth:`read`, those of one part at a time: for rows that are not in memory together.
 
-        A row that stands in two parts comes twice.
+        A row that is in two parts comes twice.
         """
-        wanted = pa.array(sorted(set(keys)), pa.string())
-        beginnings = _beginnings(wanted)
+        wanted_keys = pa.array(sorted(set(keys)), pa.string())
+        beginnings = _beginnings(wanted_keys)
 
         def may_hold_one(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
 
-        for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, _rows_in(wanted)):
+        def take_wanted(batch: Any) -> Any:
+            return batch.filter(pc.is_in(batch.column("key"), wanted_keys))
+
+        for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, take_wanted):
             yield table
 
     def add(self, row: Mapping[str, object], size: int) -> None:
@@ -174,11 +181,11 @@ class PartCache:
         """``columns`` of what ``take`` takes of every part that ``of`` wants, those included that another process's
         compaction puts in the place of parts being read.
         """
-        seen: set[Path] = set()
-        while new := [path for path in parts_of(self.folder) if path not in seen]:
+        read: set[Path] = set()
+        while new := [path for path in parts_of(self.folder) if path not in read]:
             for path in new:
-                seen.add(path)
-                # One that is gone was merged meanwhile: its rows stand in a part that the next look finds.
+                read.add(path)
+                # A part that is gone was merged meanwhile: the next look finds its rows in another part.
                 with suppress(FileNotFoundError):
                     table = self._read_part_columns(path, columns, take) if of(path) else None
                     if table is not None:
@@ -217,7 +224,9 @@ def _read_part_once(path: Path, columns: Sequence[str] | None, take: _Take) -> p
         if not set(columns or ()) <= set(part.schema_arrow.names):
             raise _EarlierColumnsError(f"{path} has not all of the columns that its kind has now")
         taken = map(take, part.iter_batches(_READ_ROWS, columns=None if columns is None else list(columns)))
-        schema = part.schema_arrow if columns is None else pa.schema([part.schema_arrow.field(one) for one in columns])
+        schema = (
+            part.schema_arrow if columns is None else pa.schema([part.schema_arrow.field(name) for name in columns])
+        )
         return pa.Table.from_batches([batch for batch in taken if len(batch)], schema.remove_metadata())
 
 
@@ -234,14 +243,14 @@ def _read_part_with_refetch(path: Path, columns: Sequence[str] | None, take: _Ta
 
 
 def require_part(path: Path) -> None:
-    """Raise DamagedError where a part's bytes are not those that its name tells; one of an earlier version passes."""
+    """Raise DamagedError where a part's bytes do not match the checksum in its name; earlier versions have none."""
     named = digest_in_name(path)
     if named is not None and known_sha256(path)[:_DIGITS] != named:
         raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not the one in its name)")
 
 
 def digest_in_name(path: Path) -> str | None:
-    """The first digits of the sha256 that a part's name tells; None for a part of an earlier version."""
+    """The first digits of the sha256 in a part's name; None for a part of an earlier version."""
     found = _SELF_NAMED.fullmatch(path.name)
     return found.group(1) if found else None
 
@@ -260,11 +269,11 @@ def no_compaction(folder: Path) -> Iterator[None]:
 
 
 def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
-    """What the rows of these texts come to in the parts of ``folder``, of whatever kind; damaged parts count nothing.
+    """The size of the rows of these texts in the parts of ``folder``, of any kind; damaged parts count nothing.
 
     A part's bytes are shared out by its rows.
     """
-    wanted = pa.array(sorted(text_sha256), pa.string())
+    hashes = pa.array(sorted(text_sha256), pa.string())
     rows, size = 0, 0.0
     for part in parts_of(folder):
         try:
@@ -272,7 +281,7 @@ def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
             part_size = part.stat().st_size
         except (DamagedError, FileNotFoundError):
             continue
-        found = int(pc.sum(pc.is_in(texts, wanted)).as_py() or 0)
+        found = int(pc.sum(pc.is_in(texts, hashes)).as_py() or 0)
         rows += found
         size += part_size * found / max(len(texts), 1)
     return Weight(rows, round(size))
@@ -281,7 +290,7 @@ def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
 def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
     """Take the rows of these texts out of the parts of ``folder``, of whatever kind; what went, in bytes on disk.
 
-    A part is replaced by one without them: the new one stands before the old one goes, so a kill in between costs no
+    A part is replaced by one without them: the new one is written before the old one goes: a kill in between costs no
     row and the next call ends it. Damaged parts are set aside. Raises DataError where another process's compaction does
     not end in time.
     """
@@ -294,7 +303,7 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
                 keep = pc.invert(pc.is_in(texts, unwanted))
                 if pc.all(keep).as_py():
                     continue
-                kept = read_part(part).filter(keep)
+                remaining = read_part(part).filter(keep)
             except FileNotFoundError:
                 # Set aside by another process.
                 continue
@@ -302,10 +311,10 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
                 set_aside(part)
                 continue
             size += part.stat().st_size
-            if len(kept):
-                size -= _write_part(folder, kept, time.time_ns()).stat().st_size
+            if len(remaining):
+                size -= _write_part(folder, remaining, time.time_ns()).stat().st_size
             remove(part)
-            rows += len(texts) - len(kept)
+            rows += len(texts) - len(remaining)
     return Weight(rows, size)
 
 
@@ -317,7 +326,8 @@ def damaged_parts(folder: Path, schema: pa.Schema | None, *, whole: bool) -> Ite
     for part in parts_of(folder):
         try:
             if not whole:
-                _read_footer(part)
+                with _translate_damage_errors(part), open_parquet(part):
+                    pass
             elif digest_in_name(part) is not None:
                 require_part(part)
             else:
@@ -330,7 +340,7 @@ def damaged_parts(folder: Path, schema: pa.Schema | None, *, whole: bool) -> Ite
 
 
 def set_aside(part: Path) -> Path:
-    """Give a damaged part a name under which nobody reads it; its new name."""
+    """Rename a damaged part so that it is never read; its new name."""
     aside = part.with_suffix(".unreadable")
     with suppress(FileNotFoundError):
         # Another process was faster.
@@ -342,19 +352,10 @@ def set_aside(part: Path) -> Path:
     return aside
 
 
-def _rows_in(keys: pa.Array) -> _Take:
-    return lambda batch: batch.filter(pc.is_in(batch.column("key"), keys))
-
-
 def _beginnings(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     """The keys cut to what is kept of them, in memory of their own."""
     cut = pc.utf8_slice_codeunits(keys, 0, _KEPT_CHARACTERS)
     return cut if isinstance(cut, pa.ChunkedArray) else pa.chunked_array([cut])
-
-
-def _read_footer(part: Path) -> None:
-    with _translate_damage_errors(part), open_parquet(part):
-        pass
 
 
 @contextmanager
@@ -384,7 +385,7 @@ def parts_of(folder: Path) -> list[Path]:
 
 
 def _are_settled(parts: Collection[Path]) -> bool:
-    """Whether there is nothing to merge, and nothing to write anew."""
+    """Whether there is nothing to merge, and nothing to rewrite."""
     return not parts or (len(parts) == 1 and all(digest_in_name(part) is not None for part in parts))
 
 
@@ -416,6 +417,6 @@ def _group_parts_by_size(parts: Iterable[Path]) -> list[list[Path]]:
 
 
 def _first_of_each_key(table: pa.Table) -> pa.Table:
-    seen: set[str] = set()
-    keep = [not (key in seen or seen.add(key)) for key in table.column("key").to_pylist()]  # type: ignore[func-returns-value]
+    keys: set[str] = set()
+    keep = [not (key in keys or keys.add(key)) for key in table.column("key").to_pylist()]  # type: ignore[func-returns-value]
     return table if all(keep) else table.filter(pa.array(keep))

@@ -18,7 +18,7 @@ from audit_pipeline.token_statistics.blocks import ComputedLogits, Scratch
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.layers import use_threads
-from audit_pipeline.token_statistics.reductions import fetched, sweep
+from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
 from audit_pipeline.token_statistics.rows import Values, add_row, swept_columns
 from audit_pipeline.token_statistics.tokens import EncodedText
 
@@ -28,12 +28,12 @@ def reduce_cached(
     texts: Mapping[str, int],
     logits: PartCache,
     caches: Mapping[Kind, PartCache],
-    tell: Callable[[int, int], None],
+    report: Callable[[int, int], None],
 ) -> set[int]:
     """Fill the missing rows that logits give of ``texts``, numbers by the keys of their logits; those that were filled.
 
     A text whose logits are gone, or are not those of its tokens, or give no finite sums is left out: it needs a pass.
-    ``tell`` is called with the texts and tokens that are done, after each.
+    ``report`` is called with the texts and tokens that are done, after each.
     """
     use_threads()
     scratch = Scratch(torch.device("cpu"))
@@ -44,7 +44,7 @@ def reduce_cached(
             for row, key in enumerate(batch.column("key").to_pylist()):
                 number = texts[key]
                 kinds = sorted(kind for kind in prepared.missing[number] if KINDS[kind].is_from_logits)
-                found = None if number in done else _reduced(batch, row, prepared.encoded[number], kinds, scratch)
+                found = None if number in done else _reduce(batch, row, prepared.encoded[number], kinds, scratch)
                 if found is None:
                     continue
                 for kind in kinds:
@@ -52,11 +52,11 @@ def reduce_cached(
                     add_row(caches[kind], prepared.keys[number][kind], prepared.encoded[number], columns)
                 done.add(number)
                 tokens += prepared.encoded[number].n_scored
-                tell(len(done), tokens)
+                report(len(done), tokens)
     return done
 
 
-def _reduced(batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kind], scratch: Scratch) -> Values | None:
+def _reduce(batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kind], scratch: Scratch) -> Values | None:
     """The statistics of one text; None where its row holds no logits for each of its tokens, or none to sum."""
     values: np.ndarray[Any, Any] = np.frombuffer(batch.column("logits")[row].as_buffer(), "<f2")
     width = batch.column("vocab_size")[row].as_py()
@@ -64,8 +64,8 @@ def _reduced(batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kin
         return None
     # A copy: what Arrow owns is read-only, which torch has no tensors for.
     at_hand = ComputedLogits(torch.from_numpy(values.reshape(text.n_scored, width).copy()))
-    wanted = {name for kind in kinds for name in KINDS[kind].statistics}
+    names = {name for kind in kinds for name in KINDS[kind].statistics}
     target = torch.from_numpy(text.token_id[text.first_scored :].astype(np.int64))
     with torch.inference_mode():
-        found = fetched(sweep(at_hand, target, scratch, wanted))
-    return found if all(np.isfinite(found[name]).all() for name in wanted) else None
+        found = fetch_reduced(sweep(at_hand, target, scratch, names))
+    return found if all(np.isfinite(found[name]).all() for name in names) else None

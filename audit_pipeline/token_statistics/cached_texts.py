@@ -34,7 +34,7 @@ from audit_pipeline.token_statistics.tokens import (
 def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
     """Raise ModelError where the model's back end does not give enough for rows of one of ``kinds``."""
     if impossible := [kind for kind in kinds if not KINDS[kind].is_had_from(model.gives)]:
-        raise ModelError(f"the interface that {model.entry.name} is behind does not give: {', '.join(impossible)}")
+        raise ModelError(f"the interface of {model.entry.name} does not give: {', '.join(impossible)}")
 
 
 class Caches:
@@ -65,13 +65,13 @@ class Caches:
             cache.compact()
 
 
-Where = DataPaths | Caches
+CacheLocation = DataPaths | Caches
 """Where token statistics are kept: a data folder, or its caches where several runs in a row share them."""
 
 
-def caches_of(model: TokenizedModel, where: Where, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
+def caches_of(model: TokenizedModel, location: CacheLocation, kinds: Sequence[Kind]) -> dict[Kind, PartCache]:
     """The part caches of ``kinds`` for this model."""
-    caches = where if isinstance(where, Caches) else Caches(where)
+    caches = location if isinstance(location, Caches) else Caches(location)
     return {kind: caches.of(model, kind) for kind in kinds}
 
 
@@ -91,18 +91,20 @@ class TextsWithBranches:
         return [cache_key(self._model, sha256, "branches", length) for length in self._long_enough]
 
 
-def read_statistics(model: TokenizedModel, texts: Sequence[str], where: Where, kind: Kind = "base") -> pa.Table:
+def read_statistics(
+    model: TokenizedModel, texts: Sequence[str], location: CacheLocation, kind: Kind = "base"
+) -> pa.Table:
     """The cached rows of ``texts``, each once, in no particular order; texts without a row are absent.
 
     Joins to texts by ``text_sha256``.
     """
-    cache = caches_of(model, where, (kind,))[kind]
+    cache = caches_of(model, location, (kind,))[kind]
     return cache.read(cache_key(model, text_sha256(text), kind) for text in texts)
 
 
-def read_branches(model: TokenizedModel, texts: Sequence[str], where: Where, steps: int) -> pa.Table:
+def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLocation, steps: int) -> pa.Table:
     """The cached branches of ``texts`` of at least ``steps`` tokens, one row per text, in no particular order."""
-    cache = caches_of(model, where, ("branches",))["branches"]
+    cache = caches_of(model, location, ("branches",))["branches"]
     distinct = dict.fromkeys(map(text_sha256, texts))
     branched = TextsWithBranches(model, cache, steps, distinct)
     keys = map(branched.best, distinct)
@@ -143,7 +145,7 @@ class Prepared:
     """The texts that miss a row of some kind, encoded, of ``distinct`` ones in all.
 
     ``keys``, ``encoded`` and ``missing`` have one entry each per text that misses something. ``prefix`` is what all of
-    them stand behind, where something does.
+    them follow, where there is one.
     """
 
     distinct: int
@@ -163,13 +165,13 @@ class Prepared:
     def without_sums(self, texts: Collection[int]) -> Prepared:
         """What is left to be run where the rows of ``texts`` that cached logits give are there."""
         missing = [lacking - _FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
-        left = [text for text, lacking in enumerate(missing) if lacking]
-        place = {text: number for number, text in enumerate(left)}
+        remaining = [text for text, lacking in enumerate(missing) if lacking]
+        place = {text: number for number, text in enumerate(remaining)}
         return Prepared(
             self.distinct,
-            [self.keys[text] for text in left],
-            [self.encoded[text] for text in left],
-            [missing[text] for text in left],
+            [self.keys[text] for text in remaining],
+            [self.encoded[text] for text in remaining],
+            [missing[text] for text in remaining],
             [replace(window, text=place[window.text]) for window in self.windows if window.text in place],
         )
 
@@ -177,13 +179,15 @@ class Prepared:
 def plan(
     model: TokenizedModel,
     texts: Sequence[str],
-    where: Where,
+    location: CacheLocation,
     kinds: Sequence[Kind] = ("base",),
     branch_steps: int = 0,
 ) -> Plan:
     """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
-    whole = prepare(model, texts, caches_of(model, where, kinds_of(kinds, branch_steps)), branch_steps)
-    prepared = whole.without_sums(with_logits(model, whole, caches_of(model, where, ("logits",))["logits"]).values())
+    whole = prepare(model, texts, caches_of(model, location, kinds_of(kinds, branch_steps)), branch_steps)
+    prepared = whole.without_sums(
+        find_texts_with_logits(model, whole, caches_of(model, location, ("logits",))["logits"]).values()
+    )
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
     return Plan(
         texts=len(texts),
@@ -241,8 +245,8 @@ def prepare(
     return Prepared(len(distinct), own, encoded, missing, windows)
 
 
-def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
-    """The texts whose pass is only wanted for what logits tell as well, and whose ``logits`` are cached.
+def find_texts_with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) -> dict[str, int]:
+    """The texts whose pass is only wanted for rows that logits give as well, and whose ``logits`` are cached.
 
     Their numbers by the keys of their logits.
     """
@@ -252,8 +256,8 @@ def with_logits(model: TokenizedModel, prepared: Prepared, logits: PartCache) ->
         if prepared.encoded[number].n_scored and _FROM_LOGITS & lacking and lacking <= _FROM_LOGITS | {"branches"}
     ]
     keys = {cache_key(model, prepared.encoded[number].text_sha256, "logits"): number for number in could}
-    there = logits.known(keys) if keys else set()
-    return {key: number for key, number in keys.items() if key in there}
+    cached = logits.known(keys) if keys else set()
+    return {key: number for key, number in keys.items() if key in cached}
 
 
 def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:

@@ -16,13 +16,13 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
-from audit_pipeline.token_statistics.backend import Done, FloatArray, WindowBranches, WindowStatistics
-from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
+from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, WindowStatistics
+from audit_pipeline.token_statistics.batches import Arguments, LoadCheck, LocalPass, Result, Task
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
 from audit_pipeline.token_statistics.branches import (
     Branches,
     branches_of,
-    halved,
+    halve,
     inputs_of,
     key_positions,
     lay_out,
@@ -38,9 +38,9 @@ from audit_pipeline.token_statistics.layers import (
     linear_by,
     linear_layers,
     most_faster_with_onednn,
-    multiplied,
+    use_linear,
 )
-from audit_pipeline.token_statistics.reductions import fetched, sweep
+from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, batch_arrays
 
@@ -50,7 +50,7 @@ _MIN_LENGTH = 16
 _ROW_TOKENS = {"cpu": 128, "cuda": 512}
 BRANCH_TOKENS = {"cpu": 1024, "cuda": 32768}
 """Padded tokens of one batch of branches."""
-_MEASURED = frozenset(one.name for one in MEASURED)
+_MEASURED = frozenset(measured.name for measured in MEASURED)
 _MOMENTS = ("logprob", "mean", "std")
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
@@ -92,7 +92,7 @@ class ForwardPass(LocalPass):
         self._scratch = Scratch(self._end)
         self._layers = linear_layers(model)
         self._last_prefix: SharedPrefix | None = None
-        self._onednn = self._agreed(most_faster_with_onednn(self._layers)) if known is None else known.onednn
+        self._onednn = self._agree_on(most_faster_with_onednn(self._layers)) if known is None else known.onednn
         # Made while the model is not run: within that, every layer looks as if another library held it.
         head = head_of(model, config, linear_by(onednn=self._onednn))
         checked = self._run_load_checks(head) if known is None else known
@@ -102,14 +102,14 @@ class ForwardPass(LocalPass):
     @contextmanager
     def running(self) -> Iterator[None]:
         """Within it, the model is run, by whatever: no gradients, and products by the faster library."""
-        with torch.inference_mode(), multiplied(self._layers, onednn=self._onednn):
+        with torch.inference_mode(), use_linear(self._layers, onednn=self._onednn):
             yield
 
-    def apply(self, function: Callable[[ForwardPass, *Given], Found], *given: *Given) -> Found:
+    def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *given: *Arguments) -> Result:
         """See :class:`LocalPass`."""
         return function(self, *given)
 
-    def _agreed(self, found: Found) -> Found:
+    def _agree_on(self, found: Result) -> Result:
         """``found`` by the first of the processes that run in step, so that all go by the same; alone, by this one."""
         if not self._in_step:
             return found
@@ -119,12 +119,12 @@ class ForwardPass(LocalPass):
 
     def _run_load_checks(self, head: Head | None) -> LoadCheck:
         """What the check at loading finds out; each part is run as the parts before it say."""
-        split, equal_lengths = self._agreed(self._check(head))
+        split, equal_lengths = self._agree_on(self._check(head))
         self._head = head if split else None
         self.equal_lengths = equal_lengths
         shareable = not (equal_lengths or self.length_step is not None or has_local_attention(self._config))
-        packed = shareable and self._agreed(self._check_packed())
-        shared = shareable and self._agreed(self._check_shared())
+        packed = shareable and self._agree_on(self._check_packed())
+        shared = shareable and self._agree_on(self._check_shared())
         return LoadCheck(self._onednn, split, equal_lengths, packed, shared)
 
     def _check(self, head: Head | None) -> tuple[bool, bool]:
@@ -141,13 +141,13 @@ class ForwardPass(LocalPass):
                 )
             tolerance = _TOLERANCE[self.dtype]
             try:
-                split = head is not None and _same(self._logits_of(head, ids), whole, tolerance)
+                split = head is not None and _are_close(self._logits_of(head, ids), whole, tolerance)
             except (AttributeError, TypeError, RuntimeError):
                 # A body that cannot be run without its head.
                 split = False
             padded = torch.cat([torch.cat([ids[:, :7], torch.zeros_like(ids[:, 7:])], dim=1), other])
             alone, among = self._whole(ids[:, :7]), self._whole(padded)[:7]
-            return split, not _same(among, alone, tolerance)
+            return split, not _are_close(among, alone, tolerance)
 
     def _whole(self, ids: torch.Tensor) -> torch.Tensor:
         """The logits [length, V] of the first sequence, from the model as it is."""
@@ -155,28 +155,30 @@ class ForwardPass(LocalPass):
         return logits[0].to(self._end).float()
 
     def _check_packed(self) -> bool:
-        """Whether the packed pass gives the branches that running each anew gives."""
+        """Whether the packed pass gives the branches that running each separately gives."""
         generator = np.random.default_rng(0)
-        texts = [_made(generator.integers(self.vocab_size, size=n, dtype=np.int32), None) for n in (24, 17)]
+        texts = [_text_of_ids(generator.integers(self.vocab_size, size=n, dtype=np.int32), None) for n in (24, 17)]
         batch = [Window(number, 0, len(text.token_id), 1, False) for number, text in enumerate(texts)]
         argmax = [generator.integers(self.vocab_size, size=len(text.token_id) - 1, dtype=np.int32) for text in texts]
         ids, _, _ = batch_arrays(texts, batch, 24)
         branches = branches_of(batch, ids, argmax, 3)
         return self._has_equal_results(
             lambda: self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))[0],
-            lambda: self._run_anew(branches, batch)[0],
+            lambda: self._run_separately(branches, batch)[0],
         )
 
     def _check_shared(self) -> bool:
-        """Whether texts over the keys and values of a prefix give what prefix and text run anew give."""
+        """Whether texts over the keys and values of a prefix give what prefix and text give as one sequence."""
         generator = np.random.default_rng(0)
         before = generator.integers(self.vocab_size, size=24).tolist()
-        texts = [_made(generator.integers(self.vocab_size, size=n, dtype=np.int32), before[-1]) for n in (17, 24)]
+        texts = [
+            _text_of_ids(generator.integers(self.vocab_size, size=n, dtype=np.int32), before[-1]) for n in (17, 24)
+        ]
         batch = [Window(number, 0, len(text.token_id), 0, True) for number, text in enumerate(texts)]
 
         def logprobs(*, shared: bool) -> FloatArray:
             found = self._base(texts, batch, (), before=before[:-1], shared=shared)
-            return np.concatenate([one.values["logprob"] for one in found])
+            return np.concatenate([window.values["logprob"] for window in found])
 
         return self._has_equal_results(lambda: logprobs(shared=True), lambda: logprobs(shared=False))
 
@@ -191,7 +193,7 @@ class ForwardPass(LocalPass):
             # A model that takes no such cache or mask.
             return False
         with self.running():
-            return _same(torch.from_numpy(found), torch.from_numpy(other_way()), _TOLERANCE[self.dtype])
+            return _are_close(torch.from_numpy(found), torch.from_numpy(other_way()), _TOLERANCE[self.dtype])
 
     def _hidden(self, **inputs: Any) -> torch.Tensor:
         return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state.to(self._end)  # type: ignore[operator,no-any-return]
@@ -238,7 +240,7 @@ class ForwardPass(LocalPass):
         steps: int = 0,
         modes: Sequence[IntArray] | None = None,
         before: Sequence[int] = (),
-    ) -> list[Done]:
+    ) -> list[WindowResult]:
         """See :class:`LocalPass`."""
         own: Sequence[WindowStatistics | None] = [None] * len(batch)
         branches: Sequence[WindowBranches | None] = [None] * len(batch)
@@ -248,7 +250,7 @@ class ForwardPass(LocalPass):
             branches = self.run_branches(encoded, batch, modes, steps)
         else:
             own = self.run(encoded, batch, wanted, before=before)
-        return [Done(*parts) for parts in zip(batch, own, branches, strict=True)]
+        return [WindowResult(*parts) for parts in zip(batch, own, branches, strict=True)]
 
     def run(
         self,
@@ -261,8 +263,8 @@ class ForwardPass(LocalPass):
         """Score one batch of windows; ``encoded`` is the list that the windows' text numbers point into.
 
         ``wanted`` names the statistics that are kept beside the log-probability (reductions.py). ``before`` are the
-        tokens that stand in front of every window, its start token being the one behind them. Their keys and values are
-        computed once for all batches in a row that have the same, where ``shared_prefix`` says so.
+        tokens before every window; its start token follows them. Their keys and values are computed once for all
+        batches in a row that have the same, where ``shared_prefix`` says so.
         """
         with self.running():
             return self._base(encoded, batch, wanted, before=before, shared=self.shared_prefix)
@@ -283,7 +285,7 @@ class ForwardPass(LocalPass):
         cache = DynamicCache() if self.packed else None
         with self.running():
             statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache=cache)
-            modes = [one.values["argmax_id"] for one in statistics] if argmax is None else argmax
+            modes = [window.values["argmax_id"] for window in statistics] if argmax is None else argmax
             return statistics, self._branches(encoded, batch, modes, steps, cache)
 
     def run_branches(
@@ -354,7 +356,7 @@ class ForwardPass(LocalPass):
     ) -> list[WindowBranches]:
         ids, _, _ = batch_arrays(encoded, batch, self._padded_length(batch))
         branches = branches_of(batch, ids, argmax, steps)
-        found = self._run_packed(branches, cache) if cache is not None else self._run_anew(branches, batch)
+        found = self._run_packed(branches, cache) if cache is not None else self._run_separately(branches, batch)
         return _by_window_branches(batch, branches, found)
 
     def _run_packed(self, branches: Branches, prefix: Cache) -> FloatArray:
@@ -372,24 +374,24 @@ class ForwardPass(LocalPass):
                     found[:, layout.which] = self._moments(inputs, layout.used, targets[layout.which])
                 self.branch_tokens_run += layout.ids.numel()
             except torch.OutOfMemoryError:
-                halves = halved(rows, chosen)
+                halves = halve(rows, chosen)
                 if self._in_step or len(halves) == 1:
                     raise
                 torch.cuda.empty_cache()
                 pending.extend(halves)
         return found
 
-    def _run_anew(self, branches: Branches, batch: Sequence[Window]) -> FloatArray:
+    def _run_separately(self, branches: Branches, batch: Sequence[Window]) -> FloatArray:
         """As :func:`_run_packed`, each branch a sequence of its own with its prefix."""
         found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
         whole = np.array([window.length for window in batch])
         targets = branches.targets
-        for some in reruns(
+        for rerun in reruns(
             branches, whole, self._branch_tokens, equal=self.equal_lengths, length_step=self.length_step
         ):
-            self.branch_tokens_run += some.ids.size
-            inputs = {"input_ids": torch.from_numpy(some.ids).to(self.device)}
-            found[:, some.which] = self._moments(inputs, torch.from_numpy(some.rows), targets[some.which])
+            self.branch_tokens_run += rerun.ids.size
+            inputs = {"input_ids": torch.from_numpy(rerun.ids).to(self.device)}
+            found[:, rerun.which] = self._moments(inputs, torch.from_numpy(rerun.rows), targets[rerun.which])
         return found
 
     def _decoder(self) -> torch.nn.Module:
@@ -399,10 +401,10 @@ class ForwardPass(LocalPass):
 
 def branches_in_words(*, packed: bool) -> str:
     """How branches are run."""
-    return f"branches {'packed over their text' if packed else 'each run anew, which takes far longer'}"
+    return f"branches {'packed over their text' if packed else 'each run separately, which takes far longer'}"
 
 
-def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
+def _are_close(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
     # Logits of -inf (tokens that a model rules out) would make every difference NaN.
     finite = expected.isfinite()
     difference = torch.where(finite, logits - expected, 0.0).norm()
@@ -410,8 +412,8 @@ def _same(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> boo
     return bool(same) and torch.equal(logits.isfinite(), finite)
 
 
-def _made(ids: IntArray, start_token_id: int | None) -> EncodedText:
-    """Tokens that stand for no text."""
+def _text_of_ids(ids: IntArray, start_token_id: int | None) -> EncodedText:
+    """Tokens without a text, for the check at loading."""
     nowhere = np.zeros(len(ids), dtype=np.int32)
     return EncodedText("", ids, nowhere, nowhere, start_token_id, int(start_token_id is None))
 
@@ -431,7 +433,7 @@ def _by_window_branches(batch: Sequence[Window], branches: Branches, found: Floa
 
 def _by_window(batch: Sequence[Window], lengths: Sequence[int], reduced: Reduced) -> list[WindowStatistics]:
     ends = np.cumsum(lengths)[:-1]
-    columns = {name: np.split(values, ends) for name, values in fetched(reduced).items()}
+    columns = {name: np.split(values, ends) for name, values in fetch_reduced(reduced).items()}
     return [
         WindowStatistics(window, {name: parts[number] for name, parts in columns.items()})
         for number, window in enumerate(batch)

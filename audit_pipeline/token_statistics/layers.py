@@ -44,8 +44,8 @@ def device_of_logits(model: torch.nn.Module) -> torch.device:
 def _device(layer: Any) -> torch.device | None:
     """Where a layer is run: weights that are not in memory (on 'meta') are brought there for it."""
     hook = getattr(layer, "_hf_hook", None)
-    for one in getattr(hook, "hooks", (hook,)):
-        device = getattr(one, "execution_device", None)
+    for inner in getattr(hook, "hooks", (hook,)):
+        device = getattr(inner, "execution_device", None)
         if device is not None:
             return torch.device(device)
     own = next(layer.parameters(), None) if isinstance(layer, torch.nn.Module) else None
@@ -107,7 +107,7 @@ def linear_layers(model: torch.nn.Module) -> list[torch.nn.Linear]:
 
 
 @contextmanager
-def multiplied(layers: Sequence[torch.nn.Linear], *, onednn: bool) -> Iterator[None]:
+def use_linear(layers: Sequence[torch.nn.Linear], *, onednn: bool) -> Iterator[None]:
     """Within it, ``layers`` make their products as :func:`linear_by` says."""
     changed = layers if onednn else []
     try:
@@ -126,8 +126,8 @@ def _forward(layer: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
 
 def _by_onednn(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     operator = _operator()
-    here = hidden.device.type == weight.device.type == "cpu" and hidden.dtype == weight.dtype == torch.float32
-    if operator is None or not here or not hidden.numel():
+    fits = hidden.device.type == weight.device.type == "cpu" and hidden.dtype == weight.dtype == torch.float32
+    if operator is None or not fits or not hidden.numel():
         return functional.linear(hidden, weight, bias)
     return operator(hidden, weight, bias, "none", [], "")
 
@@ -179,7 +179,7 @@ def use_threads() -> int:
     """Let torch compute with a thread per core that this process may use, and return how many.
 
     Left to itself torch counts the cores of the machine, also where a container is given a share of them, and its
-    threads then wait for each other. What the user set (OMP_NUM_THREADS) stands. The pool for whole operators side by
+    threads then wait for each other. What the user set (OMP_NUM_THREADS) is kept. The pool for whole operators side by
     side stays idle in inference, so its size does not matter.
     """
     if "OMP_NUM_THREADS" not in os.environ:

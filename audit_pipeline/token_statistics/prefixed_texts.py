@@ -1,6 +1,6 @@
-"""Texts behind a prefix of other texts: what of them is cached, running what is not, and reading it.
+"""Texts after a prefix of other texts: which of them are cached, running the others, and reading the rows.
 
-What belongs here: the key of a text behind a prefix, whether there is room for both, running and reading. What does
+What belongs here: the key of a text after a prefix, whether there is room for both, running and reading. What does
 not: which texts make a prefix (scoring/known_texts.py), the pass (forward.py, shared_prefix.py).
 """
 
@@ -14,34 +14,41 @@ from audit_pipeline.catalogue.contracts import KINDS, digest, text_sha256
 from audit_pipeline.catalogue.files import read_json_if_whole
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
-from audit_pipeline.token_statistics.cached_texts import Caches, Plan, Prepared, Where, bytes_to_write, caches_of
+from audit_pipeline.token_statistics.cached_texts import (
+    CacheLocation,
+    Caches,
+    Plan,
+    Prepared,
+    bytes_to_write,
+    caches_of,
+)
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
-from audit_pipeline.token_statistics.tokens import Prefix, Window, behind, encode, window_and_stride
+from audit_pipeline.token_statistics.tokens import Prefix, Window, encode, put_after, window_and_stride
 
 
-def tokens_of(model: TokenizedModel, texts: Sequence[str]) -> list[int]:
+def count_own_tokens(model: TokenizedModel, texts: Sequence[str]) -> list[int]:
     """How many tokens each text has of its own, a start token aside."""
-    return [len(one.token_id) for one in encode(model, texts)]
+    return [len(text.token_id) for text in encode(model, texts)]
 
 
 def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
-    """Whether so many tokens fit behind ``prefix`` into the tokens that the model is run with."""
+    """Whether ``tokens`` tokens fit after ``prefix`` into the window that the model is run with."""
     return len(prefix.ids) + tokens <= window_and_stride(model)[0]
 
 
-def runs_anew(model: TokenizedModel, where: Where) -> bool:
-    """Whether the prefix is run again with every text, as far as the check at loading has told (ready.py)."""
-    paths = where.paths if isinstance(where, Caches) else where
-    kept = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
-    return kept is not None and not kept["found"].get("shared_prefix", True)
+def reruns_prefix(model: TokenizedModel, location: CacheLocation) -> bool:
+    """Whether the prefix is run again with every text, as far as the check at loading is known (ready.py)."""
+    paths = location.paths if isinstance(location, Caches) else location
+    load_check = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
+    return load_check is not None and not load_check["found"].get("shared_prefix", True)
 
 
-def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, where: Where) -> Plan:
+def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Plan:
     """What :func:`compute_prefixed` would run, but for the prefix itself; needs the tokenizer only.
 
-    Where the prefix is run again with every text (:func:`runs_anew`), its tokens come on top.
+    Where the prefix is run again with every text (:func:`reruns_prefix`), its tokens come on top.
     """
-    prepared = _prepared(model, texts, prefix, where)
+    prepared = _prepare_prefixed(model, texts, prefix, location)
     return Plan(
         texts=len(texts),
         cached_texts=prepared.distinct - len(prepared.encoded),
@@ -56,55 +63,57 @@ def compute_prefixed(
     model: TokenizedModel,
     texts: Sequence[str],
     prefix: Prefix,
-    where: Where,
+    location: CacheLocation,
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
-    """Run the model on those of ``texts`` behind ``prefix`` that the cache lacks, and write their rows as they come.
+    """Run the model on those of ``texts`` after ``prefix`` that the cache lacks, and write their rows as they come.
 
     A text for which there is no room is left out: it has no row.
     """
-    caches = caches_of(model, where, ("prefixed",))
-    summary = run_prepared(model, _prepared(model, texts, prefix, where), caches, backend, on_progress=on_progress)
-    if not isinstance(where, Caches):
+    caches = caches_of(model, location, ("prefixed",))
+    summary = run_prepared(
+        model, _prepare_prefixed(model, texts, prefix, location), caches, backend, on_progress=on_progress
+    )
+    if not isinstance(location, Caches):
         caches["prefixed"].compact()
     return summary
 
 
-def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, where: Where) -> pa.Table:
-    """The cached rows (PREFIXED) of ``texts`` behind ``prefix``, each once; texts without one are absent."""
-    cache = caches_of(model, where, ("prefixed",))["prefixed"]
+def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, location: CacheLocation) -> pa.Table:
+    """The cached rows (PREFIXED) of ``texts`` after ``prefix``, each once; texts without one are absent."""
+    cache = caches_of(model, location, ("prefixed",))["prefixed"]
     return cache.read(_key(model, text_sha256(text), prefix) for text in texts)
 
 
-def _prepared(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, where: Where) -> Prepared:
+def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Prepared:
     keys: Mapping[str, str] = {text: _key(model, text_sha256(text), prefix) for text in texts}
-    known = caches_of(model, where, ("prefixed",))["prefixed"].known(keys.values())
-    lacking = [text for text, key in keys.items() if key not in known]
+    known = caches_of(model, location, ("prefixed",))["prefixed"].known(keys.values())
+    absent = [text for text, key in keys.items() if key not in known]
     fitting = {
-        text: behind(prefix, one)
-        for text, one in zip(lacking, encode(model, lacking), strict=True)
-        if has_room(model, prefix, len(one.token_id))
+        text: put_after(prefix, tokens)
+        for text, tokens in zip(absent, encode(model, absent), strict=True)
+        if has_room(model, prefix, len(tokens.token_id))
     }
     return Prepared(
-        distinct=len(keys) - len(lacking) + len(fitting),
+        distinct=len(keys) - len(absent) + len(fitting),
         keys=[{"prefixed": keys[text]} for text in fitting],
         encoded=list(fitting.values()),
         missing=[frozenset({"prefixed"})] * len(fitting),
         windows=[
-            Window(number, 0, len(one.token_id), 0, has_start_token=True)
-            for number, one in enumerate(fitting.values())
-            if len(one.token_id)
+            Window(number, 0, len(tokens.token_id), 0, has_start_token=True)
+            for number, tokens in enumerate(fitting.values())
+            if len(tokens.token_id)
         ],
         prefix=prefix,
     )
 
 
 def _key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
-    """The key of a text's row behind ``prefix``: whatever can change the row is in it.
+    """The key of a text's row after ``prefix``: whatever can change the row is in it.
 
-    The tokens of the prefix stand for its text, its start token and how they are cut. The tokens that the model is run
-    with decide whether there is room for both.
+    The tokens of the prefix include its start token and show how its text is cut. The length of the window decides
+    whether there is room for both.
     """
     return digest(
         sha256,

@@ -1,4 +1,4 @@
-"""One rank of a model that is divided over several processes: loads its share, and runs what it is told.
+"""One rank of a model that is divided over several processes: loads its share, and runs the calls that it receives.
 
 What belongs here: the process itself, and the messages that it takes and gives. What does not: starting ranks and what
 is sent to them (ranks.py).
@@ -39,7 +39,7 @@ _PATIENCE = timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Start:
-    """What a rank is told first. ``folder`` is where the ranks find each other, theirs alone."""
+    """The first message to a rank. ``folder`` is where the ranks find each other, theirs alone."""
 
     model: TokenizedModel
     rank: int
@@ -54,7 +54,7 @@ class Start:
 class Call:
     """What is to be done with the model: ``function`` with the forward pass as its first argument.
 
-    ``number`` stands in the answer, too.
+    ``number`` is in the answer, too.
     """
 
     number: int
@@ -92,10 +92,10 @@ class NoMemory:
 
 @dataclass(frozen=True)
 class RankFailed:
-    """An error, in words for a user where ``is_told``, else with its traceback."""
+    """An error, in words for a user where ``is_for_user``, else with its traceback."""
 
     words: str
-    is_told: bool
+    is_for_user: bool
 
 
 def serve() -> None:
@@ -109,22 +109,24 @@ def serve() -> None:
     while True:
         try:
             if message is None:
-                forward = _loaded(start)
+                forward = _load_share(start)
                 connection.send(
                     RankReady(
-                        forward.checked, forward.length_step, sum(one.numel() for one in forward.model.parameters())
+                        forward.checked,
+                        forward.length_step,
+                        sum(parameter.numel() for parameter in forward.model.parameters()),
                     )
                 )
             else:
                 assert forward is not None
-                # Read here rather than where it is heard: what cannot be read is told like any other error.
-                connection.send(_answer(forward, pickle.loads(message), start.rank))  # noqa: S301  (our own)
+                # Unpickled here rather than in the listening thread, so that a failure is reported like any other.
+                connection.send(_run_call(forward, pickle.loads(message), start.rank))  # noqa: S301  (our own)
         except torch.OutOfMemoryError as error:
             connection.send(NoMemory(str(error)))
         except AuditError as error:
-            connection.send(RankFailed(str(error), is_told=True))
-        except Exception:  # noqa: BLE001  (told to the process that writes, which raises it)
-            connection.send(RankFailed(traceback.format_exc(), is_told=False))
+            connection.send(RankFailed(str(error), is_for_user=True))
+        except Exception:  # noqa: BLE001  (sent to the process that writes, which raises it)
+            connection.send(RankFailed(traceback.format_exc(), is_for_user=False))
         message = inbox.get()
 
 
@@ -139,7 +141,7 @@ def _listen(connection: Connection, inbox: queue.SimpleQueue[bytes], folder: Pat
             os._exit(1)
 
 
-def _loaded(start: Start) -> ForwardPass:
+def _load_share(start: Start) -> ForwardPass:
     on_gpu = start.device == "cuda"
     if on_gpu:
         torch.cuda.set_device(start.rank)
@@ -159,7 +161,7 @@ def _loaded(start: Start) -> ForwardPass:
     return forward
 
 
-def _answer(forward: ForwardPass, call: Call, rank: int) -> RankAnswer:
+def _run_call(forward: ForwardPass, call: Call, rank: int) -> RankAnswer:
     tokens, branch_tokens = forward.tokens_run, forward.branch_tokens_run
     found = call.function(forward, *call.given, **call.named)
     return RankAnswer(

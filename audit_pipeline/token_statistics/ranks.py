@@ -33,8 +33,8 @@ import torch
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import Done
-from audit_pipeline.token_statistics.batches import Found, Given, LoadCheck, LocalPass, Task
+from audit_pipeline.token_statistics.backend import WindowResult
+from audit_pipeline.token_statistics.batches import Arguments, LoadCheck, LocalPass, Result, Task
 from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, branches_in_words
 from audit_pipeline.token_statistics.rank_process import Call, NoMemory, RankAnswer, RankFailed, RankReady, Start, serve
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
@@ -76,20 +76,20 @@ class Process:
     log: Path
 
 
-def answers_of(started: Sequence[Process], *, in_step: bool) -> dict[int, Any]:
+def collect_answers(started: Sequence[Process], *, in_step: bool) -> dict[int, Any]:
     """What each rank has answered; those are left out that have not, so long after the first or after a failure.
 
     Ranks that are not ``in_step`` wait for each other's disks.
     """
-    waiting = {one.connection: one for one in started}
+    waiting = {rank.connection: rank for rank in started}
     answers: dict[int, Any] = {}
     until = math.inf
     idle = _IdleCounter(started)
     while waiting and (now := time.monotonic()) < until:
         spoken = wait(list(waiting), min(until - now, _LOOK_SECONDS))
-        for one in [waiting.pop(connection) for connection in list(waiting) if connection in spoken]:
-            answers[one.rank] = _received(one)
-            is_well = isinstance(answers[one.rank], RankAnswer | RankReady)
+        for rank in [waiting.pop(connection) for connection in list(waiting) if connection in spoken]:
+            answers[rank.rank] = _receive(rank)
+            is_well = isinstance(answers[rank.rank], RankAnswer | RankReady)
             patience = (_IN_STEP_SECONDS if in_step else math.inf) if is_well else _LAST_WORDS_SECONDS
             until = min(until, time.monotonic() + patience)
         if in_step and not spoken and (hung := idle.hung(waiting.values())):
@@ -101,34 +101,34 @@ class _IdleCounter:
     """How many looks in a row each rank has done nothing."""
 
     def __init__(self, ranks: Sequence[Process]) -> None:
-        self._looks = {one.rank: 0 for one in ranks}
-        self._seconds = {one.rank: 0.0 for one in ranks}
+        self._looks = {rank.rank: 0 for rank in ranks}
+        self._seconds = {rank.rank: 0.0 for rank in ranks}
 
     def hung(self, ranks: Collection[Process]) -> dict[int, _Hung]:
         """Those of ``ranks`` that hang, after one more look at them."""
         found = {}
-        for one in ranks:
+        for rank in ranks:
             try:
-                process = psutil.Process(one.process.pid)
+                process = psutil.Process(rank.process.pid)
                 used, status = process.cpu_times(), process.status()
             except psutil.NoSuchProcess:
-                # Its connection tells.
+                # Its closed connection reports that.
                 continue
             seconds = used.user + used.system
-            is_idle = seconds - self._seconds[one.rank] < _IDLE_SHARE * _LOOK_SECONDS
-            self._seconds[one.rank] = seconds
-            self._looks[one.rank] = self._looks[one.rank] + 1 if is_idle else 0
-            if self._looks[one.rank] >= _IDLE_LOOKS:
-                found[one.rank] = _Hung(status == psutil.STATUS_STOPPED)
+            is_idle = seconds - self._seconds[rank.rank] < _IDLE_SHARE * _LOOK_SECONDS
+            self._seconds[rank.rank] = seconds
+            self._looks[rank.rank] = self._looks[rank.rank] + 1 if is_idle else 0
+            if self._looks[rank.rank] >= _IDLE_LOOKS:
+                found[rank.rank] = _Hung(status == psutil.STATUS_STOPPED)
         return found
 
 
-def _received(one: Process) -> Any:
+def _receive(process: Process) -> Any:
     try:
-        return one.connection.recv()
+        return process.connection.recv()
     except (EOFError, ConnectionResetError):
-        code = one.process.wait()
-        lines = one.log.read_text(encoding="utf-8", errors="replace").split("\n") if one.log.exists() else []
+        code = process.process.wait()
+        lines = process.log.read_text(encoding="utf-8", errors="replace").split("\n") if process.log.exists() else []
         return _Gone(code, next((line.strip() for line in reversed(lines) if line.strip()), "")[:_LAST_LINE])
 
 
@@ -138,7 +138,7 @@ def error_in(answers: dict[int, Any], ranks: int, name: str) -> Exception | None
         if isinstance(answer, NoMemory):
             return torch.OutOfMemoryError(f"rank {rank}: {answer.words}")
     for answer in answers.values():
-        if isinstance(answer, RankFailed) and answer.is_told:
+        if isinstance(answer, RankFailed) and answer.is_for_user:
             return ModelError(answer.words)
     for rank, answer in answers.items():
         if isinstance(answer, _Gone):
@@ -182,7 +182,7 @@ class RankedPass(LocalPass):
 
     They are started here, and again where they have been ended after an error. Each runs the same batches, and the
     first one's findings are given back. Raises ModelError where a rank ends or fails, and torch.OutOfMemoryError where
-    a batch was too large for one of them: all are started anew then, and so large a batch is not tried again.
+    a batch was too large for one of them: all are then started again, and so large a batch is not retried.
     """
 
     def __init__(self, model: TokenizedModel, device: str, known: LoadCheck | None) -> None:
@@ -214,10 +214,10 @@ class RankedPass(LocalPass):
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
         task: Task,
-        **asked: Any,
-    ) -> list[Done]:
+        **arguments: Any,
+    ) -> list[WindowResult]:
         """See :class:`LocalPass`; of ``encoded`` the ranks are sent the texts that the batch is of."""
-        self._has_prefix |= bool(asked.get("before"))
+        self._has_prefix |= bool(arguments.get("before"))
         texts = sorted({window.text for window in batch})
         place = {text: number for number, text in enumerate(texts)}
         own = [encoded[text] for text in texts]
@@ -227,7 +227,7 @@ class RankedPass(LocalPass):
             if len(batch) > 1 and size >= self._too_many.get(task, math.inf):
                 raise torch.OutOfMemoryError(f"a batch of {size} tokens was too large before")
             try:
-                found: list[Done] = self._ask(ForwardPass.run_batch, own, renumbered, task, **asked)
+                found: list[WindowResult] = self._ask(ForwardPass.run_batch, own, renumbered, task, **arguments)
             except torch.OutOfMemoryError:
                 self._too_many[task] = size
                 halvable = task.branches and self._branch_tokens > _FEWEST_BRANCH_TOKENS
@@ -244,9 +244,9 @@ class RankedPass(LocalPass):
             self._ask(ForwardPass.forget_prefix)
         self._has_prefix = False
 
-    def apply(self, function: Callable[[ForwardPass, *Given], Found], *given: *Given) -> Found:
+    def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *given: *Arguments) -> Result:
         """As :meth:`ForwardPass.apply`, in every rank; what the first finds."""
-        found: Found = self._ask(function, *given)
+        found: Result = self._ask(function, *given)
         return found
 
     def close(self) -> None:
@@ -262,11 +262,17 @@ class RankedPass(LocalPass):
             for rank in range(self._ranks):
                 started.append(_launch(rank, self._ranks, folder))
             self._started = started
-            for one in started:
+            for started_rank in started:
                 start = Start(
-                    self._model, one.rank, self._ranks, self.device.type, folder, self._known, self._branch_tokens
+                    self._model,
+                    started_rank.rank,
+                    self._ranks,
+                    self.device.type,
+                    folder,
+                    self._known,
+                    self._branch_tokens,
                 )
-                _send(one, start)
+                _send(started_rank, start)
             ready: RankReady = self._first_answer(in_step=False)
         return ready
 
@@ -275,8 +281,8 @@ class RankedPass(LocalPass):
             self._start()
         self._asked += 1
         with self._close_on_error():
-            for one in self._started:
-                _send(one, Call(self._asked, function, given, named))
+            for rank in self._started:
+                _send(rank, Call(self._asked, function, given, named))
             answer: RankAnswer = self._first_answer(in_step=True)
             if answer.number != self._asked:
                 raise RuntimeError(f"the ranks answered question {answer.number} where {self._asked} was asked")
@@ -295,37 +301,37 @@ class RankedPass(LocalPass):
 
     def _first_answer(self, *, in_step: bool) -> Any:
         """The first rank's answer, once all have given theirs."""
-        answers = answers_of(self._started, in_step=in_step)
+        answers = collect_answers(self._started, in_step=in_step)
         if error := error_in(answers, self._ranks, self._model.entry.name):
             raise error
         return answers[0]
 
 
 def _launch(rank: int, ranks: int, folder: Path) -> Process:
-    here, there = socket.socketpair()
+    own_end, other_end = socket.socketpair()
     log = folder / f"{rank}.log"
     try:
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", f"from {serve.__module__} import serve; serve()", str(there.fileno())],
+                [sys.executable, "-P", "-c", f"from {serve.__module__} import serve; serve()", str(other_end.fileno())],
                 env=_environment(rank, ranks),
-                pass_fds=[there.fileno()],
+                pass_fds=[other_end.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 # Ctrl-C in a terminal reaches this process alone, which ends them.
                 start_new_session=True,
             )
     finally:
-        there.close()
-    return Process(rank, process, Connection(here.detach()), log)
+        other_end.close()
+    return Process(rank, process, Connection(own_end.detach()), log)
 
 
 def _environment(rank: int, ranks: int) -> dict[str, str]:
     loopback = next(
         name
         for name, addresses in psutil.net_if_addrs().items()
-        if any(one.address == "127.0.0.1" for one in addresses)
+        if any(address.address == "127.0.0.1" for address in addresses)
     )
     return {
         # The ranks of one machine talk to each other over no other interface.
@@ -344,22 +350,22 @@ def _send(to: Process, message: object) -> None:
     try:
         to.connection.send(message)
     except (BrokenPipeError, ConnectionResetError):
-        # It is gone, which is told where its answer is waited for.
+        # It is gone, which is reported where its answer is awaited.
         return
 
 
 def _end(started: Sequence[Process], folder: Path) -> None:
-    for one in started:
-        one.process.kill()
-    for one in started:
-        one.process.wait()
-        one.connection.close()
+    for process in started:
+        process.process.kill()
+    for process in started:
+        process.process.wait()
+        process.connection.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _done_of(window: Window, done: Done) -> Done:
+def _done_of(window: Window, done: WindowResult) -> WindowResult:
     """What was found of a window that was renumbered, under the window as it was given."""
-    return Done(
+    return WindowResult(
         window,
         None if done.statistics is None else replace(done.statistics, window=window),
         None if done.branches is None else replace(done.branches, window=window),

@@ -17,8 +17,8 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config_json import require_package
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.models.weights import (
+    convert_gguf,
     default_device,
-    in_safetensors,
     load_weights,
     parameters,
     require_device,
@@ -32,40 +32,43 @@ from audit_pipeline.token_statistics.ranks import RankedPass
 CHECK_VERSION = 4
 
 
-def forward_pass(
-    model: TokenizedModel, paths: DataPaths, device: str | None = None, tell: Callable[[str], None] = lambda words: None
+def load_forward_pass(
+    model: TokenizedModel,
+    paths: DataPaths,
+    device: str | None = None,
+    notify: Callable[[str], None] = lambda words: None,
 ) -> LocalPass:
     """The model in memory and checked, its card written; ``device`` None: a GPU where there is one.
 
     Raises ModelError as :func:`load_weights` and :class:`ForwardPass` do, and :class:`RankedPass`.
     """
-    where = device or default_device()
-    require_device(where)
-    machine = _machine(where)
+    place = device or default_device()
+    require_device(place)
+    machine = _machine(place)
     path = paths.load_check(model.identity.model_fingerprint, model.entry.division)
-    kept = read_json_if_whole(path)
-    known = LoadCheck(**kept["found"]) if kept is not None and kept["machine"] == machine else None
+    cached = read_json_if_whole(path)
+    known = LoadCheck(**cached["found"]) if cached is not None and cached["machine"] == machine else None
     ready, count = (
-        _in_one_process(model, where, known, tell)
+        _in_one_process(model, place, known, notify)
         if model.entry.tensor_parallel is None
-        else _start_ranks(model, where, known, model.entry.tensor_parallel, tell)
+        else _start_ranks(model, place, known, model.entry.tensor_parallel, notify)
     )
     write_card(model, paths, parameters=count)
     if known is None:
         write_json(path, {"machine": machine, "found": asdict(ready.checked)})
     if ready.checked.onednn:
-        tell(f"{model.entry.name}: oneDNN multiplies its float32 weights faster on this processor, and is used")
+        notify(f"{model.entry.name}: oneDNN multiplies its float32 weights faster on this processor, and is used")
     return ready
 
 
 def _in_one_process(
-    model: TokenizedModel, device: str, known: LoadCheck | None, tell: Callable[[str], None]
+    model: TokenizedModel, device: str, known: LoadCheck | None, notify: Callable[[str], None]
 ) -> tuple[LocalPass, int]:
     """The model in this process, and how many parameters it has."""
     if device == "cpu":
         threads = use_threads()
-        tell(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
-    weights = load_weights(model, device, tell)
+        notify(f"{model.entry.name}: the model runs on the CPU with {threads} thread{'s' if threads > 1 else ''}")
+    weights = load_weights(model, device, notify)
     # Packed weights hold several in one number, and scales beside them.
     packed = model.quantisation is not None
     count = parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
@@ -73,15 +76,15 @@ def _in_one_process(
 
 
 def _start_ranks(
-    model: TokenizedModel, device: str, known: LoadCheck | None, ranks: int, tell: Callable[[str], None]
+    model: TokenizedModel, device: str, known: LoadCheck | None, ranks: int, notify: Callable[[str], None]
 ) -> tuple[LocalPass, int]:
     """The model in processes of its own, and how many parameters it has."""
     if device == "cpu" and torch.cuda.is_available():
         raise ModelError(f"{model.entry.name} is divided over {ranks} GPUs (tensor_parallel): leave --device out")
     require_package(model.entry.name, model.quantisation)
     require_room(model, device)
-    tell(f"{model.entry.name}: starting {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
-    ready = RankedPass(in_safetensors(model, tell), device, known)
+    notify(f"{model.entry.name}: starting {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
+    ready = RankedPass(convert_gguf(model, notify), device, known)
     return ready, ready.parameters
 
 

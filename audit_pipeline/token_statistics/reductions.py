@@ -1,6 +1,6 @@
 """From a position's logits to the handful of numbers that detectors need, in one sweep over the vocabulary.
 
-What belongs here: the reductions, by the names of what they leave behind: those of a block of logits as it comes, and
+What belongs here: the reductions, by the names of their results: those of a block of logits as it comes, and
 those of a weighed block (sums and moments of the probabilities); the sweep, in float32, and bringing what it found from
 the device. What does not: where logits come from, how blocks are weighed and put together (blocks.py), running the
 model (forward.py).
@@ -163,7 +163,7 @@ OF_LOGITS = (
     ({"log_mass_40"}, _Mass),
     ({"logits"}, _Kept),
 )
-"""What leaves the statistics of these names behind."""
+"""What computes the statistics of these names."""
 
 
 # Roots of what a token has of its block's probability are kept times this: those that matter are normal numbers then.
@@ -217,14 +217,14 @@ class _Roots:
     def columns(self, total: Total) -> Reduced:
         added = torch.zeros_like(self._sum)
         floor = math.sqrt(P_FLOOR)
-        end, behind = self._kept.shape[1], torch.ones_like(self._sum)
+        end, share = self._kept.shape[1], torch.ones_like(self._sum)
         for begin, shares in reversed(self._blocks):
-            # What of the whole a kept root of 1 stands for; 0 where the block has no probability at all.
-            unit = (shares.now * behind).sqrt() / _KEPT_SCALE
-            kept = self._scratch.room("one", len(self._kept), end - begin).copy_(self._kept[:, begin:end])
+            # The share of the whole that a kept root of 1 means; 0 where the block has no probability at all.
+            unit = (shares.now * share).sqrt() / _KEPT_SCALE
+            values = self._scratch.room("one", len(self._kept), end - begin).copy_(self._kept[:, begin:end])
             at_most = (floor / unit).clamp_(max=_LARGEST_KEPT)
-            added += floor * (end - begin) - torch.minimum(kept, at_most.unsqueeze(1), out=kept).sum(1) * unit
-            end, behind = begin, behind * shares.before
+            added += floor * (end - begin) - torch.minimum(values, at_most.unsqueeze(1), out=values).sum(1) * unit
+            end, share = begin, share * shares.before
         return {"log_sum_sqrt_p": (self._sum + added).log()}
 
 
@@ -280,12 +280,12 @@ class _Temperatures:
         self._each = [_AtTemperature(beta, logits, target, scratch) for beta in BETAS]
 
     def add(self, block: Block, shares: Shares) -> None:
-        for one in self._each:
-            one.add(block)
+        for statistic in self._each:
+            statistic.add(block)
 
     def columns(self, total: Total) -> Reduced:
-        found = [one.columns(total) for one in self._each]
-        return {name: torch.stack([one[name] for one in found], dim=1) for name in found[0]}
+        found = [columns_of_one.columns(total) for columns_of_one in self._each]
+        return {name: torch.stack([columns_of_one[name] for columns_of_one in found], dim=1) for name in found[0]}
 
 
 # The moments use the block's tensors up: they come last.
@@ -295,7 +295,7 @@ OF_WEIGHTS = (
     ({"log_sum_p_beta"}, _Temperatures),
     ({"mean", "std"}, _Moments),
 )
-"""What leaves the statistics of these names behind."""
+"""What computes the statistics of these names."""
 
 KEEPING = frozenset({"log_sum_sqrt_p"})
 """Those that keep something of every token until the whole vocabulary has been seen."""
@@ -323,7 +323,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     - ``logits``: the logits themselves.
     """
     step = scratch.rows_kept(logits.width) if KEEPING.intersection(wanted) else scratch.rows
-    return joined(
+    return join_reduced(
         [
             _sweep_rows(logits.part(begin, begin + step), target[begin : begin + step], scratch, frozenset(wanted))
             for begin in range(0, max(len(logits), 1), step)
@@ -331,13 +331,13 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     )
 
 
-def joined(pieces: Sequence[Reduced]) -> Reduced:
+def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
     """The statistics of consecutive positions, one after the other."""
     return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def fetched(reduced: Reduced) -> dict[str, npt.NDArray[Any]]:
-    """The statistics as arrays of the same names and shapes, in one transfer: each would wait for the device anew."""
+def fetch_reduced(reduced: Reduced) -> dict[str, npt.NDArray[Any]]:
+    """The statistics as arrays of the same names and shapes, in one transfer: each would wait for the device again."""
     on_device = {name: values for name, values in reduced.items() if values.dtype.itemsize == 4}
     rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}
     together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1).cpu().numpy()
@@ -361,10 +361,10 @@ def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: 
         values, room = (scratch.room(name, len(logits), end - begin) for name in ("logits", "softmax"))
         values = logits.block(begin, end, values)
         block = Block(begin, values, values.amax(1), room)
-        for one in (own, *ofs):
-            one.add(block)
+        for statistic in (own, *ofs):
+            statistic.add(block)
         total, shares = total.with_block(block.largest, weigh(block))
         for weighed in weighed_by:
             weighed.add(block, shares)
     statistics: tuple[LogitStatistic | WeighedBlockStatistic, ...] = (own, *ofs, *weighed_by)
-    return {name: values for one in statistics for name, values in one.columns(total).items()}
+    return {name: values for statistic in statistics for name, values in statistic.columns(total).items()}

@@ -1,4 +1,4 @@
-"""From what windows leave behind to rows of the caches.
+"""From the results of windows to rows of the caches.
 
 What belongs here: putting a text's windows together and the columns of each kind. What does not: the loop over batches
 (run.py), files (cache.py).
@@ -20,11 +20,11 @@ from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText
 
 if TYPE_CHECKING:
-    from audit_pipeline.token_statistics.backend import Done, WindowBranches
+    from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult
 
 
 Values = Mapping[str, npt.NDArray[Any]]
-"""What a window leaves behind, by the names that the sweep gives it."""
+"""The statistics of a window, by the names that the sweep gives them."""
 
 
 class RowWriter:
@@ -36,7 +36,7 @@ class RowWriter:
         self._model = model
         self._prepared = prepared
         self._caches = caches
-        self._parts: dict[int, list[Done]] = {}
+        self._parts: dict[int, list[WindowResult]] = {}
         self._expected: dict[int, int] = {}
         for window in prepared.windows:
             self._expected[window.text] = self._expected.get(window.text, 0) + 1
@@ -47,7 +47,7 @@ class RowWriter:
             if not text.n_scored:
                 self._finish(number, [])
 
-    def add(self, done: Done) -> None:
+    def add(self, done: WindowResult) -> None:
         number = done.window.text
         parts = self._parts.setdefault(number, [])
         parts.append(done)
@@ -72,7 +72,7 @@ class RowWriter:
                 self.flush()
             raise
 
-    def _finish(self, number: int, parts: Sequence[Done]) -> None:
+    def _finish(self, number: int, parts: Sequence[WindowResult]) -> None:
         text = self._prepared.encoded[number]
         own = [part.statistics.values for part in parts if part.statistics is not None]
         branches = [part.branches for part in parts if part.branches is not None]
@@ -85,13 +85,13 @@ class RowWriter:
         if kind == "topk":
             return {
                 "k": parts[0]["topk_id"].shape[1] if parts else TOPK_ENTRIES,
-                "token_id": _joined([part["topk_id"] for part in parts]),
-                "logprob": _joined([part["topk_logprob"] for part in parts]),
+                "token_id": _join_parts([part["topk_id"] for part in parts]),
+                "logprob": _join_parts([part["topk_logprob"] for part in parts]),
             }
         if kind == "logits":
             halves = [part["logits"].astype("<f2", copy=False) for part in parts]
             width = halves[0].shape[1] if halves else self._model.vocab_size
-            return {"vocab_size": width, "logits": _joined(halves).tobytes()}
+            return {"vocab_size": width, "logits": _join_parts(halves).tobytes()}
         columns = swept_columns(kind, parts)
         names = KINDS[kind].table.schema.names
         if "prefix_sha256" in names and self._prepared.prefix is not None:
@@ -111,12 +111,12 @@ def add_row(cache: PartCache, key: str, text: EncodedText, columns: Mapping[str,
 
 
 def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
-    lengths = _joined([part.lengths for part in parts])
+    lengths = _join_parts([part.lengths for part in parts])
     return {
         "m": steps,
         "offsets": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
-        "logprob": _joined([part.logprob for part in parts]),
-        "z": _joined([part.z for part in parts]),
+        "logprob": _join_parts([part.logprob for part in parts]),
+        "z": _join_parts([part.z for part in parts]),
     }
 
 
@@ -127,7 +127,7 @@ def swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = Fa
     """
     declared = KINDS[kind]
     entries = {"k": declared.entries} if "k" in declared.table.schema.names else {}
-    lists = {name: _joined([part[name] for part in parts if name in part]) for name in declared.statistics}
+    lists = {name: _join_parts([part[name] for part in parts if name in part]) for name in declared.statistics}
     return {**entries, **lists, **({"from_logits": from_logits} if declared.is_from_logits else {})}
 
 
@@ -137,5 +137,5 @@ def _size(value: object) -> int:
     return len(value) if isinstance(value, bytes) else 0
 
 
-def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _join_parts(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0)

@@ -17,17 +17,17 @@ from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, Work
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import (
+    CacheLocation,
     Caches,
     Prepared,
-    Where,
     bytes_to_write,
     caches_of,
+    find_texts_with_logits,
     kinds_of,
     lists_by_text,
     prepare,
     read_statistics,
     require_kinds,
-    with_logits,
 )
 from audit_pipeline.token_statistics.rows import RowWriter
 from audit_pipeline.token_statistics.tokens import IntArray
@@ -68,8 +68,8 @@ class Progress:
         rate = self.tokens_per_second
         if rate <= 0:
             return None
-        here = (self.tokens_total - self.tokens_done) / rate
-        return here + (self.seconds + here) * (self.phase.later if self.phase is not None else 0.0)
+        remaining = (self.tokens_total - self.tokens_done) / rate
+        return remaining + (self.seconds + remaining) * (self.phase.later if self.phase is not None else 0.0)
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ class RunSummary:
     texts_from_logits: int = 0
 
 
-def joined(summaries: Sequence[RunSummary]) -> RunSummary:
+def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
     """What several runs of one model did together; a text that two of them were given counts twice."""
     counts = {
-        name: sum(getattr(one, name) for one in summaries)
+        name: sum(getattr(summary, name) for summary in summaries)
         for name in (
             *("texts", "texts_from_cache", "texts_computed", "texts_without_tokens", "tokens_computed", "passes"),
             *("seconds", "texts_branched", "branch_tokens", "texts_from_logits"),
@@ -108,21 +108,20 @@ def joined(summaries: Sequence[RunSummary]) -> RunSummary:
     return RunSummary(
         **counts,
         tokens_per_second=counts["tokens_computed"] / counts["seconds"] if counts["tokens_computed"] else 0.0,
-        unreadable_parts=tuple(dict.fromkeys(part for one in summaries for part in one.unreadable_parts)),
+        unreadable_parts=tuple(dict.fromkeys(part for summary in summaries for part in summary.unreadable_parts)),
     )
 
 
 def compute(
     model: TokenizedModel,
     texts: Sequence[str],
-    where: Where,
+    location: CacheLocation,
     backend: Callable[[], Backend],
     *,
     kinds: Sequence[Kind] = ("base",),
     along: Sequence[Kind] = (),
     branch_steps: int = 0,
     logits_budget: int = DEFAULT_LOGITS_BUDGET,
-    token_budget: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model once over every text that has no row yet, and write the rows as they come.
@@ -130,15 +129,15 @@ def compute(
     ``backend`` is called only if there is something to run. ``along`` are kinds that a text is given where it is run
     for others, and not run for alone. With ``branch_steps`` the branches of so many tokens are brought up to date too
     (a text that has longer ones needs none); where only they are missing, the text itself is run for its keys and
-    values alone, and its modes are taken from the cache. What cached logits tell of a text (CachedKind.is_from_logits)
-    is made of them, and the text is not run for it. ``logits_budget`` bounds the bytes of full logits that the run may
-    add (uncompressed float16); more raises BudgetError before anything runs. Raises ModelError for a kind that the
+    values alone, and its modes are taken from the cache. Rows that cached logits give (CachedKind.is_from_logits)
+    are made of them, and the text is not run for them. ``logits_budget`` bounds the bytes of full logits that the run
+    may add (uncompressed float16); more raises BudgetError before anything runs. Raises ModelError for a kind that the
     model's back end cannot give. Text without a scored token gets an empty row, so that detectors can say why they give
     no score.
     """
     wanted = kinds_of([*kinds, *along], branch_steps)
     require_kinds(model, wanted)
-    caches = caches_of(model, where, wanted)
+    caches = caches_of(model, location, wanted)
     prepared = prepare(model, texts, caches, branch_steps, along)
     logits_bytes = bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
@@ -146,28 +145,21 @@ def compute(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
             "raise the budget, audit fewer texts, or leave the kind 'logits' out"
         )
-    logits = caches["logits"] if "logits" in caches else caches_of(model, where, ("logits",))["logits"]
-    reduced = _from_logits(model, prepared, logits, caches, on_progress)
+    logits = caches["logits"] if "logits" in caches else caches_of(model, location, ("logits",))["logits"]
+    reduced = _reduce_cached_logits(model, prepared, logits, caches, on_progress)
     prepared = prepared.without_sums(reduced)
-    modes = _modes(model, texts, where, prepared) if branch_steps else {}
+    modes = _read_modes(model, texts, location, prepared) if branch_steps else {}
     summary = run_prepared(
-        model,
-        prepared,
-        caches,
-        backend,
-        modes=modes,
-        branch_steps=branch_steps,
-        token_budget=token_budget,
-        on_progress=on_progress,
+        model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress
     )
-    if not isinstance(where, Caches):
+    if not isinstance(location, Caches):
         for cache in caches.values():
             cache.compact()
     unreadable = tuple(dict.fromkeys([*summary.unreadable_parts, *map(str, logits.unreadable)]))
     return replace(summary, texts=len(texts), texts_from_logits=len(reduced), unreadable_parts=unreadable)
 
 
-def _from_logits(
+def _reduce_cached_logits(
     model: TokenizedModel,
     prepared: Prepared,
     logits: PartCache,
@@ -175,16 +167,16 @@ def _from_logits(
     on_progress: Callable[[Progress], None] | None,
 ) -> Collection[int]:
     """Make of cached ``logits`` what of ``prepared`` can be made of them; the numbers of the texts."""
-    texts = with_logits(model, prepared, logits)
+    texts = find_texts_with_logits(model, prepared, logits)
     if not texts:
         return ()
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.cached_logits import reduce_cached  # noqa: PLC0415
 
-    tell = _make_progress_callback(
+    report = _make_progress_callback(
         on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values())
     )
-    return reduce_cached(prepared, texts, logits, caches, tell)
+    return reduce_cached(prepared, texts, logits, caches, report)
 
 
 def run_prepared(
@@ -195,7 +187,6 @@ def run_prepared(
     *,
     modes: Mapping[int, IntArray] | None = None,
     branch_steps: int = 0,
-    token_budget: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
     """Run the model over what is prepared, and write the rows to ``caches`` as they come.
@@ -216,14 +207,14 @@ def run_prepared(
             if model.gives(name)
         }
         tokens_done = 0
-        tell = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
-        work = Work(prepared, wanted, branch_steps, modes or {}, token_budget)
-        with writer.flushing_on_error(), closing(ready.over(work)) as found:
-            for some in found:
-                for done in some:
+        report = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
+        work = Work(prepared, wanted, branch_steps, modes or {})
+        with writer.flushing_on_error(), closing(ready.run_work(work)) as found:
+            for batch in found:
+                for done in batch:
                     writer.add(done)
-                tokens_done += sum(done.window.length for done in some)
-                tell(writer.texts_done, tokens_done)
+                tokens_done += sum(done.window.length for done in batch)
+                report(writer.texts_done, tokens_done)
     writer.flush()
     seconds = time.perf_counter() - started
     return RunSummary(
@@ -245,29 +236,31 @@ def _with_tokens(prepared: Prepared) -> list[int]:
     return [number for number, text in enumerate(prepared.encoded) if text.n_scored]
 
 
-def _modes(model: TokenizedModel, texts: Sequence[str], where: Where, prepared: Prepared) -> Mapping[int, IntArray]:
+def _read_modes(
+    model: TokenizedModel, texts: Sequence[str], location: CacheLocation, prepared: Prepared
+) -> Mapping[int, IntArray]:
     """The cached modes of every scored token, by text number, of the texts whose own statistics are there."""
     numbers = {
         text.text_sha256: number
         for number, text in enumerate(prepared.encoded)
         if "base" not in prepared.missing[number] and prepared.wants_branches(number)
     }
-    wanted = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    cached = lists_by_text(read_statistics(model, wanted, where), ["argmax_id"])
+    branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
+    cached = lists_by_text(read_statistics(model, branched, location), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 
 def _make_progress_callback(
     on_progress: Callable[[Progress], None] | None, texts_total: int, tokens_total: int
 ) -> Callable[[int, int], None]:
-    """What is told how many texts and tokens are done, and tells ``on_progress``: now and then, and at the end."""
-    started = last_told = time.perf_counter()
+    """A callback for texts and tokens done, which calls ``on_progress`` at most once a second, and at the end."""
+    started = last_report = time.perf_counter()
 
-    def tell(texts_done: int, tokens_done: int) -> None:
-        nonlocal last_told
+    def report(texts_done: int, tokens_done: int) -> None:
+        nonlocal last_report
         now = time.perf_counter()
-        if on_progress and (now - last_told >= _PROGRESS_SECONDS or tokens_done == tokens_total):
-            last_told = now
+        if on_progress and (now - last_report >= _PROGRESS_SECONDS or tokens_done == tokens_total):
+            last_report = now
             on_progress(Progress(texts_done, texts_total, tokens_done, tokens_total, now - started))
 
-    return tell
+    return report

@@ -1,8 +1,8 @@
-"""Many texts behind one prefix, whose keys and values are computed once.
+"""Many texts after one prefix, whose keys and values are computed once.
 
-What belongs here: the attention of texts to a prefix that all of them share, and the cache that stands for it. What
-does not: which prefix (prefixed_texts.py), running the prefix itself and the check that this gives what prefix and text
-run anew give (forward.py).
+What belongs here: the attention of texts to a prefix that all of them share, and the cache that represents it. What
+does not: which prefix (prefixed_texts.py), running the prefix itself and the check against running prefix and text as
+one sequence (forward.py).
 
 A cache as the model library has it would need the prefix's keys and values once a text, copied in every layer: at 32
 words a text that costs half of a pass. Here the queries of all texts meet the prefix in one product.
@@ -50,7 +50,7 @@ class SharedPrefix:
     @classmethod
     def of(cls, ids: Sequence[int], cache: Cache) -> SharedPrefix:
         """``cache`` is the one that the pass over ``ids``, a batch of one, has filled."""
-        return cls(ids, [PrefixLayer(one.keys[0], one.values[0].mT.contiguous()) for one in cache.layers])
+        return cls(ids, [PrefixLayer(layer.keys[0], layer.values[0].mT.contiguous()) for layer in cache.layers])
 
 
 class _OwnKeys(DynamicLayer):  # type: ignore[misc]
@@ -74,7 +74,7 @@ class _OwnKeys(DynamicLayer):  # type: ignore[misc]
 
 
 def build_prefix_inputs(prefix: SharedPrefix) -> dict[str, Any]:
-    """What the model is called with besides the ids of a batch of texts that stand behind ``prefix``."""
+    """The model's arguments besides the ids of a batch of texts after ``prefix``."""
     return {"past_key_values": Cache(layers=[_OwnKeys(len(prefix.ids)) for _ in prefix.layers]), "use_cache": True}
 
 
@@ -118,16 +118,16 @@ def _attention(
     first = 0
     if attention_mask is not None and bool(attention_mask[..., : len(prefix.ids)].all()):
         first = len(prefix.ids)
-    for some, part in _pieces(query.device.type, texts, length, grouped.shape[2] * (len(prefix.ids) + length)):
-        # The model is causal: what stands behind a piece is hidden from all of it.
+    for piece, part in _pieces(query.device.type, texts, length, grouped.shape[2] * (len(prefix.ids) + length)):
+        # The model is causal: what follows a piece is hidden from all of it.
         own = slice(length if attention_mask is None else part.stop)
-        seen = slice(first, len(prefix.ids) + part.stop)
-        hidden = None if attention_mask is None else ~attention_mask[some, :, part, seen]
+        looked_at = slice(first, len(prefix.ids) + part.stop)
+        hidden = None if attention_mask is None else ~attention_mask[piece, :, part, looked_at]
         for head in range(heads):
-            found[some, head, :, part] = _attend_one_head(
-                grouped[some, head, :, part],
+            found[piece, head, :, part] = _attend_one_head(
+                grouped[piece, head, :, part],
                 (layer.keys[head], layer.values[head]),
-                (key[some, head, own], value[some, head, own]),
+                (key[piece, head, own], value[piece, head, own]),
                 hidden,
                 softcap,
                 linear,
@@ -169,7 +169,7 @@ def _attend_one_head(
     if hidden is not None:
         scores.view(texts, group, length, -1)[..., -hidden.shape[-1] :].masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    behind = weights[:, len(before[0]) :].unflatten(0, (texts, group * length))  # type: ignore[no-untyped-call]
+    own_weights = weights[:, len(before[0]) :].unflatten(0, (texts, group * length))  # type: ignore[no-untyped-call]
     # The two parts are made one after the other: the second is added to the first.
     attended = linear(weights[:, : len(before[0])], before[1], None).view(texts, group * length, -1)
-    return attended.add_(behind @ own[1]).view(texts, group, length, -1)
+    return attended.add_(own_weights @ own[1]).view(texts, group, length, -1)

@@ -25,7 +25,7 @@ _TEXTS_A_CALL = 1024
 
 @dataclass(frozen=True)
 class Prefix:
-    """What stands before texts: its tokens, its start token among them, and the sha256 of its text."""
+    """A prefix of texts: its tokens, its start token among them, and the sha256 of its text."""
 
     sha256: str
     ids: tuple[int, ...]
@@ -76,7 +76,7 @@ def cache_key(model: TokenizedModel, sha256: str, kind: Kind, steps: int = 0) ->
 def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     """Encode ``texts`` under the model's start-token policy.
 
-    ``always``: the text's own tokens behind one start token, all scored. ``tokenizer``: the ids that the tokenizer
+    ``always``: the text's own tokens after one start token, all scored. ``tokenizer``: the ids that the tokenizer
     gives; the first is not scored unless the tokenizer put a start token before it (the papers' published code), and
     never by an endpoint that does not give it.
     Raises ModelError where the tokenizer gives ids that the model does not have.
@@ -89,14 +89,14 @@ def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
 
 
 def encode_prefix(model: TokenizedModel, text: str) -> Prefix:
-    """A prefix in tokens, cut apart from what follows it; the start token of the model's policy stands before it."""
-    [one] = encode(model, [text])
-    start = () if one.start_token_id is None else (one.start_token_id,)
-    return Prefix(one.text_sha256, (*start, *one.token_id.tolist()))
+    """A prefix in tokens, cut apart from what follows it, with the start token of the model's policy before it."""
+    [encoded] = encode(model, [text])
+    start = () if encoded.start_token_id is None else (encoded.start_token_id,)
+    return Prefix(encoded.text_sha256, (*start, *encoded.token_id.tolist()))
 
 
-def behind(prefix: Prefix, text: EncodedText) -> EncodedText:
-    """``text`` behind ``prefix``, whose last token takes the place of its start token: all of its tokens are scored."""
+def put_after(prefix: Prefix, text: EncodedText) -> EncodedText:
+    """``text`` after ``prefix``, whose last token takes the place of its start token: all of its tokens are scored."""
     return replace(text, start_token_id=prefix.ids[-1], first_scored=0)
 
 
@@ -130,7 +130,7 @@ def _tokens(model: TokenizedModel, texts: Sequence[str], *, special_as_text: boo
         add_special_tokens=model.entry.start_token_policy != "always",
         special_as_text=special_as_text,
     )
-    tokens: list[_Tokens] = [(one.ids, one.offsets, one.special_tokens_mask) for one in batch]
+    tokens: list[_Tokens] = [(encoding.ids, encoding.offsets, encoding.special_tokens_mask) for encoding in batch]
     beyond = [i for i, (ids, _, _) in enumerate(tokens) if max(ids, default=0) >= model.vocab_size]
     if beyond and special_as_text:
         raise ModelError(
@@ -215,7 +215,7 @@ def batch_arrays(
 ) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], list[IntArray]]:
     """Token ids [windows, length], padded with 0; the flat places of the logits that predict scored tokens; these.
 
-    The tokens ``before`` stand in front of every window, and are part of ``length``.
+    The tokens ``before`` precede every window, and are part of ``length``.
     """
     ids = np.zeros((len(batch), length), dtype=np.int64)
     ids[:, : len(before)] = before
@@ -228,7 +228,7 @@ def batch_arrays(
             ids[index, len(before)] = text.start_token_id
         ids[index, shift : len(before) + window.length] = text.token_id[window.begin : window.end]
         scored = np.arange(window.score_from, window.end)
-        # The logits that predict a token stand at the position before it.
+        # The logits that predict a token are at the position before it.
         rows.append(index * length + (scored - window.begin) + shift - 1)
         targets.append(text.token_id[window.score_from : window.end])
     return ids, rows, targets

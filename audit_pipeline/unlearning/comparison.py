@@ -64,70 +64,70 @@ class UnlearningRequest:
     @property
     def benchmarks(self) -> Sequence[BuiltBenchmark]:
         """The benchmark of the texts to be forgotten and, where it is another, that of the held-out ones."""
-        return list({one.name: one for one in (self.forget, self.holdout)}.values())
+        return list({benchmark.name: benchmark for benchmark in (self.forget, self.holdout)}.values())
 
 
 @dataclass(frozen=True, eq=False)
 class UnlearningComparison:
-    """What a comparison came to; ``left_out``: texts that a model scores no token of."""
+    """The results of a comparison; ``left_out``: texts that a model scores no token of."""
 
-    asked: UnlearningRequest
+    request: UnlearningRequest
     findings: Sequence[Finding]
     left_out: int
 
 
-def compare(asked: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
+def compare(request: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
     """Compare the models on the texts of both sides, from cached statistics and tables alone.
 
     Raises DataError where a model is named twice or reads texts in another way than the others, a side is empty, or a
     model has not been run on the texts.
     """
-    _require_comparable(asked.models)
-    sides = read_sides(asked.forget, asked.holdout)
-    threshold = read_threshold(asked.before, asked.benchmarks[::-1], paths)
-    values = {role: read_values(model, sides, threshold.share, paths) for role, model in asked.models.items()}
-    lacking = [not_given(model.gives, READS_OF_FIRST_CHOICES) for model in asked.models.values()]
-    no_first_choices = next((reason for reason in lacking if reason is not None), None)
+    _require_comparable(request.models)
+    sides = read_sides(request.forget, request.holdout)
+    threshold = read_threshold(request.before, request.benchmarks[::-1], paths)
+    values = {role: read_values(model, sides, threshold.share, paths) for role, model in request.models.items()}
+    reasons = [not_given(model.gives, READS_OF_FIRST_CHOICES) for model in request.models.values()]
+    no_first_choices = next((reason for reason in reasons if reason is not None), None)
     unknown = FIRST_CHOICES if no_first_choices is not None else ()
     read = [column for of in values.values() for name, column in of.items() if name not in unknown]
-    kept = np.all([np.isfinite(column) for column in read], axis=0)
-    known = sides.take(kept)
+    scored = np.all([np.isfinite(column) for column in read], axis=0)
+    known = sides.take(scored)
     texts = TextValues(
         known.forget,
         known.groups,
-        {role: {name: column[kept] for name, column in of.items()} for role, of in values.items()},
+        {role: {name: column[scored] for name, column in of.items()} for role, of in values.items()},
         threshold.on(known),
         no_first_choices,
     )
     findings = [
         *compare_texts(texts),
-        *compare_documents(read_documents(asked.models, asked.benchmarks, paths)),
-        find_still_reproduced(read_reproduced(asked.models, asked.benchmarks, paths)),
+        *compare_documents(read_documents(request.models, request.benchmarks, paths)),
+        find_still_reproduced(read_reproduced(request.models, request.benchmarks, paths)),
     ]
-    return UnlearningComparison(asked, findings, int((~kept).sum()))
+    return UnlearningComparison(request, findings, int((~scored).sum()))
 
 
-def keep(comparison: UnlearningComparison, paths: DataPaths, *, run_id: str) -> None:
+def write_comparison(comparison: UnlearningComparison, paths: DataPaths, *, run_id: str) -> None:
     """Write the rows of a comparison, with their lineage."""
-    asked = comparison.asked
+    request = comparison.request
     compared = {
-        "model": asked.after.entry.name,
-        "benchmark": asked.forget.name,
-        "before": asked.before.entry.name,
-        "holdout": asked.holdout.name,
-        "retrained": None if asked.retrained is None else asked.retrained.entry.name,
+        "model": request.after.entry.name,
+        "benchmark": request.forget.name,
+        "before": request.before.entry.name,
+        "holdout": request.holdout.name,
+        "retrained": None if request.retrained is None else request.retrained.entry.name,
         "run_id": run_id,
     }
     store.write(
         paths,
         LineageStep.now(run_id, "unlearning", CODE_VERSION),
         UNLEARNING,
-        Pair(asked.forget.name, asked.after.entry.name),
+        Pair(request.forget.name, request.after.entry.name),
         table_from_rows([{**compared, **asdict(finding)} for finding in comparison.findings], UNLEARNING),
-        upstream=_upstream(asked, paths),
-        model_fingerprint=asked.after.identity.model_fingerprint,
-        tokenizer_fingerprint=asked.after.identity.tokenizer_fingerprint,
-        benchmark_digest=asked.forget.digest,
+        upstream=_upstream(request, paths),
+        model_fingerprint=request.after.identity.model_fingerprint,
+        tokenizer_fingerprint=request.after.identity.tokenizer_fingerprint,
+        benchmark_digest=request.forget.digest,
     )
 
 
@@ -151,7 +151,7 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
 
 
 def _reads(model: TokenizedModel) -> Mapping[str, object]:
-    """All that decides, beside the tokenizer, which tokens of a text are scored and what stands before them."""
+    """All settings, besides the tokenizer, that decide which tokens of a text are scored and what precedes them."""
     entry = model.entry
     return {
         "start_token_policy": entry.start_token_policy,
@@ -161,14 +161,16 @@ def _reads(model: TokenizedModel) -> Mapping[str, object]:
     }
 
 
-def _upstream(asked: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:
+def _upstream(request: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:
     """The data versions of what was read, by table and partition, as far as the lineage knows them."""
-    read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in asked.benchmarks}
-    for model in asked.models.values():
-        for benchmark in asked.benchmarks:
+    read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
+    for model in request.models.values():
+        for benchmark in request.benchmarks:
             partition = Pair(benchmark.name, model.entry.name).partition
             for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
-                newest = max(entries_of(paths, table.name, partition), key=lambda one: one["finished_at"], default=None)
+                newest = max(
+                    entries_of(paths, table.name, partition), key=lambda entry: entry["finished_at"], default=None
+                )
                 if newest is not None:
                     read[f"{table.name}/{partition}"] = newest["data_version"]
     return read

@@ -1,4 +1,4 @@
-"""What a comparison before and after comes to, in words.
+"""The conclusion of a comparison before and after, in words.
 
 What belongs here: the rules from numbers to a conclusion, and its sentences. What does not: the numbers (measures.py).
 
@@ -87,7 +87,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What a comparison comes to: its kind, one sentence, and what it rests on and does not say."""
+    """The conclusion of a comparison: its kind, one sentence, and what it rests on and does not say."""
 
     outcome: Outcome
     headline: str
@@ -102,7 +102,7 @@ def conclude(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
     """
     found = {(row["metric"], row["role"], row["side"]): row for row in rows}
     retrained = _value(found, "auroc_min_40", "retrained", "both") is not None
-    outcome, why = _judged(found)
+    outcome, why = _judge(found)
     names = {"before": before, "after": after, "reference": _REFERENCE_RETRAINED if retrained else _REFERENCE_STATED}
     headline = _HEADLINES[outcome].format(**names)
     reproduced = _reproduced_in_words(found, after, retrained)
@@ -110,11 +110,11 @@ def conclude(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
         if outcome in _OUTWEIGHED:
             outcome, headline = "still reproduced", _HEADLINES["still reproduced"]
         headline = f"{headline} {reproduced}"
-    return Conclusion(outcome, headline, tuple(_explained(found, why, retrained)))
+    return Conclusion(outcome, headline, tuple(_explain(found, why, retrained)))
 
 
 def _reproduced_in_words(found: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
-    """Which documents to be forgotten the model after still reproduces; None where none is known to be.
+    """Which documents to be forgotten the model after still reproduces; None where none is known.
 
     Rows of earlier versions have their share alone; the retrained model's share may then be of other documents.
     """
@@ -132,10 +132,10 @@ def _reproduced_in_words(found: Mapping[Key, Row], after: str, retrained: bool) 
     return f"{after} reproduces passages of {count} of {row['n']} documents that it was to forget{named}{other}."
 
 
-def _judged(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
-    """Known before, if its PrivLeak is clearly below 0; then what the model after makes of it.
+def _judge(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
+    """Known before, if its PrivLeak is clearly below 0; then the outcome by the model after.
 
-    Beside an outcome that is undetermined stands why.
+    An outcome that is undetermined comes with the reason.
     """
     before, after = (found[("privleak", role, "both")] for role in ("before", "after"))
     for row in (after, before):
@@ -144,11 +144,11 @@ def _judged(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
     if before["ci_high"] >= 0:
         doubt = _explain_unclear_prior(found, before, after)
         return ("never known", None) if doubt is None else ("undetermined", doubt)
-    return _judged_known(found, before, after)
+    return _judge_known(found, before, after)
 
 
-def _judged_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
-    """What became of texts that the model before knew."""
+def _judge_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
+    """The outcome for texts that the model before knew."""
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
@@ -164,7 +164,7 @@ def _judged_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Ou
 
 
 def _explain_unclear_change(found: Mapping[Key, Row]) -> str | None:
-    """Why it cannot be said that texts were forgotten that can no longer be told from held-out ones."""
+    """Why texts that can no longer be separated from held-out ones cannot be called forgotten."""
     fell = found[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
         return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
@@ -172,7 +172,7 @@ def _explain_unclear_change(found: Mapping[Key, Row]) -> str | None:
 
 
 def _explain_unclear_prior(found: Mapping[Key, Row], before: Row, after: Row) -> str | None:
-    """Why it cannot be said that the model before knew nothing, where its PrivLeak is not clearly below 0."""
+    """Why the model before cannot be said to know nothing, where its PrivLeak is not clearly below 0."""
     if after["ci_high"] < 0:
         return (
             "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
@@ -200,7 +200,7 @@ def _has_higher_output(found: Mapping[Key, Row], role: str) -> bool:
     Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
     differ.
     """
-    return any(_is_above(found, one, role) and not _is_above(found, one, "retrained") for one in OUTPUTS)
+    return any(_is_above(found, metric, role) and not _is_above(found, metric, "retrained") for metric in OUTPUTS)
 
 
 def _is_above(found: Mapping[Key, Row], metric: str, role: str) -> bool:
@@ -232,7 +232,7 @@ def _unlike_retrained(found: Mapping[Key, Row]) -> bool:
     return forget is not None and holdout is not None and forget < P_LEVEL <= holdout
 
 
-def _explained(found: Mapping[Key, Row], why: str | None, retrained: bool) -> Iterable[str]:
+def _explain(found: Mapping[Key, Row], why: str | None, retrained: bool) -> Iterable[str]:
     before, after = (found[("privleak", role, "both")] for role in ("before", "after"))
     yield (
         f"PrivLeak {_with_interval(before)} before, {_with_interval(after)} after; 0: as in the reference; -100: every "
@@ -249,9 +249,9 @@ def _explained(found: Mapping[Key, Row], why: str | None, retrained: bool) -> It
         )
         yield f"Characters that the model gives with a probability of at least .001: {covered}."
         yield f"Documents with a passage that is reproduced: {reproduced}."
-    yield _suspicious(found)
+    yield _suspicious_in_words(found)
     if retrained:
-        yield _quality(found)
+        yield _quality_in_words(found)
     else:
         yield STATED_IN_WORDS
     yield CLEARS_NOBODY_IN_WORDS
@@ -276,7 +276,7 @@ def _format_before_and_after(found: Mapping[Key, Row], metric: str, things: str)
     return ", ".join(parts)
 
 
-def _suspicious(found: Mapping[Key, Row]) -> str:
+def _suspicious_in_words(found: Mapping[Key, Row]) -> str:
     forget, holdout = (found[("suspicious", "change", side)] for side in ("forget", "holdout"))
     if forget["value"] is None:
         moved = [_percent(_value(found, "unchanged", "change", side)) for side in ("forget", "holdout")]
@@ -294,7 +294,7 @@ def _suspicious(found: Mapping[Key, Row]) -> str:
     )
 
 
-def _quality(found: Mapping[Key, Row]) -> str:
+def _quality_in_words(found: Mapping[Key, Row]) -> str:
     forget, holdout = (_value(found, "forget_quality", "after", side) for side in ("forget", "holdout"))
     return (
         f"Forget quality (p-value of no difference from the retrained model): {_p(forget)}, of held-out texts "

@@ -62,7 +62,7 @@ _PARTS = {"document_id": "document(s)", "group": "group(s)"}
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The texts to be forgotten and the held-out ones, one behind the other: ``forget`` [n] says which is which.
+    """The texts to be forgotten and the held-out ones, one after the other: ``forget`` [n] says which is which.
 
     ``examples`` have the columns of EXAMPLES, with the labels and splits that their benchmarks gave them.
     """
@@ -75,9 +75,9 @@ class Sides:
         groups: list[str] = self.examples["group"].to_pylist()
         return groups
 
-    def take(self, kept: Bools) -> Sides:
+    def take(self, chosen: Bools) -> Sides:
         """Those of the texts that a mask chooses."""
-        return Sides(self.examples.filter(pa.array(kept)), self.forget[kept])
+        return Sides(self.examples.filter(pa.array(chosen)), self.forget[chosen])
 
 
 def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
@@ -85,7 +85,7 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
 
     Of one benchmark, its members (or audited texts, where nothing to evaluate is labelled) against its non-members, as
     its metrics compare them; of two, all texts of the one against all of the other. Raises DataError where a side is
-    empty, or a text stands on both, or the two benchmarks share documents or groups.
+    empty, or a text is on both, or the two benchmarks share documents or groups.
     """
     parts = (
         _split_one_benchmark(forget.examples) if forget.name == holdout.name else (forget.examples, holdout.examples)
@@ -103,8 +103,10 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
 
 
 def _refuse_shared(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
-    """Windows of one document are not the same text, and yet who read the one may have read the other."""
-    ours, theirs = ({name: set(one.examples[name].to_pylist()) for name in _PARTS} for one in (forget, holdout))
+    """Refuse benchmarks that share documents: windows of one document differ, but a model may have read them all."""
+    ours, theirs = (
+        {name: set(benchmark.examples[name].to_pylist()) for name in _PARTS} for benchmark in (forget, holdout)
+    )
     counts = {words: len(ours[name] & theirs[name]) for name, words in _PARTS.items()}
     if any(counts.values()):
         shared = " and ".join(f"{count} {words}" for words, count in counts.items() if count)
@@ -112,19 +114,19 @@ def _refuse_shared(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
 
 
 def _split_one_benchmark(examples: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The members and the non-members that metrics compare, in their own rows: where audited texts stand in the
-    members' place, their labels are written anew for it."""
+    """The members and the non-members that metrics compare, in their own rows: audited texts (membership unknown) that
+    are treated as members get new labels for it."""
     evaluated = as_compared(examples)
     evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
-    members, others = (evaluated.filter(pc.equal(evaluated["label"], one)) for one in (MEMBER, NON_MEMBER))
+    members, others = (evaluated.filter(pc.equal(evaluated["label"], label)) for label in (MEMBER, NON_MEMBER))
     ids = examples["example_id"]
     return tuple(examples.filter(pc.is_in(ids, value_set=side["example_id"])) for side in (members, others))
 
 
 def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPaths) -> Values:
-    """What a model makes of each text, [n] each, NaN where no token is scored; ``share`` is that of the Min-K% score.
+    """A model's values of each text, [n] each, NaN where no token is scored; ``share`` is that of the Min-K% score.
 
-    Those of ``FIRST_CHOICES`` are NaN throughout where an interface that the model is behind does not give them.
+    Those of ``FIRST_CHOICES`` are NaN throughout where the model's interface does not give them.
 
     Raises DataError, naming the command, where the model has not been run on all of the texts.
     """
@@ -132,15 +134,15 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
     index = StatisticsIndex(read_statistics(model, texts, paths), model.gives)
     contexts = sides.examples["context"].to_pylist()
     found = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
-    missing = np.array([one is None for one in found])
+    missing = np.array([statistics is None for statistics in found])
     if missing.any():
-        lacking = sides.take(missing).examples["benchmark"].value_counts().to_pylist()
-        name, count = lacking[0]["values"], lacking[0]["counts"]
+        counts = sides.take(missing).examples["benchmark"].value_counts().to_pylist()
+        name, count = counts[0]["values"], counts[0]["counts"]
         raise DataError(
             f"{model.entry.name} has not been run on {count} texts of {name}: "
             f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
         )
-    rows = np.array([_values_of(one, share) for one in found if one is not None])
+    rows = np.array([_values_of(statistics, share) for statistics in found if statistics is not None])
     return dict(zip((*MEANS, MIN_40, MIN_K), rows.T, strict=True))
 
 
@@ -248,12 +250,14 @@ def read_documents(
             )
         is_first = benchmark is benchmarks[0]
         alone = len(benchmarks) == 1
-        rows += [(one["after"]["side"] == "audited" if alone else is_first, one) for one in together]
+        rows += [(document["after"]["side"] == "audited" if alone else is_first, document) for document in together]
     if not rows:
         return _empty_document_values(NO_WINDOW)
     sides = np.array([is_forget for is_forget, _ in rows])
-    groups = [one["after"]["group"] for _, one in rows]
-    return DocumentValues(sides, groups, {role: _values([one[role] for _, one in rows]) for role in models}, None)
+    groups = [document["after"]["group"] for _, document in rows]
+    return DocumentValues(
+        sides, groups, {role: _values([document[role] for _, document in rows]) for role in models}, None
+    )
 
 
 def read_reproduced(
@@ -263,7 +267,7 @@ def read_reproduced(
 ) -> ReproducedDocuments:
     """The documents to be forgotten of which the model after, and not the retrained one, reproduces a passage.
 
-    It needs the extraction of the model after alone: what is reproduced is reproduced, whatever was run before.
+    Only the extraction of the model after is needed: a reproduced passage counts, whatever was run before.
     """
     forget, alone = benchmarks[0], len(benchmarks) == 1
     found: dict[ComparedModel, list[Row]] = {}

@@ -31,7 +31,7 @@ from audit_pipeline.unlearning.statistics import (
 )
 
 FIRST_CHOICES = ("exact_memorization", "extraction_strength")
-"""What is read from the model's first choices: absent where an interface that it is behind does not give these."""
+"""Measures of the model's first choices: absent where its interface does not give these."""
 READS_OF_FIRST_CHOICES = ("argmax_id",)
 MEANS = (*FIRST_CHOICES, "mean_log_probability")
 """The values of a text whose means are compared, side by side."""
@@ -44,7 +44,7 @@ STILL_REPRODUCED = "verbatim_still_reproduced"
 """The share of the documents to be forgotten of which the model after still gives a passage, and their names."""
 OUTPUTS = ("exact_memorization", "extraction_strength", "verbatim_coverage", REPRODUCED)
 """How much of a text the model says. A fall of one of them that held-out texts do not share is a change that a user
-sees; where the texts to be forgotten stand clearly above held-out ones, something is left of them."""
+sees; where the texts to be forgotten are clearly above held-out ones, something of them remains."""
 
 METRIC_IN_WORDS: Mapping[str, str] = {
     "privleak": "PrivLeak",
@@ -182,14 +182,14 @@ def _means(metric: str, of: TextValues | DocumentValues, things: str) -> Iterato
     known = np.all([np.isfinite(column) for column in columns.values()], axis=0)
     for role, column in columns.items():
         for side, chosen in _sides(of.forget):
-            kept = chosen & known
-            n, groups = int(kept.sum()), _select_names(of.groups, kept)
+            compared_here = chosen & known
+            n, groups = int(compared_here.sum()), _select_names(of.groups, compared_here)
             if not n:
                 yield _missing(metric, role, side, 0, "there is nothing on this side to take a mean of")
             elif metric == REPRODUCED and role != "change":
-                yield _share(metric, role, side, column[kept], groups, f"share of {things}", things)
+                yield _share(metric, role, side, column[compared_here], groups, f"share of {things}", things)
             else:
-                yield _measured(metric, role, side, mean_of(column[kept], groups, things=things), n)
+                yield _measured(metric, role, side, mean_of(column[compared_here], groups, things=things), n)
     if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _sides(of.forget)):
         difference = difference_of_means(
             columns["change"][known],
@@ -205,7 +205,7 @@ def _leaks(texts: TextValues) -> Iterator[Finding]:
     """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
     rankings = {role: rank(of[MIN_40], labels) for role, of in texts.values.items()}
-    aurocs = {role: float(weighted_metrics(one, names=(AUROC.name,))[0, 0]) for role, one in rankings.items()}
+    aurocs = {role: float(weighted_metrics(ranking, names=(AUROC.name,))[0, 0]) for role, ranking in rankings.items()}
     bootstrap = GroupBootstrap(texts.groups, labels)
     draws = bootstrap.metrics(list(rankings.values()), (AUROC.name,))[:, :, 0]
     resampled = dict(zip(rankings, draws, strict=True))
@@ -249,7 +249,7 @@ def _forget_quality(texts: TextValues) -> Iterator[Finding]:
             if "retrained" not in texts.values:
                 yield _missing("forget_quality", role, side, n, NO_RETRAINED)
                 continue
-            own, other = (group_means(texts.values[one][score][chosen], groups) for one in (role, "retrained"))
+            own, other = (group_means(texts.values[model][score][chosen], groups) for model in (role, "retrained"))
             p_value, statistic = same_distribution(own, other)
             method = (
                 "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
@@ -261,27 +261,29 @@ def _forget_quality(texts: TextValues) -> Iterator[Finding]:
 def _unchanged(texts: TextValues) -> Iterator[Finding]:
     """Shares of texts that were members before, whose Min-K% hardly moved, and both: after, and in the retrained model.
 
-    What hardly moves in the retrained model shows how much the rule finds where nothing was ever read.
+    What hardly moves in the retrained model shows how much the rule finds where the texts were never read.
     """
     before, threshold = texts.values["before"][MIN_K], texts.threshold
     member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
-    every, asked = np.ones(len(before), dtype=np.bool_), ~threshold.chosen_on
+    every, eligible = np.ones(len(before), dtype=np.bool_), ~threshold.chosen_on
     words = f"texts called members before ({threshold.words})"
-    yield from _shares("member_before", "before", member, texts, asked, words, threshold.reason)
+    yield from _shares("member_before", "before", member, texts, eligible, words, threshold.reason)
     moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
     other: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
     for role, model in other.items():
         if model in texts.values:
             still = is_nearly_unchanged(before, texts.values[model][MIN_K])
             yield from _shares("unchanged", role, still, texts, every, moved, None)
-            yield from _shares("suspicious", role, still & member, texts, asked, f"{words}, {moved}", threshold.reason)
+            yield from _shares(
+                "suspicious", role, still & member, texts, eligible, f"{words}, {moved}", threshold.reason
+            )
 
 
 def _shares(
-    metric: str, role: ComparedModel, hits: Bools, texts: TextValues, asked: Bools, words: str, reason: str | None
+    metric: str, role: ComparedModel, hits: Bools, texts: TextValues, eligible: Bools, words: str, reason: str | None
 ) -> Iterator[Finding]:
     for side, of_side in _sides(texts.forget):
-        chosen = of_side & asked
+        chosen = of_side & eligible
         n = int(chosen.sum())
         if reason is not None or not n:
             yield _missing(metric, role, side, n, reason or "every text of this side chose the threshold")
@@ -312,4 +314,4 @@ def _missing(metric: str, role: ComparedModel, side: ComparedSide, n: int, reaso
 
 
 def _select_names(names: Sequence[str], chosen: Bools) -> list[str]:
-    return [name for name, one in zip(names, chosen, strict=True) if one]
+    return [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]

@@ -33,7 +33,7 @@ Bools = npt.NDArray[np.bool_]
 LEAST_RATIO = 1.15
 """A Min-K% score that changes by less than this factor has hardly moved (Shi et al. 2024, section 7)."""
 STATED_REFERENCE = 0.5
-"""1 - AUROC of a model that cannot tell the two sides apart: the reference of PrivLeak without a retrained model."""
+"""1 - AUROC of a model that cannot separate the two sides: the reference of PrivLeak without a retrained model."""
 
 ALL_EQUAL = "no interval: all have the same value"
 """In the method of a mean that has no interval because nothing varies."""
@@ -56,9 +56,9 @@ def exact_memorization(matches: Bools) -> float:
 
 
 def extraction_strength(matches: Bools) -> float:
-    """The share of the scored tokens that stand behind the last one that is not the model's first choice.
+    """The share of the scored tokens that follow the last one that is not the model's first choice.
 
-    1 - k/n, with k the shortest beginning behind which every one of the n >= 1 tokens is a first choice. 0 where the
+    1 - k/n, with k the shortest beginning after which every one of the n >= 1 tokens is a first choice. 0 where the
     last token is none: open-unlearning returns 1/n then.
     """
     wrong = np.flatnonzero(~matches)
@@ -106,7 +106,7 @@ def difference_of_means(
     """The mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
 
     Its percentile interval from resampled groups [n] is wide enough that with a probability of 95% those of
-    ``together`` measures are right at once (Bonferroni). None where so few groups could not tell that by a sign test,
+    ``together`` measures are right at once (Bonferroni). None where so few groups could not show that by a sign test,
     as evidence/evaluation.py asks of a difference.
     """
     difference = float(values[forget].mean() - values[~forget].mean())
@@ -121,8 +121,8 @@ def difference_of_means(
         return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {how}")
     _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
     sums, sizes = (
-        [np.bincount(places, weights=one * side) for side in (forget, ~forget)]
-        for one in (values, np.ones(len(values)))
+        [np.bincount(places, weights=weighed * side) for side in (forget, ~forget)]
+        for weighed in (values, np.ones(len(values)))
     )
     drawn = [
         (counts @ sums[0]) / (counts @ sizes[0]) - (counts @ sums[1]) / (counts @ sizes[1])
@@ -161,9 +161,9 @@ def privleak_of_both(
     return MeasuredValue(_leak(auroc, reference), interval, f"{meaning}; {bootstrap.percentile_method}")
 
 
-def same_distribution(one: Floats, other: Floats) -> tuple[float, float]:
+def same_distribution(values: Floats, others: Floats) -> tuple[float, float]:
     """The two-sided p-value and the statistic of the two-sample Kolmogorov-Smirnov test of [n] and [m] values."""
-    found = scipy.stats.ks_2samp(one, other)
+    found = scipy.stats.ks_2samp(values, others)
     return float(found.pvalue), float(found.statistic)
 
 

@@ -30,7 +30,7 @@ from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.controls.kept import MANIFEST, TEXTS, read_control, read_texts
 from audit_pipeline.errors import AuditError
-from audit_pipeline.extraction.search import Asked
+from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import WindowLengths
 from audit_pipeline.models.load import TokenizedModel, write_card
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
@@ -146,7 +146,7 @@ def made(workspace: Workspace) -> Kept:
             paths,
             forward_of,
             LineageStep.now("run", "extraction", "1"),
-            Asked(WindowLengths(12, 8), None, fine=True),
+            SearchOptions(WindowLengths(12, 8), None, fine=True),
         )
         score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))

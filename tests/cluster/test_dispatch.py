@@ -18,13 +18,13 @@ from audit_pipeline.cluster.dispatch import (
     Ready,
     Shard,
     WorkerGroup,
-    shards_of,
+    split_into_shards,
 )
 from audit_pipeline.errors import ClusterError, ModelError
 from audit_pipeline.token_statistics.run import RunSummary
 
 SUMMARY = RunSummary(1, 0, 1, 0, 1, 1, 1.0, 1.0, ())
-SHARDS = [replace(shard, number=number) for number, shard in enumerate(shards_of(work_of([40]), 1, 50) * 6)]
+SHARDS = [replace(shard, number=number) for number, shard in enumerate(split_into_shards(work_of([40]), 1, 50) * 6)]
 Answer = Callable[["Scripted", int, Shard], Event | None]
 
 

@@ -77,8 +77,8 @@ def require_same(one: pa.Table, other: pa.Table) -> None:
 def both_ways(
     monkeypatch: pytest.MonkeyPatch, llama: Model, deaths: dict[int, str], **options: object
 ) -> tuple[TokenizedModel, DataPaths, DataPaths, Stood, RunSummary]:
-    here, ours = llama("here")
-    expected = compute(here, TEXTS, ours, lambda: open_backend(here, ours, "cpu"), **options)  # type: ignore[arg-type]
+    on_this_machine, ours = llama("here")
+    expected = compute(on_this_machine, TEXTS, ours, lambda: open_backend(on_this_machine, ours, "cpu"), **options)  # type: ignore[arg-type]
     model, paths = llama("there")
     stood = stand_in(monkeypatch, model, paths, deaths)
     summary = compute(model, TEXTS, paths, lambda: stood.backend, **options)  # type: ignore[arg-type]
@@ -253,7 +253,7 @@ def test_a_model_that_is_only_needed_here_reaches_for_no_cluster(monkeypatch, ll
     stood = stand_in(monkeypatch, model, paths)
     monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: pytest.fail("Ray is started"))
     monkeypatch.setattr(stood.backend, "_load", lambda: tiny("llama")[1])
-    assert stood.backend.here is stood.backend.here
+    assert stood.backend.on_this_machine is stood.backend.on_this_machine
     assert not stood.pools
 
 
@@ -270,7 +270,7 @@ def test_the_workers_go_before_the_model_is_loaded_here(monkeypatch, llama, tiny
         return forward
 
     monkeypatch.setattr(stood.backend, "_load", load)
-    assert stood.backend.here is not None
+    assert stood.backend.on_this_machine is not None
     assert at_loading == [0]
     compute(model, TEXTS[2:4], paths, lambda: stood.backend)
     assert len(read_statistics(model, TEXTS[:4], paths)) == 4

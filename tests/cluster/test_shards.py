@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.cluster.dispatch import shards_of
+from audit_pipeline.cluster.dispatch import split_into_shards
 from audit_pipeline.token_statistics.backend import Work
 from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, windows_of
@@ -25,13 +25,13 @@ def work_of(sizes: list[int], steps: int = 0, prefix: Prefix | None = None) -> W
     keys = [{"base": f"key{number}"} for number in range(len(sizes))]
     prepared = Prepared(len(sizes), keys, encoded, lacking, windows, prefix)
     modes = {number: ids[number] for number in range(len(sizes)) if "branches" in lacking[number]}
-    return Work(prepared, {"logprob"}, steps, modes, token_budget=512)
+    return Work(prepared, {"logprob"}, steps, modes)
 
 
 @given(sizes, st.integers(1, 5), st.integers(1, 4000), st.sampled_from([0, 3]))
 def test_every_window_is_in_one_shard_with_all_that_is_its_texts_own(sizes, workers, most, steps) -> None:
     work = work_of(sizes, steps)
-    shards = shards_of(work, workers, most)
+    shards = split_into_shards(work, workers, most)
     assert [shard.number for shard in shards] == list(range(len(shards)))
     whole = [window for shard in shards for window in shard.windows]
     assert sorted(whole, key=lambda one: (one.text, one.begin)) == work.prepared.windows
@@ -39,7 +39,7 @@ def test_every_window_is_in_one_shard_with_all_that_is_its_texts_own(sizes, work
         own = shard.work.prepared
         assert len(own.windows) == len(shard.windows)
         assert own.distinct == shard.texts == len({window.text for window in shard.windows})
-        assert (shard.work.steps, shard.work.token_budget, shard.work.wanted) == (steps, 512, {"logprob"})
+        assert (shard.work.steps, shard.work.wanted) == (steps, {"logprob"})
         for inside, outside in zip(own.windows, shard.windows, strict=True):
             assert own.encoded[inside.text] is work.prepared.encoded[outside.text]
             assert own.keys[inside.text] is work.prepared.keys[outside.text]
@@ -50,7 +50,7 @@ def test_every_window_is_in_one_shard_with_all_that_is_its_texts_own(sizes, work
 
 
 def test_like_lengths_are_together_and_the_longest_come_first() -> None:
-    shards = shards_of(work_of([10, 49, 20, 49, 30, 15] * 100), 1, 4000)
+    shards = split_into_shards(work_of([10, 49, 20, 49, 30, 15] * 100), 1, 4000)
     longest = [max(window.length for window in shard.windows) for shard in shards]
     shortest = [min(window.length for window in shard.windows) for shard in shards]
     assert len(shards) > 3
@@ -59,11 +59,11 @@ def test_like_lengths_are_together_and_the_longest_come_first() -> None:
 
 @pytest.mark.parametrize(("workers", "expected"), [(1, 4), (2, 8), (100, 10)])
 def test_every_worker_gets_several_shards_but_no_tiny_ones(workers: int, expected: int) -> None:
-    assert len(shards_of(work_of([39] * 500), workers, 20_000)) == pytest.approx(expected, abs=1)
+    assert len(split_into_shards(work_of([39] * 500), workers, 20_000)) == pytest.approx(expected, abs=1)
 
 
 def test_a_prefix_goes_along_and_counts() -> None:
     prefix = Prefix("sha", tuple(range(101)))
-    shards = shards_of(work_of([9] * 100, prefix=prefix), 1, 10_000)
+    shards = split_into_shards(work_of([9] * 100, prefix=prefix), 1, 10_000)
     assert {shard.work.prepared.prefix for shard in shards} == {prefix}
     assert sum(shard.tokens for shard in shards) == 100 * (10 + 100)

@@ -18,7 +18,7 @@ from audit_pipeline.controls.config import Architecture
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.search import Search, asked_for
+from audit_pipeline.extraction.search import Search, parse_search
 from audit_pipeline.metrics.claims import REPRODUCED_FROM
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import load_tokenizer
@@ -54,7 +54,7 @@ def strongest(role: Role, texts: list[DrawnText], folder: Path) -> dict[int, lis
     search = Search(
         model,
         [SearchedDocument(str(place), text.text) for place, text in enumerate(asked)],
-        asked_for(20, 20, "tiled"),
+        parse_search(20, 20, "tiled"),
         Caches(DataPaths(folder / "data")),
     )
     forward = ForwardPass(load_weights(model, "cpu"), model.vocab_size)

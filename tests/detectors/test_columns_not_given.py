@@ -84,7 +84,7 @@ def test_settings_that_can_be_scored_are_scored_beside_those_that_cannot(
     found = detector.score(replace(complete, columns=columns), settings)
     assert [one.status for one in found] == ["ok", "not_applicable", "ok"]
     assert (found[0], found[2]) == (expected[0], expected[2])
-    assert found[1].reason == "the interface that the model is behind does not give: mean of each token"
+    assert found[1].reason == "the model's interface does not give: mean of each token"
 
 
 def test_a_column_that_is_empty_for_every_text_is_not_given(statistics_table: Callable[..., pa.Table]) -> None:
@@ -99,7 +99,7 @@ def test_a_column_that_is_empty_for_every_text_is_not_given(statistics_table: Ca
     assert found.logprob.tolist() == [-1.0, -2.0]
     assert "std" not in found.columns
     assert found.not_given(("mean",)) is None
-    assert found.not_given(("std", "mean")) == "the interface that the model is behind does not give: std of each token"
+    assert found.not_given(("std", "mean")) == "the model's interface does not give: std of each token"
     with pytest.raises(AttributeError, match="no token statistic 'std'"):
         _ = found.std
 

@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import registry
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.exchange import prompt_of
+from audit_pipeline.endpoints.exchange import build_prompt
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe
@@ -30,8 +30,7 @@ from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
-from audit_pipeline.token_statistics.tokens import behind as behind_prefix
-from audit_pipeline.token_statistics.tokens import encode, encode_prefix, windows_of
+from audit_pipeline.token_statistics.tokens import encode, encode_prefix, put_after, windows_of
 
 Entry = Callable[..., TokenizedModel]
 InProcess = Callable[..., dict[str, Any]]
@@ -261,13 +260,13 @@ def test_llama_cpp_is_sent_a_texts_own_first_token(which: str, counting: Loaded,
     [own] = model.tokenizer.encode(["</s> begins it"], add_special_tokens=False)
     [text] = encode(model, ["</s> begins it"])
     window = windows_of(0, text, 100, 50)[0]
-    assert prompt_of(model, text, window).ids == tuple(own.ids)
+    assert build_prompt(model, text, window).ids == tuple(own.ids)
     prefix = encode_prefix(model, "</s> begins it")
-    both = prompt_of(model, behind_prefix(prefix, text), replace(window, has_start_token=True), prefix.ids[:-1])
+    both = build_prompt(model, put_after(prefix, text), replace(window, has_start_token=True), prefix.ids[:-1])
     assert both.ids == (*own.ids, *own.ids)
     # A prefix of one token stands where the start token else does.
     last = replace(text, start_token_id=own.ids[0], first_scored=0)
-    alone = prompt_of(model, last, replace(window, has_start_token=True)).ids
+    alone = build_prompt(model, last, replace(window, has_start_token=True)).ids
     assert alone == ((own.ids[0], *own.ids) if which == "counting" else tuple(own.ids))
 
 

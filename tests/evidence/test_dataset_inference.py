@@ -17,6 +17,7 @@ from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.dataset_inference import (
     MIN_GROUPS,
+    ComparedTexts,
     DatasetInference,
     dataset_inference,
     feature_matrix,
@@ -40,7 +41,7 @@ def made(seed: int, *, groups: int = 24, windows: int = 3, effect: float = 0.0, 
 def infer(data: Data, **options: Any) -> DatasetInference:
     values, held_out, groups = data
     given = {"design": "exchangeable", "claim_level": "statistical evidence", "splits": 3, **options}
-    return dataset_inference(values, given.pop("names", NAMES), held_out, groups, **given)
+    return dataset_inference(ComparedTexts(values, given.pop("names", NAMES), held_out, groups), **given)
 
 
 def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:

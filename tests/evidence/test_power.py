@@ -9,6 +9,7 @@ from scipy.stats import binom, mannwhitneyu, norm
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.power import (
+    PowerGoal,
     binormal_power_report,
     binormal_tpr,
     flagged_power,
@@ -139,7 +140,7 @@ def test_binormal_tpr_is_that_of_shifted_normal_scores():
 
 def test_a_report_from_scores():
     inside, outside = GENERATOR.normal(size=150) + 1.0, GENERATOR.normal(size=120)
-    found = power_report(inside, outside, sizes=(20, 50), draws=100, effect=0.5)
+    found = power_report(inside, outside, PowerGoal(sizes=(20, 50), effect=0.5), draws=100)
     auroc = (inside[:, None] > outside[None, :]).mean()
     threshold = np.sort(outside)[-7]  # six of 120 may lie above
     assert found.auroc == pytest.approx(auroc)
@@ -165,20 +166,21 @@ def test_a_report_from_scores():
 
 
 def test_too_few_nonmembers_say_nothing_of_flagged_texts():
-    found = power_report(GENERATOR.normal(size=30) + 1, GENERATOR.normal(size=30), fpr=0.01, sizes=(10,), draws=20)
+    goal = PowerGoal(fpr=0.01, sizes=(10,))
+    found = power_report(GENERATOR.normal(size=30) + 1, GENERATOR.normal(size=30), goal, draws=20)
     assert (found.tpr, found.n_flagged, found.curve[0].flagged) == (None, None, None)
     assert found.n_mean_score is not None
     assert "nothing can be said" in found.sentence
 
 
 def test_a_report_from_an_auroc():
-    found = binormal_power_report(0.6, fpr=0.01, n_held_out=500)
+    found = binormal_power_report(0.6, PowerGoal(fpr=0.01, n_held_out=500))
     assert found.tpr == binormal_tpr(0.6, 0.01)
     assert (found.groups_to_resolve, found.groups_to_certify) == (100, 299)
     assert found.n_mean_score == mean_score_texts(0.6, 0.01, 0.8, 500)
     assert "compared with 500 held-out texts" in found.sentence
     assert all(point.resampled is None for point in found.curve)
-    assert "cannot be done" in binormal_power_report(0.5).sentence
+    assert "cannot be done" in binormal_power_report(0.5, PowerGoal()).sentence
 
 
 @given(st.floats(0.52, 0.95), st.floats(0.05, 1.0), st.floats(0.3, 0.95))
@@ -205,16 +207,14 @@ def test_more_effect_needs_fewer_texts_and_more_power_more(auroc, effect, power)
 )
 def test_what_is_no_rate_is_refused(how, message):
     with pytest.raises(DataError, match=message):
-        power_report([1.0, 2.0], [0.0, 1.0], **how)
-    with pytest.raises(DataError, match=message):
-        binormal_power_report(0.7, **how)
+        PowerGoal(**how)
 
 
 def test_scores_that_are_none_are_refused():
     for bad in ([], [math.nan], [math.inf]):
         with pytest.raises(DataError, match="scores of the members"):
-            power_report(bad, [1.0])
+            power_report(bad, [1.0], PowerGoal())
         with pytest.raises(DataError, match="scores of the non-members"):
-            power_report([1.0], bad)
+            power_report([1.0], bad, PowerGoal())
     with pytest.raises(DataError, match="between 0 and 1"):
-        binormal_power_report(1.0)
+        binormal_power_report(1.0, PowerGoal())

@@ -16,7 +16,7 @@ from scipy import stats
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.canary_rank import rank_sum_p
 from audit_pipeline.evidence.sharded_permutation import Rule, draw_orders, sharded_permutation
-from audit_pipeline.evidence.shards import MIN_ORDERS, deal, items_needed, orders_in_all, usual_shards
+from audit_pipeline.evidence.shards import MIN_ORDERS, deal_into_shards, default_shards, items_needed, orders_in_all
 
 
 def test_the_numbers_by_hand() -> None:
@@ -114,7 +114,7 @@ def test_so_many_items_suffice_and_fewer_do_not(permutations: int, shards: int |
         return
 
     def orders(n_items: int) -> int:
-        return orders_in_all(deal(n_items, shards or usual_shards(n_items)), permutations)
+        return orders_in_all(deal_into_shards(n_items, shards or default_shards(n_items)), permutations)
 
     assert orders(needed + more) >= MIN_ORDERS
     if needed > 2 * (shards or 10):
@@ -124,7 +124,7 @@ def test_so_many_items_suffice_and_fewer_do_not(permutations: int, shards: int |
 @given(st.integers(2, 400), st.data())
 def test_items_are_dealt_in_order_and_evenly(n: int, data: st.DataObject) -> None:
     shards = data.draw(st.integers(1, n // 2))
-    dealt = deal(n, shards)
+    dealt = deal_into_shards(n, shards)
     assert list(itertools.chain.from_iterable(dealt)) == list(range(n))
     assert len(dealt) == shards
     assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
@@ -133,9 +133,9 @@ def test_items_are_dealt_in_order_and_evenly(n: int, data: st.DataObject) -> Non
 
 def test_more_shards_than_pairs_of_items_are_an_error() -> None:
     with pytest.raises(DataError, match="ask for 1 to 3"):
-        deal(7, 4)
+        deal_into_shards(7, 4)
     with pytest.raises(DataError, match="do not make 0 shards"):
-        deal(7, 0)
+        deal_into_shards(7, 0)
 
 
 @pytest.mark.parametrize(("items", "asked", "given"), [(2, 25, 1), (3, 25, 5), (4, 25, 23), (4, 7, 7), (9, 25, 25)])

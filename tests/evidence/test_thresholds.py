@@ -8,11 +8,11 @@ from scipy.stats import beta, binom, binomtest, t
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.thresholds import (
     ScoredTexts,
-    achieved,
     certified,
     certified_needs,
     certified_rank,
     draw_keys,
+    estimate_achieved_rates,
     largest_accuracy,
     marginal,
     marginal_needs,
@@ -43,7 +43,7 @@ def test_the_marginal_threshold_lies_just_above_the_order_statistic():
 
 def test_a_text_tied_with_the_order_statistic_is_not_called_a_member():
     found = marginal(texts([1.0] * 30 + [0.0] * 9), 0.05)
-    assert achieved(found.threshold, texts([1.0, 1.0, 2.0])).fpr.value == pytest.approx(1 / 3)
+    assert estimate_achieved_rates(found.threshold, texts([1.0, 1.0, 2.0])).fpr.value == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,9 @@ def test_clopper_pearson_is_scipys(n, data):
 
 
 def test_rates_of_one_text_a_group_are_plain():
-    found = achieved(0.5, texts([0.1, 0.5, 0.7, 0.2, 0.9, 0.4, 9.0], [0, 0, 0, 0, 1, 1, -1], groups=list("abcdefg")))
+    found = estimate_achieved_rates(
+        0.5, texts([0.1, 0.5, 0.7, 0.2, 0.9, 0.4, 9.0], [0, 0, 0, 0, 1, 1, -1], groups=list("abcdefg"))
+    )
     assert (found.fpr.value, found.fpr.n, found.fpr.n_groups, found.fpr.n_effective) == (0.5, 4, 4, 4.0)
     assert (found.tpr.value, found.tpr.n) == (0.5, 2)
     wanted = binomtest(2, 4).proportion_ci(0.95, method="exact")
@@ -229,11 +231,11 @@ def test_texts_of_one_kind_in_a_group_count_as_the_group():
 
 
 def test_rates_without_an_interval_say_why():
-    nobody = achieved(1.0, texts([]))
+    nobody = estimate_achieved_rates(1.0, texts([]))
     assert (nobody.fpr.value, nobody.fpr.low, nobody.fpr.n) == (None, None, 0)
     assert "no such texts" in nobody.method
     one_group = grouped_rate([0, 1, 1], ["a"] * 3)
     assert (one_group.value, one_group.low, one_group.high) == (pytest.approx(2 / 3), None, None)
     assert interval_in_words(one_group) == "no interval: all 3 texts are of one group"
-    refused = achieved(None, texts([1.0, 2.0]))
+    refused = estimate_achieved_rates(None, texts([1.0, 2.0]))
     assert (refused.fpr.value, refused.fpr.n, refused.tpr.n) == (None, 2, 0)

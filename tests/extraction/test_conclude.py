@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
-from audit_pipeline.extraction.conclusions import GAP, Windows, log_draws, memorisation, together, windows_from
+from audit_pipeline.extraction.conclusions import (
+    GAP,
+    Windows,
+    conclude_memorisation,
+    join_windows,
+    log_draws,
+    windows_from,
+)
 
 TEXT = "four " * 20
 NONE = np.zeros(9, dtype=np.bool_)
@@ -75,7 +82,7 @@ def test_windows_of_a_model_behind_an_interface() -> None:
     assert (own.matches, own.outside, own.top_is_known) == (None, None, False)
     assert own.greedy.tolist() == [False, False], "not known to be"
     assert own.reproduced.tolist() == [True, True]
-    said = memorisation(own, NONE[:2], TEXT[:30])
+    said = conclude_memorisation(own, NONE[:2], TEXT[:30])
     assert said.greedy is None
     assert (said.reproduced, said.covered[0]) == (2, 6 / 30)
 
@@ -87,7 +94,7 @@ def test_windows_of_a_model_behind_an_interface() -> None:
     assert named.matches is not None
     assert (named.matches.tolist(), named.outside, named.greedy.tolist()) == ([1, 2], None, [False, True])
 
-    both = together(own, own)
+    both = join_windows(own, own)
     assert (len(both), both.matches, both.top_is_known) == (4, None, False)
 
 
@@ -106,7 +113,7 @@ def test_windows_of_a_part_of_a_table_are_those_of_its_rows() -> None:
 def test_no_window_at_all() -> None:
     windows = found()
     assert len(windows) == 0
-    nothing = memorisation(windows, NONE[: len(windows)], TEXT[:30])
+    nothing = conclude_memorisation(windows, NONE[: len(windows)], TEXT[:30])
     assert (nothing.windows, nothing.covered, nothing.longest_run, nothing.strongest) == (0, (0.0,) * 4, 0, ())
 
 
@@ -118,7 +125,7 @@ def test_shares_of_characters_and_the_longest_run() -> None:
         row(40, [(50, 55), (55, 60)], weak, [0, 1], [1, 1]),
         row(60, [(70, 75), (75, 80)], [0.01, 0.01], [0, 1], [1, 1]),
     )
-    result = memorisation(windows, NONE[: len(windows)], TEXT)
+    result = conclude_memorisation(windows, NONE[: len(windows)], TEXT)
     # 10 to 25 is likely (1 and .2), 50 to 60 at .0025; of .5 and more only 10 to 20.
     assert result.covered == pytest.approx((0.25, 0.15, 0.15, 0.1))
     assert (result.greedy, result.longest_run, result.windows, result.characters) == (0.1, 15, 4, 100)
@@ -130,16 +137,16 @@ def test_a_run_goes_on_where_tokens_are_cut_differently() -> None:
     sure = ([1.0, 1.0], [0, 0], [1.0, 1.0])
     windows = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(20 + GAP, 35), (35, 40)], *sure))
     apart = found(row(0, [(10, 15), (15, 20)], *sure), row(10, [(21 + GAP, 35), (35, 40)], *sure))
-    assert memorisation(windows, NONE[: len(windows)], TEXT).longest_run == 30
-    assert memorisation(apart, NONE[: len(apart)], TEXT).longest_run == 19 - GAP
+    assert conclude_memorisation(windows, NONE[: len(windows)], TEXT).longest_run == 30
+    assert conclude_memorisation(apart, NONE[: len(apart)], TEXT).longest_run == 19 - GAP
     # The gap is in no suffix: it counts for no share.
-    assert memorisation(windows, NONE[: len(windows)], TEXT).covered[0] == pytest.approx((30 - GAP) / 100)
+    assert conclude_memorisation(windows, NONE[: len(windows)], TEXT).covered[0] == pytest.approx((30 - GAP) / 100)
 
 
 def test_what_is_set_apart_counts_where_it_is_said_and_nowhere_else() -> None:
     sure = ([1.0, 1.0], [0, 0], [1.0, 1.0])
     windows = found(row(0, [(10, 15), (15, 20)], *sure), row(20, [(40, 45), (45, 60)], *sure))
-    result = memorisation(windows, np.array([True, False]), TEXT)
+    result = conclude_memorisation(windows, np.array([True, False]), TEXT)
     assert (result.covered, result.greedy, result.covered_set_apart) == ((0.2,) * 4, 0.2, 0.1)
     assert (result.reproduced, result.set_apart, result.strongest, result.longest_run) == (1, 1, (1,), 20)
 

@@ -34,7 +34,7 @@ def test_rows_are_documents_by_their_name_or_number(tmp_path: Path) -> None:
     [
         ("a.txt", b"", "holds no text"),
         ("a.txt", b"ab\xff", "not UTF-8 .byte 2"),
-        ("a.jsonl", b'{"text": "x", "id": 1}\n{"text": "y", "id": 1}\n', "1 name.* two documents"),
+        ("a.jsonl", b'{"text": "x", "id": 1}\n{"text": "y", "id": 1}\n', "1 name.* several documents"),
         ("a.bin", b"x", "format"),
     ],
 )

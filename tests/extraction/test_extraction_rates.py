@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
-from audit_pipeline.extraction.conclusions import memorisation, windows_from
+from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.search import Extracted
-from audit_pipeline.extraction.set_apart import Judged
+from audit_pipeline.extraction.search import Extraction
+from audit_pipeline.extraction.set_apart import Judgement
 from audit_pipeline.extraction.tables import ExtractionRate, extraction_rates
 
 
@@ -25,7 +25,7 @@ def extracted(
     collection: str = "all",
     side: Literal["audited", "held_out"] = "audited",
     occurrences: int | None = None,
-) -> Extracted:
+) -> Extraction:
     """A document of 100 characters whose windows have suffixes of 10, one behind the other, of these probabilities."""
     rows = [
         {
@@ -36,12 +36,12 @@ def extracted(
         for number, p in enumerate(probabilities)
     ]
     windows = windows_from(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
-    judged = Judged((None,) * len(windows), np.full(len(windows), np.nan))
+    judged = Judgement((None,) * len(windows), np.full(len(windows), np.nan))
     document = SearchedDocument(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
     )
     coarse = np.ones(len(windows), dtype=np.bool_)
-    return Extracted(document, windows, coarse, judged, memorisation(windows, judged.apart, document.text))
+    return Extraction(document, windows, coarse, judged, conclude_memorisation(windows, judged.apart, document.text))
 
 
 def at(rates: Sequence[ExtractionRate], unit: str, name: str, threshold: float | None) -> dict[str, ExtractionRate]:

@@ -10,7 +10,7 @@ import pytest
 from taught import PASSAGE, Taught, filler
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.continuations import BLOCK_WORDS, Recall, long_run, recall
+from audit_pipeline.extraction.continuations import BLOCK_WORDS, Recall, continue_document, recall
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -79,29 +79,29 @@ def test_a_model_goes_on_with_what_it_was_taught_and_leaves_it_where_it_ends(tau
     window, _ = window_and_stride(taught.model)
     # So long that the model has to go on behind its own words alone.
     assert len(whole.token_id) > window + 10
-    found = long_run(taught.model, taught.forward, PASSAGE, PREFIX, 1000)
+    found = continue_document(taught.model, taught.forward, PASSAGE, PREFIX, 1000)
     assert (found.tokens, found.end) == (len(whole.token_id) - PREFIX, len(PASSAGE))
     assert found.recall.share == 1.0
-    assert found.left_at == len(PASSAGE)
-    longer = long_run(taught.model, taught.forward, f"{PASSAGE} {filler(80, 9)}", PREFIX, 1000)
-    assert longer.left_at == len(PASSAGE)
+    assert found.last_end == len(PASSAGE)
+    longer = continue_document(taught.model, taught.forward, f"{PASSAGE} {filler(80, 9)}", PREFIX, 1000)
+    assert longer.last_end == len(PASSAGE)
     assert longer.recall.recalled == found.recall.words
     assert longer.recall.words == found.recall.words + 80
 
 
 def test_as_many_tokens_as_are_asked_for(taught: Taught) -> None:
-    found = long_run(taught.model, taught.forward, PASSAGE, PREFIX, 40)
+    found = continue_document(taught.model, taught.forward, PASSAGE, PREFIX, 40)
     [whole] = encode(taught.model, [PASSAGE])
     assert (found.tokens, found.begin, found.end) == (40, whole.char_end[PREFIX - 1], whole.char_end[PREFIX + 39])
     assert found.recall.words == len(PASSAGE[found.begin : found.end].split())
 
 
 def test_a_model_does_not_go_on_with_what_it_was_not_taught(taught: Taught) -> None:
-    found = long_run(taught.model, taught.forward, filler(160, 3), PREFIX, 120)
+    found = continue_document(taught.model, taught.forward, filler(160, 3), PREFIX, 120)
     assert found.recall.share == 0.0
-    assert found.left_at == found.begin
+    assert found.last_end == found.begin
 
 
 def test_a_document_without_a_token_behind_the_prefix(taught: Taught) -> None:
-    with pytest.raises(DataError, match="no token behind"):
-        long_run(taught.model, taught.forward, "Two words.", PREFIX, 40)
+    with pytest.raises(DataError, match="no token after"):
+        continue_document(taught.model, taught.forward, "Two words.", PREFIX, 40)

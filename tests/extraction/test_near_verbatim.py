@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.extraction import continuations as module
 from audit_pipeline.extraction.continuations import Nearness, near_verbatim
-from audit_pipeline.extraction.search import Extracted, Search, asked_for
+from audit_pipeline.extraction.search import Extraction, Search, parse_search
 from audit_pipeline.extraction.windows import windows_at
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 VOCABULARY, PREFIX, SUFFIX, BEST = 5, 9, 4, 3
 EVERY = np.array(list(itertools.product(range(VOCABULARY), repeat=SUFFIX)))
-ASKED = asked_for(16, 24, "tiled")
+ASKED = parse_search(16, 24, "tiled")
 
 
 def random_model(family: str, vocabulary: int = VOCABULARY) -> ForwardPass:
@@ -134,21 +134,21 @@ def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
 
 
 @pytest.fixture(scope="module")
-def planted(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> Extracted:
+def planted(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> Extraction:
     paths = DataPaths(tmp_path_factory.mktemp("planted"))
     [found] = Search(taught.model, DOCUMENTS[:1], ASKED, Caches(paths)).run(lambda _: taught.forward)
     return found
 
 
 @pytest.fixture(scope="module")
-def windows(taught: Taught, planted: Extracted) -> list[EncodedText]:
+def windows(taught: Taught, planted: Extraction) -> list[EncodedText]:
     return windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), ASKED.lengths)
 
 
 @pytest.mark.parametrize("edits", [False, True])
 @pytest.mark.parametrize("beams", [1, 20])
 def test_the_bound_is_never_below_word_for_word(
-    taught: Taught, planted: Extracted, windows: list[EncodedText], beams: int, edits: bool
+    taught: Taught, planted: Extraction, windows: list[EncodedText], beams: int, edits: bool
 ) -> None:
     word_for_word = planted.windows.log_p_top
     bounds = np.array([near_verbatim(taught.forward, window, Nearness(3, beams, edits)) for window in windows])
@@ -159,13 +159,13 @@ def test_the_bound_is_never_below_word_for_word(
 
 
 def test_word_for_word_is_the_bound_where_no_token_may_differ(
-    taught: Taught, planted: Extracted, windows: list[EncodedText]
+    taught: Taught, planted: Extraction, windows: list[EncodedText]
 ) -> None:
     found = [near_verbatim(taught.forward, window, Nearness(0, 20, False)) for window in windows]
     np.testing.assert_allclose(found, planted.windows.log_p_top, atol=1e-3)
 
 
-def test_what_the_search_gives_is_never_below_either(taught: Taught, planted: Extracted, tmp_path: Path) -> None:
+def test_what_the_search_gives_is_never_below_either(taught: Taught, planted: Extraction, tmp_path: Path) -> None:
     search = Search(taught.model, DOCUMENTS[:1], ASKED, Caches(DataPaths(tmp_path)))
     for number in planted.found.strongest:
         found = search.near_verbatim(planted, number, lambda _: taught.forward, Nearness(3, 20, False))
@@ -174,7 +174,7 @@ def test_what_the_search_gives_is_never_below_either(taught: Taught, planted: Ex
 
 @pytest.mark.slow
 def test_beams_in_one_batch_with_keys_and_values_are_as_each_by_itself(
-    taught: Taught, planted: Extracted, windows: list[EncodedText], monkeypatch: pytest.MonkeyPatch
+    taught: Taught, planted: Extraction, windows: list[EncodedText], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert taught.forward.packed
     near = Nearness(3, 20, False)
@@ -202,7 +202,7 @@ def drawn(taught: Taught, window: EncodedText, draws: int) -> Counter[tuple[int,
 
 @pytest.mark.parametrize("draws", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_draws_are_near_at_least_as_often_as_the_bound_says(
-    taught: Taught, planted: Extracted, windows: list[EncodedText], draws: int
+    taught: Taught, planted: Extraction, windows: list[EncodedText], draws: int
 ) -> None:
     window = windows[planted.found.strongest[0]]
     suffix = tuple(window.token_id[window.first_scored :].tolist())

@@ -8,22 +8,22 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extraction.conclusions import SLACK, Coarse, choose_fine_starts, grid, tiled
+from audit_pipeline.extraction.conclusions import SLACK, CoarseWindow, choose_fine_starts, grid_starts, tile_document
 
 THRESHOLD = math.log(0.001)
 
 
 def test_tiles_by_hand() -> None:
-    assert tiled(np.arange(11), 3, 2) == [0, 2, 4, 6]
+    assert tile_document(np.arange(11), 3, 2) == [0, 2, 4, 6]
     # 12 tokens: the last window ends with the document and overlaps the one before it.
-    assert tiled(np.arange(12), 3, 2) == [0, 2, 4, 6, 7]
-    assert tiled(np.arange(5), 3, 2) == [0]
-    assert tiled(np.arange(4), 3, 2) == []
+    assert tile_document(np.arange(12), 3, 2) == [0, 2, 4, 6, 7]
+    assert tile_document(np.arange(5), 3, 2) == [0]
+    assert tile_document(np.arange(4), 3, 2) == []
 
 
 @given(st.integers(0, 200), st.integers(1, 9), st.integers(1, 9))
 def test_every_token_behind_the_first_prefix_is_in_a_suffix(tokens: int, prefix: int, suffix: int) -> None:
-    starts = tiled(np.arange(tokens), prefix, suffix)
+    starts = tile_document(np.arange(tokens), prefix, suffix)
     covered = {one + prefix + step for one in starts for step in range(suffix)}
     assert covered == (set(range(prefix, tokens)) if tokens >= prefix + suffix else set())
     # About (prefix + suffix) / suffix passes over the document, and one window at most.
@@ -31,12 +31,12 @@ def test_every_token_behind_the_first_prefix_is_in_a_suffix(tokens: int, prefix:
 
 
 def test_the_grid() -> None:
-    assert list(grid(25, 10)) == [0, 10, 20]
+    assert list(grid_starts(25, 10)) == [0, 10, 20]
 
 
-def coarse(*halves: tuple[float, float]) -> list[Coarse]:
+def coarse(*halves: tuple[float, float]) -> list[CoarseWindow]:
     """Windows every 100 characters, half a suffix behind each 50."""
-    return [Coarse(100 * number, 100 * number + 50, *half) for number, half in enumerate(halves)]
+    return [CoarseWindow(100 * number, 100 * number + 50, *half) for number, half in enumerate(halves)]
 
 
 def test_only_the_halves_that_are_likely_call_for_fine_windows() -> None:
@@ -69,9 +69,9 @@ def test_no_likely_fine_window_is_missed_where_tokens_are_as_likely_behind_any_p
     def log_p(begin: int, end: int) -> float:
         return sum(values[begin:end])
 
-    starts, middle = tiled(np.arange(tokens), prefix, suffix), prefix + suffix // 2
+    starts, middle = tile_document(np.arange(tokens), prefix, suffix), prefix + suffix // 2
     halves = [(log_p(one + prefix, one + middle), log_p(one + middle, one + prefix + suffix)) for one in starts]
-    windows = [Coarse(one, one + suffix // 2, *half) for one, half in zip(starts, halves, strict=True)]
+    windows = [CoarseWindow(one, one + suffix // 2, *half) for one, half in zip(starts, halves, strict=True)]
     found = choose_fine_starts(windows, THRESHOLD, suffix // 2, step=1)
     likely = {one for one in range(starts[-1]) if log_p(one + prefix, one + prefix + suffix) >= THRESHOLD}
     assert likely <= {*found, *starts}

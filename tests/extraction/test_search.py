@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclusions import GAP, THRESHOLDS, Windows
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
+from audit_pipeline.extraction.search import Extraction, Search, SearchOptions, parse_search
 from audit_pipeline.extraction.windows import WindowLengths, windows_at
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -28,23 +28,23 @@ from audit_pipeline.token_statistics.tokens import encode
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PREFIX, SUFFIX = 16, 24
-TILED, FINE, GRID = (asked_for(PREFIX, SUFFIX, stride) for stride in ("tiled", "coarse-to-fine", "chars:10"))
+TILED, FINE, GRID = (parse_search(PREFIX, SUFFIX, stride) for stride in ("tiled", "coarse-to-fine", "chars:10"))
 
 
-Run = Callable[..., list[Extracted]]
+Run = Callable[..., list[Extraction]]
 
 
 @pytest.fixture
 def run(taught: Taught, tmp_path: Path) -> Run:
-    def over(
-        asked: Asked,
+    def run_work(
+        asked: SearchOptions,
         documents: Sequence[SearchedDocument] = DOCUMENTS,
         forward: Callable[[], ForwardPass] | None = None,
-    ) -> list[Extracted]:
+    ) -> list[Extraction]:
         search = Search(taught.model, documents, asked, Caches(DataPaths(tmp_path)))
         return search.run(lambda _: (forward or (lambda: taught.forward))())
 
-    return over
+    return run_work
 
 
 def likely(windows: Windows) -> set[int]:
@@ -201,9 +201,9 @@ def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) 
 @pytest.mark.parametrize("stride", ["chars:0", "chars:x", "fine", "", "chars:-1"])
 def test_a_stride_that_is_none(stride: str) -> None:
     with pytest.raises(DataError, match="coarse-to-fine"):
-        asked_for(50, 50, stride)
+        parse_search(50, 50, stride)
 
 
 def test_windows_that_the_model_cannot_hold(taught: Taught, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="context"):
-        Search(taught.model, DOCUMENTS, Asked(WindowLengths(40, 30), None, False), Caches(DataPaths(tmp_path)))
+        Search(taught.model, DOCUMENTS, SearchOptions(WindowLengths(40, 30), None, False), Caches(DataPaths(tmp_path)))

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extraction.set_apart import COMMON_RUN, SEVERAL, boilerplate, is_boilerplate, repeats, run_of, why
+from audit_pipeline.extraction.set_apart import (
+    COMMON_RUN,
+    SEVERAL,
+    boilerplate,
+    explain_set_apart,
+    is_boilerplate,
+    repeats,
+    run_length,
+)
 
 RUN = np.arange(COMMON_RUN)
 OTHER = np.arange(1000, 1000 + 40)
@@ -50,10 +58,10 @@ def test_repetition_is_told_without_looking_at_other_documents() -> None:
     def ask() -> np.ndarray:
         pytest.fail("the documents are looked through for nothing")
 
-    assert why(RUN, RUN, ask) == "repeats its prefix"
+    assert explain_set_apart(RUN, RUN, ask) == "repeats its prefix"
     known = boilerplate([OTHER] * SEVERAL, COMMON_RUN)
-    assert why(RUN, OTHER, lambda: known) == "in several documents"
-    assert why(OTHER, RUN, lambda: known) is None
+    assert explain_set_apart(RUN, OTHER, lambda: known) == "in several documents"
+    assert explain_set_apart(OTHER, RUN, lambda: known) is None
 
 
 @given(
@@ -61,7 +69,7 @@ def test_repetition_is_told_without_looking_at_other_documents() -> None:
     st.lists(st.integers(0, 3), min_size=1, max_size=6),
 )
 def test_boilerplate_is_what_counting_gives(documents: list[list[int]], suffix: list[int]) -> None:
-    length = run_of(len(suffix))
+    length = run_length(len(suffix))
     runs = Counter(
         run
         for document in documents

@@ -40,7 +40,7 @@ def test_the_result_is_a_probability_whatever_the_order(p_values: list[float], r
 
 @given(P_VALUES, st.floats(0, 1))
 def test_smaller_p_values_give_no_larger_one(p_values: list[float], share: float) -> None:
-    assert combine_p_values([share * one for one in p_values]) <= combine_p_values(p_values) + 1e-12
+    assert combine_p_values([share * p for p in p_values]) <= combine_p_values(p_values) + 1e-12
 
 
 @pytest.mark.parametrize("wrong", [[], [0.2, 1.1], [-0.1], [math.nan], [[0.1], [0.2]]])
@@ -56,7 +56,7 @@ def test_size_under_dependence_and_why_not_fisher(correlation: float) -> None:
         1 - correlation
     ) * generator.standard_normal((2000, 10))
     p_values = stats.norm.sf(normals)
-    size = np.mean([combine_p_values(one) <= 0.05 for one in p_values])
+    size = np.mean([combine_p_values(row) <= 0.05 for row in p_values])
     assert size <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 2000)
     if correlation:
         fisher = stats.chi2.sf(-2 * np.log(p_values).sum(axis=1), 20)

@@ -131,12 +131,12 @@ def most_pairs(groups, labels):
     inside = sorted({group for group, label in zip(groups, labels, strict=True) if label == 1})
     outside = {group for group, label in zip(groups, labels, strict=True) if label == 0}
 
-    def most(left, members):
+    def most(free, members):
         if not members:
             return 0
         first, *rest = members
-        taken = [1 + most(left - {first, other}, rest) for other in left & outside if first in left and other != first]
-        return max([most(left, rest), *taken])
+        taken = [1 + most(free - {first, other}, rest) for other in free & outside if first in free and other != first]
+        return max([most(free, rest), *taken])
 
     return most(frozenset(groups), inside)
 
@@ -235,7 +235,7 @@ def coverage(n_groups, size, within, by_group, repeats=150):
     for repeat in range(repeats):
         effect = np.sqrt(within) * generator.normal(size=n_groups)[group]
         values = effect + np.sqrt(1 - within) * generator.normal(size=n_groups * size)
-        names = [f"{one:03d}" for one in (group if by_group else np.arange(len(group)))]
+        names = [f"{name:03d}" for name in (group if by_group else np.arange(len(group)))]
         found = metric_intervals(values, labels, names, resamples=200, seed=repeat)["auroc"]
         hits += found.low <= 0.5 <= found.high
     return hits / repeats

@@ -46,7 +46,7 @@ def cases(draw, max_size=60):
     n = draw(st.integers(2, max_size))
     score = st.integers(-6, 6).map(float) | st.floats(-1e6, 1e6)
     scores = draw(st.lists(score, min_size=n, max_size=n))
-    labels = draw(st.lists(st.integers(0, 1), min_size=n, max_size=n).filter(lambda one: 0 < sum(one) < len(one)))
+    labels = draw(st.lists(st.integers(0, 1), min_size=n, max_size=n).filter(lambda drawn: 0 < sum(drawn) < len(drawn)))
     weights = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
     weights[labels.index(0)] += 1
     weights[labels.index(1)] += 1
@@ -141,7 +141,7 @@ def test_row_order_does_not_matter(case, random):
     scores, labels, weights = case
     order = list(range(len(scores)))
     random.shuffle(order)
-    shuffled = ([one[index] for index in order] for one in (scores, labels, weights))
+    shuffled = ([values[index] for index in order] for values in (scores, labels, weights))
     assert metrics(*shuffled) == metrics(scores, labels, weights)
 
 
@@ -149,22 +149,22 @@ def test_row_order_does_not_matter(case, random):
 def test_a_strictly_monotone_change_of_scores_changes_nothing(case):
     scores, labels, weights = case
     ranks = {value: float(index) ** 3 - 50 for index, value in enumerate(sorted(set(scores)))}
-    assert metrics([ranks[one] for one in scores], labels, weights) == metrics(scores, labels, weights)
+    assert metrics([ranks[score] for score in scores], labels, weights) == metrics(scores, labels, weights)
 
 
 @given(cases())
 def test_negated_scores_and_swapped_classes_mirror_the_auroc(case):
     scores, labels, _ = case
     auroc = metrics(scores, labels)["auroc"]
-    assert metrics([-one for one in scores], labels)["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
-    assert metrics(scores, [1 - one for one in labels])["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
+    assert metrics([-score for score in scores], labels)["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
+    assert metrics(scores, [1 - label for label in labels])["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
 
 
 @given(cases())
 def test_the_two_limits_agree_under_mirroring(case):
     # FPR at 95% TPR is one minus the TNR; swapping classes and signs turns it into a TPR at 5% FPR.
     scores, labels, _ = case
-    mirrored = metrics([-one for one in scores], [1 - one for one in labels])
+    mirrored = metrics([-value for value in scores], [1 - value for value in labels])
     assert metrics(scores, labels)["fpr_at_95_tpr"] == pytest.approx(1 - mirrored["tpr_at_5_fpr"], abs=1e-12)
 
 
@@ -173,10 +173,10 @@ def test_many_weightings_at_once():
     weights = [[1, 1, 1, 1], [2, 0, 1, 0], [0, 1, 0, 5]]
     found = weighted_metrics(ranking, weights)
     assert found.shape == (3, 5)
-    for row, one in zip(found, weights, strict=True):
-        assert dict(zip(OF_SCORES, row, strict=True)) == twin([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0], one)
-    some = weighted_metrics(ranking, weights, ["fpr_at_95_tpr", "auroc"])
-    assert (some == found[:, [OF_SCORES.index("fpr_at_95_tpr"), 0]]).all()
+    for row, weighting in zip(found, weights, strict=True):
+        assert dict(zip(OF_SCORES, row, strict=True)) == twin([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0], weighting)
+    chosen = weighted_metrics(ranking, weights, ["fpr_at_95_tpr", "auroc"])
+    assert (chosen == found[:, [OF_SCORES.index("fpr_at_95_tpr"), 0]]).all()
 
 
 @given(cases())

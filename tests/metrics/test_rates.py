@@ -54,7 +54,7 @@ def test_exact_coverage_is_never_below_95_percent():
     for n in (5, 30, 100):
         intervals = [clopper_pearson(hits, n) for hits in range(n + 1)]
         for p in np.linspace(0.001, 0.999, 97):
-            held = [one.low <= p <= one.high for one in intervals]
+            held = [interval.low <= p <= interval.high for interval in intervals]
             assert binom.pmf(np.arange(n + 1), n, p)[held].sum() >= 0.95
 
 

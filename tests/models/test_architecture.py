@@ -55,8 +55,8 @@ def refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Callable[[Path
         capfd.readouterr()
         with pytest.raises(ModelError) as caught:
             load_weights(tokenized(folder, tmp_path / "data"), "cpu")
-        said = capfd.readouterr()
-        assert (said.out, said.err) == ("", "")
+        message = capfd.readouterr()
+        assert (message.out, message.err) == ("", "")
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
@@ -70,10 +70,10 @@ def test_custom_code_says_what_to_set_and_to_read_the_code_first(changed: Change
     auto_map = {"AutoConfig": "configuration_my.MyConfig", "AutoModelForCausalLM": "modeling_my.MyForCausalLM"}
     folder = changed(model_type="my_own", auto_map=auto_map)
     (folder / "configuration_my.py").write_text("raise SystemExit('this code has been run')")
-    said = refused(folder)
-    assert "needs Python code that comes with it" in said
-    assert f"read that code ({folder}/*.py)" in said
-    assert "trust_remote_code: true in the entry of this model in config/models.yaml" in said
+    message = refused(folder)
+    assert "needs Python code that comes with it" in message
+    assert f"read that code ({folder}/*.py)" in message
+    assert "trust_remote_code: true in the entry of this model in config/models.yaml" in message
 
 
 def test_a_tokenizer_of_its_own_code_says_the_same(changed: Changed, refused: Refused) -> None:
@@ -103,15 +103,15 @@ def test_a_tokenizer_of_its_own_code_says_the_same(changed: Changed, refused: Re
 def test_an_unknown_architecture_is_named(
     changed: Changed, refused: Refused, fields: dict[str, Any], told: list[str]
 ) -> None:
-    said = refused(changed(**fields))
-    assert all(words in said for words in told), said
+    message = refused(changed(**fields))
+    assert all(words in message for words in told), message
 
 
 def test_an_encoder_predicts_no_next_token(other: Callable[[Any], Path], refused: Refused) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    said = refused(other(BertForMaskedLM(BertConfig(vocab_size=400, **sizes))))
-    assert "is an encoder (bert)" in said
-    assert "decoder-only" in said
+    message = refused(other(BertForMaskedLM(BertConfig(vocab_size=400, **sizes))))
+    assert "is an encoder (bert)" in message
+    assert "decoder-only" in message
 
 
 def test_nor_does_an_encoder_with_a_decoder(other: Callable[[Any], Path], refused: Refused) -> None:

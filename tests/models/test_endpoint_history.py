@@ -19,12 +19,12 @@ from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import (
     EndpointHistory,
     Probe,
+    add_probe,
     differs,
     fingerprint_of,
     path_of,
     read_history,
     record_probe,
-    with_probe,
 )
 from audit_pipeline.models.fingerprint import entry_version, fingerprints_before
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides, write_card
@@ -90,23 +90,23 @@ def test_another_model_is_one_whose_log_probabilities_are_further_off_than_the_t
 
 
 def test_a_state_lasts_until_another_model_is_seen_and_earlier_ones_are_kept() -> None:
-    first = with_probe(EndpointHistory(), SEEN, "monday")
-    second = with_probe(first, shifted(0.05, noise=0.02), "tuesday")
-    assert [one.state for one in second.states] == [one.state for one in first.states]
+    first = add_probe(EndpointHistory(), SEEN, "monday")
+    second = add_probe(first, shifted(0.05, noise=0.02), "tuesday")
+    assert [state.state for state in second.states] == [state.state for state in first.states]
     assert second.now is not None
     assert (second.now.first_seen, second.now.last_seen) == ("monday", "tuesday")
     assert second.now.seen == SEEN, "the noise of one bad day is not kept"
     # By small steps nobody gets far: they are counted from the first time.
-    third = with_probe(second, shifted(0.12), "wednesday")
+    third = add_probe(second, shifted(0.12), "wednesday")
     assert len(third.states) == 2
     assert third.states[0] == second.now
     # What was there before and comes back has states of its own between: it cannot be told from a third one.
-    fourth = with_probe(third, SEEN, "thursday")
-    assert len({one.state for one in fourth.states}) == 3
+    fourth = add_probe(third, SEEN, "thursday")
+    assert len({state.state for state in fourth.states}) == 3
 
 
 def test_an_address_has_no_fragment() -> None:
-    with pytest.raises(ValidationError, match="url has no part behind a '#'"):
+    with pytest.raises(ValidationError, match="url has a part after a '#'"):
         endpoint(url="https://host/v1#key")
 
 
@@ -170,11 +170,11 @@ def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp
         return load_tokenizer(served, paths)
 
     first, second = probed(SEEN), probed(shifted(1.0))
-    fingerprints = [one.identity.model_fingerprint for one in (unknown, first, second)]
+    fingerprints = [model.identity.model_fingerprint for model in (unknown, first, second)]
     assert len(set(fingerprints)) == 3
     assert second.identity.before == {*fingerprints[:2]}
     assert second.identity.before == fingerprints_before(served, second.identity.tokenizer_fingerprint, paths)
-    assert {one.identity.weights_digest for one in (unknown, first, second)} == {None}
+    assert {model.identity.weights_digest for model in (unknown, first, second)} == {None}
     write_card(second, paths)
     card = json.loads(paths.model_card(fingerprints[2]).read_text())
     assert (card["weights_digest"], card["dtype"], card["attention"]) == (None, None, None)
@@ -184,10 +184,10 @@ def test_identity_and_card_of_a_model_without_weights(tokenizer_alone: Path, tmp
 
 def test_rows_are_shared_with_no_pass_on_this_machine(tmp_path: Path) -> None:
     folder, paths = save_model(tmp_path / "whole"), DataPaths(tmp_path / "data")
-    here = load_tokenizer(ModelEntry(name="here", path=folder), paths).identity
-    there = load_tokenizer(entry(folder, window=None), paths).identity
-    assert here.model_fingerprint != there.model_fingerprint
-    assert here.tokenizer_fingerprint == there.tokenizer_fingerprint, "token frequencies are of the tokenizer alone"
+    own = load_tokenizer(ModelEntry(name="here", path=folder), paths).identity
+    remote = load_tokenizer(entry(folder, window=None), paths).identity
+    assert own.model_fingerprint != remote.model_fingerprint
+    assert own.tokenizer_fingerprint == remote.tokenizer_fingerprint, "token frequencies are of the tokenizer alone"
 
 
 # --- its tokenizer ---------------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ def test_a_tokenizer_alone_suffices_and_tokenises_as_beside_weights(tokenizer_al
     assert (model.context_length, model.vocab_size) == (32, len(model.tokenizer))
     assert model.start_token == whole.start_token == "<s>"
     for text in ("Le café <s> était fermé", "12, 345\n"):
-        own, other = (one.tokenizer.encode([text], add_special_tokens=False)[0] for one in (model, whole))
+        own, other = (loaded.tokenizer.encode([text], add_special_tokens=False)[0] for loaded in (model, whole))
         assert own.ids == other.ids
         assert own.offsets == other.offsets
     with pytest.raises(ModelError, match="are not on this machine: https://host/v1"):
@@ -213,8 +213,8 @@ def test_without_a_config_the_window_is_asked_for(tokenizer_alone: Path, tmp_pat
         with pytest.raises(ModelError, match="give window in its entry"):
             load_tokenizer(entry(tokenizer_alone, window=None), paths)
     # An architecture that transformers does not know, as the newest are.
-    said = {"model_type": "of_tomorrow", "text_config": {"max_position_embeddings": 77, "vocab_size": 500}}
-    (tokenizer_alone / "config.json").write_text(json.dumps(said), encoding="utf-8")
+    config = {"model_type": "of_tomorrow", "text_config": {"max_position_embeddings": 77, "vocab_size": 500}}
+    (tokenizer_alone / "config.json").write_text(json.dumps(config), encoding="utf-8")
     model = load_tokenizer(entry(tokenizer_alone, window=None), paths)
     assert (model.context_length, model.vocab_size) == (77, 500)
 
@@ -225,17 +225,17 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_of_the_hub_no_weights_are_fetched(tokenizer_alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+    requested: list[list[str]] = []
 
     def fetched(hub: str, *, revision: str | None, allow_patterns: list[str]) -> str:
-        asked.append(allow_patterns)
+        requested.append(allow_patterns)
         return str(tokenizer_alone)
 
     monkeypatch.setattr(locating, "snapshot_download", fetched)
     located = locating.locate(entry(None, hub="own/er"))
     assert located.folder == tokenizer_alone
-    assert "*.json" in asked[0]
-    assert not any("safetensors" in pattern for pattern in asked[0])
+    assert "*.json" in requested[0]
+    assert not any("safetensors" in pattern for pattern in requested[0])
     assert located.resolved_from == "m behind https://host/v1; tokenizer: hub own/er"
 
 

@@ -21,7 +21,7 @@ from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics import ready
 from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.ready import load_forward_pass
 
 FAMILIES = ("llama", "gpt_neox", "gpt2")
 
@@ -48,7 +48,7 @@ def a_gguf(tiny_folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pyte
         return weights.AutoModelForCausalLM.from_pretrained(tiny_folder("llama"), dtype=torch.float32)
 
     monkeypatch.setattr(conversion, "read_with_transformers", from_folder)
-    monkeypatch.setattr(weights, "_from_gguf", from_gguf)
+    monkeypatch.setattr(weights, "_load_gguf", from_gguf)
     return load_tokenizer(ModelEntry(name="g", path=folder / "tiny.gguf"), DataPaths(tmp_path / "data"))
 
 
@@ -65,9 +65,9 @@ def test_a_kept_tokenizer_encodes_as_transformers_does(
     entry = ModelEntry(name="m", path=tiny_folder(family))
     for _ in ("converted", "kept"):
         ours = load_tokenizer(entry, paths).tokenizer.encode(texts, add_special_tokens=special)
-        assert [one.ids for one in ours] == theirs["input_ids"]
-        assert [one.offsets for one in ours] == theirs["offset_mapping"]
-        assert [one.special_tokens_mask for one in ours] == theirs["special_tokens_mask"]
+        assert [encoding.ids for encoding in ours] == theirs["input_ids"]
+        assert [encoding.offsets for encoding in ours] == theirs["offset_mapping"]
+        assert [encoding.special_tokens_mask for encoding in ours] == theirs["special_tokens_mask"]
 
 
 def test_a_tokenizer_that_pads_or_cuts_is_kept_without(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
@@ -109,14 +109,14 @@ def test_every_altered_byte_of_a_kept_tokenizer_is_noticed(tiny_folder: Callable
 def test_weights_out_of_a_gguf_are_converted_once_and_equal(
     a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
-    first = load_weights(a_gguf, "cpu", told.append)
+    messages: list[str] = []
+    first = load_weights(a_gguf, "cpu", messages.append)
     assert weights_are_whole(a_gguf.weights_folder)
-    assert any("converting tiny.gguf, once" in line for line in told)
-    assert any("of converted weights in" in line for line in told)
-    monkeypatch.setattr(weights, "_from_gguf", None)
-    second = load_weights(a_gguf, "cpu", told.append)
-    assert len(told) == 2
+    assert any("converting tiny.gguf, once" in line for line in messages)
+    assert any("of converted weights in" in line for line in messages)
+    monkeypatch.setattr(weights, "_load_gguf", None)
+    second = load_weights(a_gguf, "cpu", messages.append)
+    assert len(messages) == 2
     assert first.state_dict().keys() == second.state_dict().keys()
     for name, weight in first.state_dict().items():
         assert torch.equal(weight, second.state_dict()[name])
@@ -129,9 +129,9 @@ def test_converted_weights_that_changed_are_made_again(a_gguf: TokenizedModel) -
     file.write_bytes(whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:])
     with pytest.warns(UserWarning, match="is missing or not as it was written; it is made again"):
         assert not weights_are_whole(a_gguf.weights_folder)
-    told: list[str] = []
-    load_weights(a_gguf, "cpu", told.append)
-    assert any("converting" in line for line in told)
+    messages: list[str] = []
+    load_weights(a_gguf, "cpu", messages.append)
+    assert any("converting" in line for line in messages)
     assert file.read_bytes() == whole
 
 
@@ -144,9 +144,9 @@ def test_weights_are_not_kept_where_the_disk_has_no_room(
     a_gguf: TokenizedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights, "_LEFT_FREE", 1 << 60)
-    told: list[str] = []
-    load_weights(a_gguf, "cpu", told.append)
-    assert any("are not kept" in line for line in told)
+    messages: list[str] = []
+    load_weights(a_gguf, "cpu", messages.append)
+    assert any("are not kept" in line for line in messages)
     assert not a_gguf.weights_folder.exists()
 
 
@@ -162,8 +162,8 @@ def test_the_check_at_loading_is_made_once_a_machine(
         return True, False
 
     monkeypatch.setattr(ForwardPass, "_check", counted)
-    first = forward_pass(model, paths, "cpu")
-    again = forward_pass(model, paths, "cpu")
+    first = load_forward_pass(model, paths, "cpu")
+    again = load_forward_pass(model, paths, "cpu")
     assert len(checks) == 1
     assert (
         first.checked
@@ -173,9 +173,9 @@ def test_the_check_at_loading_is_made_once_a_machine(
     assert (again.equal_lengths, again.packed) == (False, True)
     # Another version of what the check hangs on, and another content of the file, ask for a new one.
     monkeypatch.setattr(ready, "CHECK_VERSION", ready.CHECK_VERSION + 1)
-    forward_pass(model, paths, "cpu")
+    load_forward_pass(model, paths, "cpu")
     assert len(checks) == 2
     path = paths.load_check(model.identity.model_fingerprint)
     path.write_text(path.read_text(encoding="utf-8").replace('"packed": true', '"packed": false'), encoding="utf-8")
-    assert forward_pass(model, paths, "cpu").packed
+    assert load_forward_pass(model, paths, "cpu").packed
     assert len(checks) == 3

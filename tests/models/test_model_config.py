@@ -188,5 +188,5 @@ def test_overrides_change_only_what_is_given() -> None:
 def test_a_model_on_several_devices_is_the_same_model() -> None:
     entry = ModelEntry(name="m", hub="a/b")
     several = [entry.model_copy(update=fields) for fields in ({"devices": "auto"}, {"tensor_parallel": 4})]
-    assert {entry_version(one) for one in (entry, *several)} == {entry_version(entry)}
+    assert {entry_version(model_entry) for model_entry in (entry, *several)} == {entry_version(entry)}
     assert entry_version(entry.model_copy(update={"dtype": "float16"})) != entry_version(entry)

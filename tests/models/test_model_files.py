@@ -118,11 +118,11 @@ def test_safetensors_cut_short_are_one_line(tiny_folder: Folder, tmp_path: Path,
 def test_missing_tensors_are_not_filled_with_random_numbers(tiny_folder: Folder, tmp_path: Path) -> None:
     folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
     weights = load_file(folder / "model.safetensors")
-    kept = {name: tensor for name, tensor in weights.items() if "layers.1.mlp" not in name}
-    assert len(kept) < len(weights)
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    remaining = {name: tensor for name, tensor in weights.items() if "layers.1.mlp" not in name}
+    assert len(remaining) < len(weights)
+    save_file(remaining, folder / "model.safetensors", metadata={"format": "pt"})
     message = refused(lambda: load_all(folder, tmp_path / "data"))
-    assert f"lack {len(weights) - len(kept)} tensors" in message
+    assert f"lack {len(weights) - len(remaining)} tensors" in message
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"model_type": "unheard-of"}'])
@@ -272,15 +272,15 @@ def test_the_kept_tokenizer_encodes_as_the_one_in_the_gguf(
     assert len(list((real_data.root / "models" / "tokenizers").iterdir())) == 1
     monkeypatch.setattr(conversion, "read_with_transformers", None)
     kept = load_tokenizer(model.entry, real_data)
-    for one in (kept, model):
+    for tokenized_model in (kept, model):
         for special in (True, False):
-            ours = one.tokenizer.encode(SPELLINGS, add_special_tokens=special)
+            ours = tokenized_model.tokenizer.encode(SPELLINGS, add_special_tokens=special)
             theirs = fresh(SPELLINGS, add_special_tokens=special, return_offsets_mapping=True)
             assert [text.ids for text in ours] == theirs["input_ids"]
             assert [text.offsets for text in ours] == theirs["offset_mapping"]
-        assert (one.context_length, one.vocab_size) == (8192, 49152)
-        assert one.start_token_id == 0
-        assert one.identity == model.identity
+        assert (tokenized_model.context_length, tokenized_model.vocab_size) == (8192, 49152)
+        assert tokenized_model.start_token_id == 0
+        assert tokenized_model.identity == model.identity
 
 
 def test_a_list_of_digests_with_a_changed_byte_is_made_again(tmp_path: Path, tiny_folder: Folder) -> None:

@@ -19,7 +19,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models import config_json
 from audit_pipeline.models.load import write_card
 from audit_pipeline.models.weights import load_weights, parameters, weight_bytes
-from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.ready import load_forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -113,11 +113,11 @@ def test_quantised_weights_are_another_model_near_the_plain_one(
     plain_parameters = parameters(plain)
     model = tokenized(write(folder), tmp_path / "data")
     assert model.identity.model_fingerprint != plain.identity.model_fingerprint
-    forward = forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
+    forward = load_forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
     card = read_json(DataPaths(tmp_path / "data").model_card(model.identity.model_fingerprint))
     assert (card["weights_format"], card["parameters"]) == (words, plain_parameters)
     found = score(model, forward, list(SENTENCES))
-    differences = [np.abs(one["logprob"] - other["logprob"]) for one, other in zip(found, expected, strict=True)]
+    differences = [np.abs(row["logprob"] - other["logprob"]) for row, other in zip(found, expected, strict=True)]
     assert 0 < np.concatenate(differences).mean() < tolerance
 
 

@@ -28,7 +28,7 @@ from audit_pipeline.models.weights import (
     within_limits,
 )
 from audit_pipeline.token_statistics.estimate import seconds_for
-from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.ready import load_forward_pass
 
 
 def model_of(folder: Path, **fields: object) -> TokenizedModel:
@@ -115,7 +115,7 @@ def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
     load_weights(model, "cpu")
     given(monkeypatch, Memory(size - 1, size - 1))
     with pytest.raises(ModelError, match=r"too large: The weights take 0.2 MB in memory \(float32\), and do not fit"):
-        forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
+        load_forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
     assert fit_of(model_of(tmp_path, devices="auto"), "cpu").ever
 
 
@@ -144,7 +144,7 @@ def test_several_gpus_have_their_memory_together_or_a_share_each(
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda model, paths: forward_pass(model, paths, "cuda"),
+        lambda model, paths: load_forward_pass(model, paths, "cuda"),
         lambda model, paths: seconds_for(model, 100, "cuda"),
         lambda model, paths: load_weights(model, "cuda"),
     ],

@@ -80,9 +80,13 @@ def test_all_pages_are_read_up_to_the_limit(hub: HubServer, monkeypatch: pytest.
     for number in range(7):
         on_hub(hub, f"maker/m{number}")
     hub.page = 3
-    assert [one.hub for one in list_candidates("maker", api_of(hub))] == [f"maker/m{number}" for number in range(7)]
+    assert [candidate.hub for candidate in list_candidates("maker", api_of(hub))] == [
+        f"maker/m{number}" for number in range(7)
+    ]
     monkeypatch.setattr(watch, "NEWEST", 4)
-    assert [one.hub for one in list_candidates("maker", api_of(hub))] == [f"maker/m{number}" for number in range(4)]
+    assert [candidate.hub for candidate in list_candidates("maker", api_of(hub))] == [
+        f"maker/m{number}" for number in range(4)
+    ]
 
 
 @pytest.mark.parametrize("token", [False, TOKEN])
@@ -92,7 +96,7 @@ def test_a_collections_models_are_asked_for_one_by_one(hub: HubServer, token: st
     items = [("a/one", "model"), ("c/rows", "dataset"), ("d/gone", "model"), ("b/two", "model"), ("a/one", "model")]
     hub.collections[COLLECTION] = [{"id": name, "type": kind} for name, kind in items]
     found = list_candidates(COLLECTION, api_of(hub, token))
-    assert [(one.hub, one.obstacle) for one in found] == [
+    assert [(candidate.hub, candidate.obstacle) for candidate in found] == [
         ("a/one", None),
         ("d/gone", "not on the hub any more, or private"),
         ("b/two", None),
@@ -118,7 +122,7 @@ def test_what_cannot_be_audited_says_why(
     hub: HubServer, files: tuple[str, ...], changes: dict[str, Any], obstacle: str | None
 ) -> None:
     on_hub(hub, "maker/m", files, **changes)
-    assert [one.obstacle for one in list_candidates("maker", api_of(hub))] == [obstacle]
+    assert [candidate.obstacle for candidate in list_candidates("maker", api_of(hub))] == [obstacle]
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -168,7 +172,7 @@ def test_a_silent_hub_is_a_passing_fault(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_an_answer_in_another_language_is_named(hub: HubServer, body: bytes) -> None:
     hub.fail("/api/", Answer(body, "application/json"), times=9)
     for name in ("maker", COLLECTION):
-        with pytest.raises(ModelError, match="does not speak its language") as error:
+        with pytest.raises(ModelError, match="check that HF_ENDPOINT is the hub's address") as error:
             list_candidates(name, api_of(hub))
         assert "\n" not in str(error.value)
 

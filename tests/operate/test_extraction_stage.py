@@ -27,7 +27,7 @@ from audit_pipeline.catalogue.contracts import (
 )
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.search import Asked
+from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import WindowLengths
 from audit_pipeline.operate.removal import RemovalTarget, find_removal, remove
 from audit_pipeline.operate.stages.extraction import (
@@ -47,7 +47,7 @@ from audit_pipeline.warehouse.query import query
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 PAIR = Pair("made_8", "tiny")
-ASKED = Asked(WindowLengths(12, 8), None, fine=True)
+ASKED = SearchOptions(WindowLengths(12, 8), None, fine=True)
 PER_SIDE = 4
 
 
@@ -123,7 +123,7 @@ def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace
 
 def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace) -> None:
     extract(workspace, "first")
-    extract(workspace, "again", asked=Asked(WindowLengths(12, 6), None, fine=False))
+    extract(workspace, "again", asked=SearchOptions(WindowLengths(12, 6), None, fine=False))
     report = build_warehouse(workspace.paths)
     assert not report.unreadable
     assert not report.doubled
@@ -149,7 +149,10 @@ def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace)
 
 def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace) -> None:
     report = extract(
-        workspace, "first", lambda _: pytest.fail("nothing can be run"), asked=Asked(WindowLengths(50, 50), 10, False)
+        workspace,
+        "first",
+        lambda _: pytest.fail("nothing can be run"),
+        asked=SearchOptions(WindowLengths(50, 50), 10, False),
     )
     rows = report.documents.to_pylist()
     assert {row["windows"] for row in rows} == {0}
@@ -191,7 +194,7 @@ def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_on
     workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
     settings = settings_of("made_8")
     assert settings is not None
-    assert asked_by(settings) == Asked(WindowLengths(12, 8), None, fine=False, characters=150, near_verbatim=2)
+    assert asked_by(settings) == SearchOptions(WindowLengths(12, 8), None, fine=False, characters=150, near_verbatim=2)
     assert asked_by(settings, suffix=6).lengths == WindowLengths(12, 6), "what is given goes first"
     assert settings_of("plain_9") is None
 

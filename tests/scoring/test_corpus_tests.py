@@ -18,7 +18,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.canaries import Canaries, CanarySet, make_canaries, seal_path, write_canaries
 from audit_pipeline.evidence.canary_rank import rank_sum_p
 from audit_pipeline.evidence.sharded_permutation import draw_orders
-from audit_pipeline.evidence.shards import deal
+from audit_pipeline.evidence.shards import deal_into_shards
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.corpus_tests import CorpusTest, canary_test, ordered_test
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -130,7 +130,7 @@ def test_the_likelihood_of_orders_is_that_by_the_bare_model(ordered: Callable[..
         return float(twin_statistics(*tiny("llama"), "\n".join(ITEMS[place] for place in order))["logprob"].sum())
 
     own, others = [], []
-    for number, shard in enumerate(deal(len(ITEMS), 12)):
+    for number, shard in enumerate(deal_into_shards(len(ITEMS), 12)):
         own.append(likelihood(list(shard)))
         others.append([likelihood(order) for order in draw_orders(shard, 10, seed=3, number=number)])
     sizes = [len(row) for row in others]
@@ -150,7 +150,7 @@ def test_the_order_that_the_model_prefers_gives_a_small_p_value(ordered: Callabl
     """In each shard of three the likeliest of the six orders is taken as the published one."""
     items = [f"{word} {place}" for place, word in enumerate(["net", "boat", "sail"] * 20)]
     preferred: list[str] = []
-    for shard in deal(60, 20):
+    for shard in deal_into_shards(60, 20):
         orders = [list(shard), *draw_orders(shard, 5, seed=0, number=0)]
         texts = ["\n".join(items[place] for place in order) for order in orders]
         best = int(np.argmax([twin_statistics(*tiny("llama"), text)["logprob"].sum() for text in texts]))

@@ -10,7 +10,7 @@ from audit_pipeline.metrics.roc import metrics
 from audit_pipeline.separability.assessment import assess, split_from_tables
 from audit_pipeline.separability.blind_controls import blind_control
 from audit_pipeline.separability.quality import split_quality
-from audit_pipeline.separability.split_texts import labelled_examples
+from audit_pipeline.separability.split_texts import evaluation_texts, labelled_examples
 
 
 def made(n: int = 240, seed: int = 0) -> pa.Table:
@@ -57,7 +57,8 @@ def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
 def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
     examples = made(n)
     split = assess(examples, "exchangeable", "en", matched=True, resamples=50)
-    quality = split_quality(examples, split, "en", run_id="run", resamples=50, most_per_side=60).table
+    texts = evaluation_texts(examples, str.split)
+    quality = split_quality(texts, split, "en", run_id="run", resamples=50, most_per_side=60).table
     scores = split.table("made", "run")
     assert scores.schema == BLIND_SCORES.schema
     assert len(scores) == (len(split.example_ids) if n == 240 else 0)

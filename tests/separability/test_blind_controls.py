@@ -12,7 +12,7 @@ from audit_pipeline.separability.blind_controls import (
     length_features,
     measure_controls,
     other_controls,
-    worst,
+    strongest_control,
 )
 
 WORDS = [f"word{index:03d}" for index in range(300)]
@@ -61,7 +61,7 @@ def test_each_control_sees_its_own():
 
     by_year = aurocs(*made(tell=years))
     assert by_year["dates"].auroc > 0.95
-    assert worst(list(by_year.values())).name == "dates"
+    assert strongest_control(list(by_year.values())).name == "dates"
     assert by_year["length"].auroc < 0.65
     by_ending = aurocs(*made(tell=ending))
     assert by_ending["characters"].auroc > 0.95
@@ -146,8 +146,8 @@ def test_the_worst_is_the_highest_and_the_first_of_equals():
     def of(name, auroc):
         return ControlAuroc(name, auroc, None, 200, "")
 
-    assert worst([of("a", 0.6), of("b", None), of("c", 0.7), of("d", 0.7)]).name == "c"
-    assert worst([of("b", None)]) is None
+    assert strongest_control([of("a", 0.6), of("b", None), of("c", 0.7), of("d", 0.7)]).name == "c"
+    assert strongest_control([of("b", None)]) is None
 
 
 def test_a_fold_without_texts_to_score_is_no_error():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from audit_pipeline.separability import shared_text
-from audit_pipeline.separability.shared_text import levelled, on_both_sides
+from audit_pipeline.separability.shared_text import normalise_text, on_both_sides
 
 TEXT = "The harbour was full of copper kettles, and nobody in the orchard asked for the winter ladder or a thimble."
 OTHER = "Shepherds of the quarry bring their saddles to a ferry that leaves before barley and timber are on the wagon."
@@ -52,6 +52,6 @@ def test_among_many_texts_equal_ones_are_found(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_nobody_sees_is_levelled() -> None:
-    assert levelled("\ufeffA\u200b  B\u00a0\u00adc\r\n") == "a b c"
-    assert levelled("ﬁne Straße") == "fine strasse"
-    assert levelled(" \u200b ") == ""
+    assert normalise_text("\ufeffA\u200b  B\u00a0\u00adc\r\n") == "a b c"
+    assert normalise_text("ﬁne Straße") == "fine strasse"
+    assert normalise_text(" \u200b ") == ""

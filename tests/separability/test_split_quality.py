@@ -14,6 +14,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.intervals import RESAMPLES
 from audit_pipeline.separability import quality as module
 from audit_pipeline.separability.assessment import assess
+from audit_pipeline.separability.split_texts import evaluation_texts
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length64.jsonl"
 
@@ -32,7 +33,8 @@ MEASURE_OF_ALL = ("blind_auroc", "words")
 
 def split_quality(examples, design, language, *, resamples=RESAMPLES, seed=0, matched=False, **how):
     assessed = assess(examples, design, language, matched=matched, resamples=resamples, seed=seed)
-    return module.split_quality(examples, assessed, language, resamples=resamples, seed=seed, run_id="run", **how)
+    texts = evaluation_texts(examples, str.split)
+    return module.split_quality(texts, assessed, language, resamples=resamples, seed=seed, run_id="run", **how)
 
 
 def table(texts, labels, **columns):

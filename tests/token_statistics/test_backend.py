@@ -15,7 +15,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.token_statistics.backend import Done, WindowStatistics, Work
+from audit_pipeline.token_statistics.backend import WindowResult, WindowStatistics, Work
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import compute
@@ -34,9 +34,9 @@ class Narrow:
     branch_tokens_run: int = 0
     described: str = "narrow"
 
-    def over(self, work: Work) -> Generator[Sequence[Done]]:
+    def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         assert all(map(self.model.gives, work.wanted))
-        for done in reversed([one for batch in self.inner.over(work) for one in batch]):
+        for done in reversed([result for batch in self.inner.run_work(work) for result in batch]):
             assert done.statistics is not None
             values = {name: values for name, values in done.statistics.values.items() if self.model.gives(name)}
             yield [replace(done, statistics=WindowStatistics(done.window, values))]
@@ -80,7 +80,7 @@ def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(t
     for name in ("loss", "zlib", "min_k", "lowercase"):
         assert of_first[name]["status"] == "ok"
     reasons = {name: row["reason"] for name, row in of_first.items() if row["status"] == "not_applicable"}
-    lacking = "the interface that the model is behind does not give: "
+    lacking = "the model's interface does not give: "
     assert reasons["min_k_plus_plus"] == f"{lacking}mean, std of each token"
     assert reasons["gap_k"] == f"{lacking}std of each token"
     assert reasons["infilling"] == f"{lacking}branches of each token"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tiny_models import SENTENCES, forward_of, save_model, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
+from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.branches import (
     PLACES_A_TOKEN,
     PREFIX_A_TOKEN,
@@ -68,10 +70,10 @@ class Prepared:
 def prepared(model: TokenizedModel, forward: ForwardPass, steps: int, texts: tuple[str, ...] = TEXTS) -> Prepared:
     encoded = encode(model, texts)
     windows = [
-        one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))
+        window for number, text in enumerate(encoded) for window in windows_of(number, text, *window_and_stride(model))
     ]
     statistics, branches = forward.run_with_branches(encoded, windows, steps)
-    return Prepared(encoded, windows, [one.values["argmax_id"] for one in statistics], branches)
+    return Prepared(encoded, windows, [window.values["argmax_id"] for window in statistics], branches)
 
 
 @torch.inference_mode()
@@ -82,12 +84,12 @@ def twin(forward: ForwardPass, text: EncodedText, window: Window, argmax: np.nda
     lengths, logprobs, scores = [], [], []
     for scored, position in enumerate(range(window.score_from, window.end)):
         place = position - window.begin + len(start)
-        behind = sequence[place + 1 : place + 1 + steps] if argmax[scored] != sequence[place] else []
-        lengths.append(len(behind))
-        if behind:
+        following = sequence[place + 1 : place + 1 + steps] if argmax[scored] != sequence[place] else []
+        lengths.append(len(following))
+        if following:
             changed = [*sequence[:place], int(argmax[scored]), *sequence[place + 1 :]]
             log_p = forward.model(input_ids=torch.tensor([changed])).logits[0].double().log_softmax(-1).numpy()
-            for offset, token in enumerate(behind):
+            for offset, token in enumerate(following):
                 row = log_p[place + offset]
                 p = np.exp(row)
                 mean = float(p @ row)
@@ -112,7 +114,7 @@ def test_branches_are_those_of_a_brute_force_run(tiny: Tiny, family: str) -> Non
     model, forward = tiny(family)
     assert forward.packed is (family in PACKED)
     of = prepared(model, forward, steps=4)
-    assert sum(len(one.z) for one in of.branches) > 100
+    assert sum(len(branches.z) for branches in of.branches) > 100
     for window, argmax, found in zip(of.windows, of.argmax, of.branches, strict=True):
         assert_same(found, twin(forward, of.encoded[window.text], window, argmax, 4))
 
@@ -125,8 +127,8 @@ def test_chunks_change_nothing(tiny: Tiny, monkeypatch: pytest.MonkeyPatch, row_
     monkeypatch.setitem(forward_module._ROW_TOKENS, "cpu", row_tokens)
     monkeypatch.setitem(forward_module.BRANCH_TOKENS, "cpu", budget)
     found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 5)
-    for one, other in zip(found, expected.branches, strict=True):
-        assert_same(one, other)
+    for branches, other in zip(found, expected.branches, strict=True):
+        assert_same(branches, other)
 
 
 def test_a_window_alone_and_among_others_and_with_modes_from_before(tiny: Tiny) -> None:
@@ -148,8 +150,8 @@ def test_modes_from_the_cache_are_taken_as_they_are(
 
     def other_modes(*given: object, **options: object) -> list[WindowStatistics]:
         return [
-            replace(one, values={**one.values, "argmax_id": one.values["argmax_id"] * 0 + 7})
-            for one in run(*given, **options)  # type: ignore[arg-type]
+            replace(window, values={**window.values, "argmax_id": window.values["argmax_id"] * 0 + 7})
+            for window in run(*given, **options)  # type: ignore[arg-type]
         ]
 
     monkeypatch.setattr(forward_module.ForwardPass, "_base", other_modes)
@@ -177,8 +179,8 @@ def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pyte
     monkeypatch.setattr(forward_module, "lay_out", lay_out_few)
     found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
     assert refused
-    for one, other in zip(found, expected.branches, strict=True):
-        assert_same(one, other)
+    for branches, other in zip(found, expected.branches, strict=True):
+        assert_same(branches, other)
     monkeypatch.setattr(forward_module, "lay_out", lambda *given: (_ for _ in ()).throw(torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):
         forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
@@ -211,8 +213,8 @@ def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch
     monkeypatch.setattr(forward_module, "inputs_of", blind)
     forward = forward_of(model)
     assert not forward.packed
-    for one, other in zip(prepared(model, forward, steps=3).branches, packed.branches, strict=True):
-        assert_same(one, other)
+    for branches, other in zip(prepared(model, forward, steps=3).branches, packed.branches, strict=True):
+        assert_same(branches, other)
 
 
 def test_longrope_branches_are_those_of_the_whole_window(tmp_path: Path) -> None:
@@ -325,9 +327,10 @@ def test_order_and_batches_change_nothing(
     model, forward = tiny("gpt_neox")
     texts = [*TEXTS, "a", "a a a a a a a a", "海港在早晨很安静。"]
     found = []
-    for ordered, tokens in ((texts, None), ([texts[place] for place in order], budget)):
+    for ordered, tokens in ((texts, TOKEN_BUDGET["cpu"]), ([texts[place] for place in order], budget)):
         paths = DataPaths(tmp_path_factory.mktemp("branches"))
-        compute(model, ordered, paths, lambda: forward, branch_steps=steps, token_budget=tokens)
+        with patch.dict(TOKEN_BUDGET, cpu=tokens):
+            compute(model, ordered, paths, lambda: forward, branch_steps=steps)
         found.append(branches_by_text(model, texts, paths, steps))
     for sha256, row in found[0].items():
         assert row["offsets"] == found[1][sha256]["offsets"]
@@ -344,6 +347,9 @@ def test_a_text_longer_than_the_context_has_branches_up_to_the_end_of_each_windo
     compute(model, [text], paths, lambda: forward, branch_steps=4)
     [row] = read_branches(model, [text], paths, 4).to_pylist()
     [own] = read_statistics(model, [text], paths).to_pylist()
-    expected = [twin(forward, encoded, one, np.array(own["argmax_id"])[one.score_from : one.end], 4) for one in windows]
-    assert np.diff(row["offsets"]).tolist() == np.concatenate([one.lengths for one in expected]).tolist()
-    np.testing.assert_allclose(row["z"], np.concatenate([one.z for one in expected]), atol=TOLERANCE)
+    expected = [
+        twin(forward, encoded, window, np.array(own["argmax_id"])[window.score_from : window.end], 4)
+        for window in windows
+    ]
+    assert np.diff(row["offsets"]).tolist() == np.concatenate([window.lengths for window in expected]).tolist()
+    np.testing.assert_allclose(row["z"], np.concatenate([window.z for window in expected]), atol=TOLERANCE)

@@ -25,7 +25,7 @@ from audit_pipeline.token_statistics import forward, ranks
 from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.rank_process import Call
-from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.ready import load_forward_pass
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -36,7 +36,7 @@ SLOW_TO_END = 20.0
 def passes_of(folder: Path, data: Path, ranks: int) -> tuple[TokenizedModel, ForwardPass, ForwardPass]:
     """The model, whole and divided, its products made alike."""
     model = tokenized(folder, data)
-    divided = forward_pass(tokenized(folder, data, tensor_parallel=ranks), DataPaths(data), "cpu")
+    divided = load_forward_pass(tokenized(folder, data, tensor_parallel=ranks), DataPaths(data), "cpu")
     checked = replace(divided.checked, onednn=False)
     return model, ForwardPass(load_weights(model, "cpu"), model.vocab_size, checked), divided
 
@@ -50,7 +50,11 @@ def passes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tokenized
 
 
 def ranks_of_this_process() -> list[psutil.Process]:
-    return [one for one in psutil.Process().children(recursive=True) if "import serve" in " ".join(one.cmdline())]
+    return [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "import serve" in " ".join(process.cmdline())
+    ]
 
 
 def test_a_divided_model_gives_what_it_gives_whole(passes: tuple[TokenizedModel, ForwardPass, ForwardPass]) -> None:
@@ -164,7 +168,9 @@ def test_a_batch_too_large_for_one_rank_is_too_large_for_all(
 ) -> None:
     model, whole, divided = passes
     encoded = encode(model, TEXTS[:4])
-    batch = [one for number, text in enumerate(encoded) for one in windows_of(number, text, *window_and_stride(model))]
+    batch = [
+        window for number, text in enumerate(encoded) for window in windows_of(number, text, *window_and_stride(model))
+    ]
     monkeypatch.setattr(ForwardPass, "run_batch", crowded)
     with pytest.raises(torch.OutOfMemoryError, match="rank 1"):
         run(divided, encoded, batch)
@@ -210,9 +216,9 @@ def test_the_embedded_model_divided_by_three(
 ) -> None:
     model, loaded = real_model
     entry = model.entry.model_copy(update={"tensor_parallel": 3})
-    told = list[str]()
-    divided = forward_pass(load_tokenizer(entry, real_data), real_data, "cpu", told.append)
-    assert sum("divided over 3" in words for words in (*told, divided.described)) == 1
+    messages = list[str]()
+    divided = load_forward_pass(load_tokenizer(entry, real_data), real_data, "cpu", messages.append)
+    assert sum("divided over 3" in words for words in (*messages, divided.described)) == 1
     # Their products made alike.
     whole = ForwardPass(loaded.model, model.vocab_size, replace(divided.checked, onednn=False))
     assert_alike(model, whole, divided, tolerance=1e-3)

@@ -60,9 +60,9 @@ def test_a_statistic_that_is_thought_of_later_runs_no_model(tiny: Tiny, tmp_path
     planned = plan(model, TEXTS, kept, ("base", *SUMS))
     assert (planned.texts_to_run, planned.tokens_to_run, planned.passes) == (1, 0, 0), "the text without a token"
     assert planned.bytes_to_write["renyi"] > 0
-    told: list[Progress] = []
-    summary = compute(model, TEXTS, kept, never, kinds=("base", *SUMS), on_progress=told.append)
-    assert (told[-1].texts_done, told[-1].tokens_done) == (len(TEXTS) - 1, told[-1].tokens_total)
+    progress: list[Progress] = []
+    summary = compute(model, TEXTS, kept, never, kinds=("base", *SUMS), on_progress=progress.append)
+    assert (progress[-1].texts_done, progress[-1].tokens_done) == (len(TEXTS) - 1, progress[-1].tokens_total)
     assert (summary.texts_computed, summary.passes, summary.texts_from_logits) == (0, 0, len(TEXTS) - 1)
     assert compute(model, TEXTS, kept, never, kinds=("base", *SUMS)).texts_from_logits == 0, "they are there now"
 
@@ -108,7 +108,7 @@ def test_branches_are_run_and_sums_are_not(tiny: Tiny, tmp_path: Path) -> None:
     assert summary.texts_branched == len(TEXTS) - 1
     other = DataPaths(tmp_path / "other")
     compute(model, TEXTS, other, lambda: forward, kinds=("base",), branch_steps=2)
-    own, twin = (read_branch_lengths(one, model) for one in (paths, other))
+    own, twin = (read_branch_lengths(place, model) for place in (paths, other))
     assert own == twin
 
 
@@ -171,6 +171,6 @@ def test_scores_of_a_new_detector_come_from_logits(
     anew = Session(model, later, DataPaths(tmp_path / "anew"))
     anew.run(TEXTS, lambda _: tiny("llama")[1])
     twins = anew.score([str(number) for number in range(len(TEXTS))], TEXTS).to_pylist()
-    for one, twin in zip(scores, twins, strict=True):
-        if one["score"] is not None:
-            assert one["score"] == pytest.approx(twin["score"], abs=0.02, rel=0.02), (one, twin)
+    for row, twin in zip(scores, twins, strict=True):
+        if row["score"] is not None:
+            assert row["score"] == pytest.approx(twin["score"], abs=0.02, rel=0.02), (row, twin)

@@ -19,7 +19,7 @@ from audit_pipeline.token_statistics import forward as forward_module
 from audit_pipeline.token_statistics import layers as module
 from audit_pipeline.token_statistics.blocks import Head
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by, linear_layers, multiplied
+from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by, linear_layers, use_linear
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_onednn]
@@ -72,14 +72,14 @@ def test_layers_are_multiplied_so_within_it_and_nowhere_else(monkeypatch: pytest
     model, hidden = torch.nn.Sequential(torch.nn.Linear(300, 20), torch.nn.ReLU(), torch.nn.Linear(20, 3)), WEIGHT[:7]
     layers = linear_layers(model)
     expected = model(hidden)
-    with multiplied(layers, onednn=False):
+    with use_linear(layers, onednn=False):
         model(hidden)
     assert calls == []
-    with multiplied(layers, onednn=True):
+    with use_linear(layers, onednn=True):
         torch.testing.assert_close(model(hidden), expected)
     assert calls == [(7, 300), (7, 20)]
     # Also where the pass ends badly.
-    with pytest.raises(RuntimeError), multiplied(layers, onednn=True):
+    with pytest.raises(RuntimeError), use_linear(layers, onednn=True):
         model(hidden[:, 1:])
     model(hidden)
     assert len(calls) == 3

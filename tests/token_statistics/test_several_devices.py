@@ -13,8 +13,8 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models import weights
 from audit_pipeline.models.weights import Memory, fit_of, load_weights, weight_bytes
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.prefixed_texts import runs_anew
-from audit_pipeline.token_statistics.ready import forward_pass
+from audit_pipeline.token_statistics.prefixed_texts import reruns_prefix
+from audit_pipeline.token_statistics.ready import load_forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,13 +26,13 @@ def test_layers_that_are_not_in_memory_give_what_they_give_there(
 ) -> None:
     layers = {} if family == "bloom" else {"num_hidden_layers": 5}
     folder = save_model(tmp_path / "model", family, **layers)
-    model, told = tokenized(folder, tmp_path / "data", devices="auto"), list[str]()
+    model, messages = tokenized(folder, tmp_path / "data", devices="auto"), list[str]()
     size = weight_bytes(model, "cpu")
     monkeypatch.setattr(weights, "main_memory", lambda: Memory(size, int(share * size)))
-    spread = load_weights(model, "cpu", told.append)
+    spread = load_weights(model, "cpu", messages.append)
     devices = {parameter.device.type for parameter in spread.parameters()}
     assert devices == ({"cpu", "meta"} if share > 0.5 else {"meta"})
-    assert told == [f"model: its layers lie on {'cpu, disk' if share > 0.5 else 'disk'}"]
+    assert messages == [f"model: its layers lie on {'cpu, disk' if share > 0.5 else 'disk'}"]
     whole, forward = forward_of(tokenized(folder, tmp_path / "data")), ForwardPass(spread, model.vocab_size)
     assert forward.checked == whole.checked
     assert forward.device.type == "cpu"
@@ -45,13 +45,13 @@ def test_a_division_has_a_check_of_its_own(tmp_path: Path) -> None:
     entries = [tokenized(folder, paths.root, **fields) for fields in ({}, {"devices": "auto"})]
     [own] = {model.identity.model_fingerprint for model in entries}
     for model in entries:
-        forward_pass(model, paths, "cpu")
+        load_forward_pass(model, paths, "cpu")
 
     assert paths.load_checks(own) == sorted(paths.load_check(own, model.entry.division) for model in entries)
     assert paths.load_check(own).name == f"{own}.json"
     # One does not overwrite the other, and each is read for its own.
     write_json(paths.load_check(own), {"machine": {}, "found": {"shared_prefix": False}})
-    assert [runs_anew(model, paths) for model in entries] == [True, False]
+    assert [reruns_prefix(model, paths) for model in entries] == [True, False]
 
 
 def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch:
 
 
 def test_a_model_that_fits_lies_on_one_device(tmp_path: Path) -> None:
-    folder, told = save_model(tmp_path / "model"), list[str]()
-    spread = load_weights(tokenized(folder, tmp_path / "data", devices="auto"), "cpu", told.append)
+    folder, messages = save_model(tmp_path / "model"), list[str]()
+    spread = load_weights(tokenized(folder, tmp_path / "data", devices="auto"), "cpu", messages.append)
     assert {parameter.device.type for parameter in spread.parameters()} == {"cpu"}
-    assert told == ["model: its layers lie on cpu"]
+    assert messages == ["model: its layers lie on cpu"]

@@ -24,7 +24,7 @@ from audit_pipeline.token_statistics import shared_prefix
 from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, plan_prefixed, read_prefixed
-from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, behind, encode, encode_prefix
+from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, encode, encode_prefix, put_after
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
@@ -32,7 +32,7 @@ Load = Callable[[str], tuple[TokenizedModel, ForwardPass]]
 # GPT-Neo looks back in the cache by places, BLOOM and Mamba have no attention that a prefix could be handed to.
 SHARED = ("llama", "gpt_neox", "gemma2", "granite", "phi3", "gpt2", "opt", "qwen2", "mistral", "gemma3", "cohere")
 ANEW = ("gpt_neo", "bloom", "mamba")
-TEXTS = ["The", *(one[:40] for one in SENTENCES[1:4]), "a a a a a a", SENTENCES[2][:20]]
+TEXTS = ["The", *(sentence[:40] for sentence in SENTENCES[1:4]), "a a a a a a", SENTENCES[2][:20]]
 SHOTS = f"{SENTENCES[0]}{SENTENCES[1]}"[:66]
 
 
@@ -40,9 +40,9 @@ def logprobs(
     forward: ForwardPass, prefix: Prefix, encoded: Sequence[EncodedText], rows: Sequence[int]
 ) -> list[np.ndarray]:
     """Of the texts at ``rows``, run as one batch."""
-    texts = [behind(prefix, one) for one in encoded]
+    texts = [put_after(prefix, text) for text in encoded]
     batch = [Window(row, 0, len(texts[row].token_id), 0, has_start_token=True) for row in rows]
-    return [one.values["logprob"] for one in forward.run(texts, batch, (), before=prefix.ids[:-1])]
+    return [window.values["logprob"] for window in forward.run(texts, batch, (), before=prefix.ids[:-1])]
 
 
 def twin(model: TokenizedModel, forward: ForwardPass, prefix: Prefix, text: EncodedText) -> np.ndarray:
@@ -62,7 +62,7 @@ def test_every_architecture_gives_what_prefix_and_text_give(family: str, tiny: L
     prefix, encoded = encode_prefix(model, SHOTS), encode(model, TEXTS)
     # Longer than the windows of the sliding layers: what is out of their sight stays so.
     assert len(prefix.ids) > 2 * 8
-    assert len(prefix.ids) + max(len(one.token_id) for one in encoded) <= CONTEXT
+    assert len(prefix.ids) + max(len(text.token_id) for text in encoded) <= CONTEXT
     together = logprobs(forward, prefix, encoded, range(len(TEXTS))) if not forward.equal_lengths else None
     for row, text in enumerate(encoded):
         expected = twin(model, forward, prefix, text)
@@ -89,9 +89,9 @@ class LargestMade(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
-        for one in made if isinstance(made, tuple) else (made,):
-            if isinstance(one, torch.Tensor) and one.is_floating_point():
-                self.elements = max(self.elements, one.numel())
+        for tensor in made if isinstance(made, tuple) else (made,):
+            if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+                self.elements = max(self.elements, tensor.numel())
         return made
 
 
@@ -125,8 +125,8 @@ def test_a_long_text_is_taken_in_pieces_and_no_number_changes(
         assert 0 < largest.elements <= fewest
         np.testing.assert_allclose(piecewise, whole[0], atol=1e-4)
         with attention_of_pieces(most, monkeypatch):
-            for one, other in zip(whole, logprobs(forward, prefix, encoded, range(3)), strict=True):
-                np.testing.assert_allclose(other, one, atol=1e-4)
+            for row, other in zip(whole, logprobs(forward, prefix, encoded, range(3)), strict=True):
+                np.testing.assert_allclose(other, row, atol=1e-4)
 
 
 def test_the_prefix_is_run_once(tiny: Load) -> None:
@@ -215,7 +215,7 @@ def test_what_is_cached_is_what_is_fresh_and_a_stopped_run_goes_on(tiny: Load, t
         raise AssertionError("everything is cached")
 
     assert compute_prefixed(model, TEXTS, prefix, grown, never).texts_computed == 0
-    one, two = (as_lists(read_prefixed(model, TEXTS, prefix, where)) for where in (fresh, grown))
+    one, two = (as_lists(read_prefixed(model, TEXTS, prefix, place)) for place in (fresh, grown))
     assert one.keys() == two.keys()
     assert len(one) == len(TEXTS)
     for sha256, values in one.items():
@@ -230,14 +230,18 @@ def test_a_text_without_room_has_no_row_whatever_was_run_with_more_room(
 ) -> None:
     model, forward = tiny("llama")
     prefix, where = encode_prefix(model, SENTENCES[0]), DataPaths(tmp_path)
-    lengths = [len(prefix.ids) + len(one.token_id) for one in encode(model, TEXTS)]
+    lengths = [len(prefix.ids) + len(text.token_id) for text in encode(model, TEXTS)]
     narrow = tokenized(tiny_folder("llama"), tmp_path, window=max(lengths) - 1)
     assert narrow.identity.model_fingerprint == model.identity.model_fingerprint
     compute_prefixed(model, TEXTS, prefix, where, lambda: forward)
     assert len(read_prefixed(model, TEXTS, prefix, where)) == len(TEXTS)
     assert len(read_prefixed(narrow, TEXTS, prefix, where)) == 0
     compute_prefixed(narrow, TEXTS, prefix, where, lambda: forward)
-    assert len(read_prefixed(narrow, TEXTS, prefix, where)) == sum(one < max(lengths) for one in lengths) < len(TEXTS)
+    assert (
+        len(read_prefixed(narrow, TEXTS, prefix, where))
+        == sum(length < max(lengths) for length in lengths)
+        < len(TEXTS)
+    )
 
 
 def test_the_check_is_remembered(tiny: Load) -> None:
@@ -257,6 +261,6 @@ def test_one_start_token_stands_before_the_prefix_and_none_before_the_text(
     starts = [] if own.start_token_id is None else [own.start_token_id]
     assert bool(starts) is (policy == "always" or adds_bos)
     assert list(prefix.ids) == [*starts, *own.token_id.tolist()]
-    after = behind(prefix, text)
+    after = put_after(prefix, text)
     assert after.n_scored == len(text.token_id)
     assert after.start_token_id == prefix.ids[-1]

@@ -51,7 +51,7 @@ def known(cache: PartCache) -> set[str]:
 
 def stored(folder: Path) -> dict[str, list[float]]:
     cache = open_cache(folder)
-    return {one["key"]: one["value"] for one in cache.read(known(cache)).to_pylist()}
+    return {row["key"]: row["value"] for row in cache.read(known(cache)).to_pylist()}
 
 
 def write_parts(folder: Path, keys_of_parts: list[list[str]]) -> None:

@@ -20,9 +20,9 @@ def test_no_score_depends_on_the_batch_in_the_embedded_model(real_model: tuple[T
     alone = [score(model, forward, [subject])[0] for subject in subjects]
     for company in (short, long):
         among = score(model, forward, [*subjects, *company])
-        for one, other in zip(alone, among, strict=False):
+        for row, other_row in zip(alone, among, strict=False):
             for name in ("logprob", "mean", "std", "max_logprob"):
-                assert np.abs(one[name] - other[name]).max() < 1e-4
+                assert np.abs(row[name] - other_row[name]).max() < 1e-4
 
 
 def test_the_embedded_model_equals_the_bare_one(real_model: tuple[TokenizedModel, ForwardPass]) -> None:

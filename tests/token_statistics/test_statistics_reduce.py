@@ -12,14 +12,14 @@ from tiny_models import twin_of_logits
 
 from audit_pipeline.catalogue.contracts import MEASURED
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, HeadLogits, Reduced, Scratch
-from audit_pipeline.token_statistics.reductions import fetched, sweep
+from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 
 
-ALL = tuple(one.name for one in MEASURED)
+ALL = tuple(measured.name for measured in MEASURED)
 
 
 def reduce(logits: torch.Tensor, target: list[int], *also: str) -> Reduced:
@@ -140,7 +140,7 @@ def test_topk_is_sorted_and_equals_the_twin() -> None:
 
 def test_every_declared_statistic_is_computed_in_its_type() -> None:
     ours = reduce(torch.randn(4, 30, generator=torch.Generator().manual_seed(6)), [0, 1, 2, 3])
-    assert set(ours) == {one.name for one in MEASURED}
+    assert set(ours) == {measured.name for measured in MEASURED}
     for field in MEASURED:
         assert ours[field.name].shape == (4,)
         assert ours[field.name].numpy().dtype == field.type.value_type.to_pandas_dtype(), field.name
@@ -253,7 +253,7 @@ def test_what_is_fetched_is_what_was_found(positions: int) -> None:
     logits = torch.randn(positions, 50, generator=torch.Generator().manual_seed(1))
     logits[:, 3] = -torch.inf
     reduced = reduce(logits, [3] * positions, "topk", "logits")
-    arrays = fetched(reduced)
+    arrays = fetch_reduced(reduced)
     assert list(arrays) == list(reduced)
     for name, values in reduced.items():
         expected = values.numpy()

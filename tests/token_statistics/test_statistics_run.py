@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,7 @@ from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics import cached_texts
+from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
@@ -121,7 +123,8 @@ def test_cached_equals_fresh_and_order_does_not_matter(llama: tuple[TokenizedMod
     model, forward = llama
     shuffled = random.Random(0).sample(TEXTS, len(TEXTS))
     compute(model, TEXTS, DataPaths(tmp_path / "one"), lambda: forward)
-    compute(model, shuffled, DataPaths(tmp_path / "two"), lambda: forward, token_budget=70)
+    with patch.dict(TOKEN_BUDGET, cpu=70):
+        compute(model, shuffled, DataPaths(tmp_path / "two"), lambda: forward)
     for text in TEXTS:
         compute(model, [text], DataPaths(tmp_path / "three"), lambda: forward)
     one, two, three = (rows_of(model, TEXTS, DataPaths(tmp_path / name)) for name in ("one", "two", "three"))
@@ -162,16 +165,16 @@ def test_the_plan_says_what_the_run_does(llama: tuple[TokenizedModel, Counting],
     assert (planned.texts, planned.texts_to_run, planned.cached_texts) == (27, 26, 0)
     alone = plan(model, texts, paths)
     assert (alone.cached_texts, alone.texts_to_run) == (5, 21)
-    told: list[Progress] = []
-    summary = compute(model, texts, paths, lambda: forward, kinds=kinds, on_progress=told.append)
+    progress: list[Progress] = []
+    summary = compute(model, texts, paths, lambda: forward, kinds=kinds, on_progress=progress.append)
     assert (summary.passes, summary.tokens_computed) == (planned.passes, planned.tokens_to_run)
     assert summary.texts_computed + summary.texts_without_tokens == planned.texts_to_run
     assert summary.texts_without_tokens == 1
     written = sum(len(row["logits"]) for row in read_statistics(model, texts, paths, "logits").to_pylist())
     assert planned.bytes_to_write["logits"] == written
-    assert told[-1].tokens_done == told[-1].tokens_total == planned.tokens_to_run
-    assert told[-1].texts_done == told[-1].texts_total == 25
-    assert told[-1].seconds_left == 0.0
+    assert progress[-1].tokens_done == progress[-1].tokens_total == planned.tokens_to_run
+    assert progress[-1].texts_done == progress[-1].texts_total == 25
+    assert progress[-1].seconds_left == 0.0
     assert summary.tokens_per_second == pytest.approx(summary.tokens_computed / summary.seconds)
     assert plan(model, texts, paths, kinds).texts_to_run == 0
 
@@ -243,7 +246,8 @@ def test_long_texts_equal_their_windows_alone(
     for policy in ("always", "tokenizer"):
         model = tokenized(tiny_folder(family), paths.root, window=window, stride=stride, start_token_policy=policy)
         texts = [" ".join(SENTENCES[:2]), SENTENCES[0]]
-        compute(model, texts, paths, lambda: forward, token_budget=150)
+        with patch.dict(TOKEN_BUDGET, cpu=150):
+            compute(model, texts, paths, lambda: forward)
         for text, row in rows_of(model, texts, paths).items():
             twin = twin_statistics(model, forward, text)
             np.testing.assert_array_equal(row["token_id"], twin["token_id"])
@@ -316,8 +320,8 @@ def test_the_logits_budget_is_checked_before_anything_runs(
 def test_what_was_computed_before_an_interruption_is_kept(tiny: Load, paths: DataPaths, error: BaseException) -> None:
     model, inner = tiny("llama")
     broken = Counting(inner, lambda calls: error if calls == 4 else None)
-    with pytest.raises(type(error)):
-        compute(model, TEXTS, paths, lambda: broken, token_budget=100)
+    with pytest.raises(type(error)), patch.dict(TOKEN_BUDGET, cpu=100):
+        compute(model, TEXTS, paths, lambda: broken)
     done = set(broken.texts)
     assert 0 < len(done) < len(TEXTS)
     whole = Counting(inner)
@@ -365,8 +369,8 @@ def test_a_full_disk_surfaces_and_the_run_resumes(
     real = cache_module.write_then_name
     with monkeypatch.context() as patched:
         patched.setattr(cache_module, "write_then_name", filling)
-        with pytest.raises(OSError, match="No space left"):
-            compute(model, TEXTS, paths, lambda: forward, token_budget=1)
+        with pytest.raises(OSError, match="No space left"), patch.dict(TOKEN_BUDGET, cpu=1):
+            compute(model, TEXTS, paths, lambda: forward)
     assert part_files(paths, model) == sorted(written)
     flushed = set(read_statistics(model, TEXTS, paths).column("text_sha256").to_pylist())
     assert len(flushed) == 5
@@ -385,7 +389,8 @@ def test_a_damaged_part_is_named_and_its_texts_are_computed_again(
     model, forward = llama
     with monkeypatch.context() as patched:
         patched.setattr(PartCache, "compact", lambda self: None)
-        compute(model, TEXTS[:6], paths, lambda: forward, token_budget=1)
+        with patch.dict(TOKEN_BUDGET, cpu=1):
+            compute(model, TEXTS[:6], paths, lambda: forward)
     broken = part_files(paths, model)[2]
     lost = pq.read_table(broken).column("text_sha256").to_pylist()
     content = bytearray(broken.read_bytes())
@@ -415,7 +420,7 @@ sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from tiny_models import forward_of, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.token_statistics import cached_texts, run
+from audit_pipeline.token_statistics import batches, cached_texts, run
 cached_texts.PartCache = functools.partial(cached_texts.PartCache, flush_seconds=0.0)
 model = tokenized(Path(sys.argv[1]), Path(sys.argv[2]))
 forward = forward_of(model)
@@ -425,7 +430,8 @@ def slow(*args, **kinds):
     return real(*args, **kinds)
 forward.run = slow
 texts = Path(sys.argv[2], "texts").read_text().split("|")
-run.compute(model, texts, DataPaths(Path(sys.argv[2])), lambda: forward, token_budget=1)
+batches.TOKEN_BUDGET["cpu"] = 1
+run.compute(model, texts, DataPaths(Path(sys.argv[2])), lambda: forward)
 """
 
 

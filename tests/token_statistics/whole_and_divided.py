@@ -17,7 +17,7 @@ from tiny_models import SENTENCES
 from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.extraction.continuations import Nearness, generate, generate_greedily, near_verbatim
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.token_statistics.backend import Done, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult, WindowStatistics
 from audit_pipeline.token_statistics.batches import LocalPass, Task
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -31,7 +31,7 @@ BEFORE = tuple(range(5, 25))
 def farthest(ours: Sequence[WindowBranches], theirs: Sequence[WindowBranches]) -> float:
     """The largest difference between the log-probabilities of the same windows' branches."""
     pairs = zip(ours, theirs, strict=True)
-    return max(float(np.abs(one.logprob - other.logprob).max(initial=0.0)) for one, other in pairs)
+    return max(float(np.abs(ours.logprob - theirs.logprob).max(initial=0.0)) for ours, theirs in pairs)
 
 
 def assert_same(ours: Sequence[WindowStatistics], theirs: Sequence[WindowStatistics], tolerance: float) -> None:
@@ -48,7 +48,7 @@ def assert_same(ours: Sequence[WindowStatistics], theirs: Sequence[WindowStatist
         np.testing.assert_allclose(found["logits"].astype(np.float32), logits, rtol=0, atol=apart)
         for name in ("argmax_id", "topk_id"):
             ids = [values[name].reshape(len(logits), -1) for values in (own, found)]
-            at_those = [np.take_along_axis(logits, np.maximum(some, 0), axis=1) for some in ids]
+            at_those = [np.take_along_axis(logits, np.maximum(chosen, 0), axis=1) for chosen in ids]
             assert (np.abs(at_those[0] - at_those[1]) < apart).all(), name
         of_target = logits.max(axis=1) + own["logprob"] - own["max_logprob"]
         as_good = (np.abs(logits - of_target[:, None]) < apart).sum(axis=1) - 1
@@ -66,35 +66,35 @@ def run(
 
 def run_branches(
     forward: LocalPass, encoded: Sequence[EncodedText], batch: Sequence[Window], modes: list[IntArray], *, own: bool
-) -> list[Done]:
+) -> list[WindowResult]:
     """The branches from ``modes``, with the windows' own statistics where ``own``."""
     task = Task(own, branches=True, from_modes=True)
     return forward.run_batch(encoded, batch, task, wanted=WANTED, steps=4, modes=modes)
 
 
-def branches_of(found: Sequence[Done]) -> list[WindowBranches]:
+def branches_of(found: Sequence[WindowResult]) -> list[WindowBranches]:
     return [done.branches for done in found if done.branches is not None]
 
 
 def assert_alike(model: TokenizedModel, whole: ForwardPass, divided: ForwardPass, tolerance: float) -> None:
     encoded = encode(model, TEXTS)
     place = window_and_stride(model)
-    batch = [one for number, text in enumerate(encoded) for one in windows_of(number, text, *place)]
+    batch = [window for number, text in enumerate(encoded) for window in windows_of(number, text, *place)]
     # Windows of some texts, so that texts are renumbered on the way.
-    some = [one for one in batch if one.text in {1, 3, 6}]
+    part = [window for window in batch if window.text in {1, 3, 6}]
     assert whole.packed == divided.packed
     own, theirs = run(whole, encoded, batch), run(divided, encoded, batch)
-    assert [one.window for one in theirs] == batch
+    assert [result.window for result in theirs] == batch
     assert_same(own, theirs, tolerance)
-    modes = [one.values["argmax_id"] for one in own if one.window in some]
-    ours, theirs_too = (run_branches(one, encoded, some, modes, own=True) for one in (whole, divided))
-    assert [one.window for one in theirs_too] == [one.window for one in branches_of(theirs_too)] == some
+    modes = [result.values["argmax_id"] for result in own if result.window in part]
+    ours, theirs_too = (run_branches(run_model, encoded, part, modes, own=True) for run_model in (whole, divided))
+    assert [result.window for result in theirs_too] == [result.window for result in branches_of(theirs_too)] == part
     assert_same(*([done.statistics for done in found if done.statistics] for found in (ours, theirs_too)), tolerance)
     assert farthest(branches_of(ours), branches_of(theirs_too)) < tolerance
-    alone = run_branches(divided, encoded, some, modes, own=False)
+    alone = run_branches(divided, encoded, part, modes, own=False)
     assert farthest(branches_of(ours), branches_of(alone)) < tolerance
-    behind = [one for one in some if one.length + len(BEFORE) < place[0]]
-    assert_same(*(run(one, encoded, behind, BEFORE) for one in (whole, divided)), tolerance)
+    fitting = [window for window in part if window.length + len(BEFORE) < place[0]]
+    assert_same(*(run(run_model, encoded, fitting, BEFORE) for run_model in (whole, divided)), tolerance)
     whole.forget_prefix()
     divided.forget_prefix()
     assert divided.tokens_run

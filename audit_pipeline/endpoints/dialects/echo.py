@@ -5,7 +5,7 @@ What belongs here: the form that requests and answers have. What does not: route
 The best tokens are named by their text, which several may share: the largest log-probability is read from them and no
 more. The prompt is sent as ids where the server takes them (probe.py finds out), else as the string that means them;
 then the answer must say where each token begins, and these places must be ours. The first token has no
-log-probability: a start token stands there, or the token is not scored.
+log-probability: it is a start token, or is not scored.
 
 llama-cpp-python's server (0.3.36) takes strings alone, one a request. It puts the start token in front by itself and
 drops it from the answer, together with the log-probability of the first token after it; without a start token in front
@@ -23,6 +23,7 @@ from pydantic import Field
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.exchange import (
     Answer,
+    AnswerDetail,
     AnswerPart,
     BadAnswerError,
     Count,
@@ -30,8 +31,7 @@ from audit_pipeline.endpoints.exchange import (
     OtherTokensError,
     Place,
     Prompt,
-    Wanted,
-    parsed,
+    parse_answer,
     require_as_many,
     values_of,
 )
@@ -59,7 +59,7 @@ class _Completion(AnswerPart):
     system_fingerprint: str | None = None
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
+def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``.
 
     One token is generated: some servers take 0 for "until the context is full".
@@ -68,27 +68,27 @@ def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
         "model": endpoint.model,
         "prompt": [prompt.ids] if prompt.spelled is None else prompt.spelled.text,
         "echo": True,
-        "logprobs": wanted.best,
+        "logprobs": detail.best,
         "max_tokens": 1,
         "temperature": 0,
     }
     return ServerRequest("completions", body, prompt.cost)
 
 
-def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
+def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer, which may hold an entry for the generated token or not."""
-    completion = parsed(_Completion, body)
+    completion = parse_answer(_Completion, body)
     found, tokens = _logprobs(completion), len(prompt.ids)
     entries = len(found.token_logprobs)
     require_as_many(entries - (entries == tokens + 1), tokens)
     if completion.usage is not None:
         require_as_many(completion.usage.prompt_tokens, tokens)
-    return _answer(prompt, wanted, completion, found)
+    return _answer(prompt, detail, completion, found)
 
 
-def read_llama_cpp(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
+def read_llama_cpp(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer of llama-cpp-python's server, which counts all tokens and gives all but the first."""
-    completion = parsed(_Completion, body)
+    completion = parse_answer(_Completion, body)
     found, tokens = _logprobs(completion), len(prompt.ids)
     if completion.usage is None:
         raise BadAnswerError("its answer does not say how many tokens the prompt has")
@@ -105,7 +105,7 @@ def read_llama_cpp(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
             "that spells it cannot be scored"
         )
     require_as_many(given, tokens)
-    return _answer(prompt, wanted, completion, found)
+    return _answer(prompt, detail, completion, found)
 
 
 def _logprobs(completion: _Completion) -> _Logprobs:
@@ -115,7 +115,7 @@ def _logprobs(completion: _Completion) -> _Logprobs:
     return found
 
 
-def _answer(prompt: Prompt, wanted: Wanted, completion: _Completion, found: _Logprobs) -> Answer:
+def _answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion, found: _Logprobs) -> Answer:
     tokens = len(prompt.ids)
     if prompt.spelled is not None:
         offsets = tuple((found.text_offset or [])[:tokens])
@@ -127,9 +127,9 @@ def _answer(prompt: Prompt, wanted: Wanted, completion: _Completion, found: _Log
     scored = slice(tokens - prompt.scored, tokens)
     places = [_place(own, best or {}) for own, best in zip(found.token_logprobs[scored], tops[scored], strict=True)]
     return Answer(
-        values=values_of(places, wanted),
-        # Tokens of one spelling are one entry: how many were given cannot be told.
-        best_given=wanted.best if any(tops[scored]) else 0,
+        values=values_of(places, detail),
+        # Tokens of one spelling are one entry: how many were given is unknown.
+        best_given=detail.best if any(tops[scored]) else 0,
         server=completion.system_fingerprint,
     )
 

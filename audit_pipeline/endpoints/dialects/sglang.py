@@ -3,7 +3,7 @@
 What belongs here: the form that requests and answers have, by SGLang's documentation. What does not: its OpenAI route,
 for which there is the dialect completions.
 
-The first token has no log-probability: a start token stands there, or the token is not scored. There are no ranks.
+The first token has no log-probability: it is a start token, or is not scored. There are no ranks.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.endpoints.exchange import (
     Answer,
+    AnswerDetail,
     AnswerPart,
     BadAnswerError,
     Number,
     Place,
     Prompt,
     TokenId,
-    Wanted,
-    parsed,
+    parse_answer,
     require_as_many,
     values_of,
 )
@@ -39,7 +39,7 @@ class _Generated(AnswerPart):
     meta_info: _Meta
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
+def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
     body = {
         "input_ids": prompt.ids,
@@ -47,14 +47,14 @@ def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
         "return_logprob": True,
         # Without it, log-probabilities of what is generated are given alone.
         "logprob_start_len": 0,
-        "top_logprobs_num": wanted.best,
+        "top_logprobs_num": detail.best,
     }
     return ServerRequest("generate", body, prompt.cost, root=True)
 
 
-def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
+def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer."""
-    meta = parsed(_Generated, body).meta_info
+    meta = parse_answer(_Generated, body).meta_info
     own = meta.input_token_logprobs or []
     require_as_many(len(own), len(prompt.ids))
     if tuple(token for _, token, _ in own) != prompt.ids:
@@ -64,7 +64,7 @@ def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
     first = len(own) - prompt.scored
     places = [_place(value, best or []) for (value, _, _), best in zip(own[first:], tops[first:], strict=True)]
     return Answer(
-        values=values_of(places, wanted),
+        values=values_of(places, detail),
         best_given=max((len(place.best) for place in places), default=0),
         server=None,
     )
@@ -74,5 +74,5 @@ def _place(own: float | None, best: list[_Triple]) -> Place:
     given = [(value, token) for value, token, _ in best if value is not None]
     if own is None or len(given) < len(best):
         raise BadAnswerError("its answer lacks a token's log-probability")
-    given.sort(key=lambda one: -one[0])
+    given.sort(key=lambda entry: -entry[0])
     return Place(own=own, best=[value for value, _ in given], best_ids=[token for _, token in given])

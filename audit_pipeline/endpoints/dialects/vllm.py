@@ -4,7 +4,7 @@ What belongs here: the form that requests and answers have (vLLM 0.32 and 0.33).
 mean and deviation, which runs in the server.
 
 The prompt's ids are given back, so that nothing can be out of step. A rank is how many logits are at least as large,
-from 1 on. The first token has no entry: a start token stands there, or the token is not scored.
+from 1 on. The first token has no entry: it is a start token, or is not scored.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from audit_pipeline.endpoints.exchange import (
     LARGEST_ID,
     WHOLE,
     Answer,
+    AnswerDetail,
     AnswerPart,
     BadAnswerError,
     Number,
     Place,
     Prompt,
     Rank,
-    Wanted,
-    parsed,
+    parse_answer,
     require_as_many,
     values_of,
 )
@@ -59,12 +59,12 @@ class _Completion(AnswerPart):
     system_fingerprint: str | None = None
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
+def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``; at least one token has to be generated."""
     body = {
         "model": endpoint.model,
         "prompt": [prompt.ids],
-        "prompt_logprobs": WITH_MOMENTS if wanted.moments and wanted.best != WHOLE else wanted.best,
+        "prompt_logprobs": WITH_MOMENTS if detail.moments and detail.best != WHOLE else detail.best,
         "max_tokens": 1,
         "temperature": 0,
         "return_token_ids": True,
@@ -72,44 +72,44 @@ def ask(endpoint: Endpoint, prompt: Prompt, wanted: Wanted) -> ServerRequest:
     return ServerRequest("completions", body, prompt.cost)
 
 
-def read(prompt: Prompt, wanted: Wanted, body: bytes) -> Answer:
+def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer."""
-    completion = parsed(_Completion, body)
+    completion = parse_answer(_Completion, body)
     [choice] = completion.choices
     entries = choice.prompt_logprobs or []
     require_as_many(len(entries), len(prompt.ids))
     if choice.prompt_token_ids is None or tuple(choice.prompt_token_ids) != prompt.ids:
         raise BadAnswerError("its answer is not about the token ids that were sent")
     first = len(entries) - prompt.scored
-    places = [_place(entry, token, wanted) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)]
+    places = [_place(entry, token, detail) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)]
     return Answer(
-        values=values_of(places, wanted),
+        values=values_of(places, detail),
         best_given=max((len(place.best) for place in places), default=0),
         server=completion.system_fingerprint,
     )
 
 
-def _place(entry: Mapping[int, _Entry] | None, token: int, wanted: Wanted) -> Place:
+def _place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> Place:
     if entry is None or token not in entry or (rank := entry[token].rank) is None:
         raise BadAnswerError("its answer lacks a token's own log-probability or rank")
-    if _MEAN in entry and not wanted.moments:
+    if _MEAN in entry and not detail.moments:
         raise BadAnswerError(
             f"the plugin corpus-audit-vllm in the server answers to {WITH_MOMENTS} best tokens with mean and "
             "deviation: set moments: true in the entry, or another top_logprobs"
         )
-    tokens = {one: found for one, found in entry.items() if one >= 0}
-    whole = wanted.best == WHOLE
+    tokens = {token: found for token, found in entry.items() if token >= 0}
+    whole = detail.best == WHOLE
     # The token itself is always there: it is one too many where it is not among the best.
-    if not whole and len(tokens) > (WITH_MOMENTS - 2 if wanted.moments else wanted.best):
+    if not whole and len(tokens) > (WITH_MOMENTS - 2 if detail.moments else detail.best):
         del tokens[token]
-    ordered = sorted(tokens.items(), key=lambda one: (-one[1].logprob, one[1].rank or 0))
+    ordered = sorted(tokens.items(), key=lambda item: (-item[1].logprob, item[1].rank or 0))
     best = [_number(found) for _, found in ordered]
     return Place(
         own=_number(entry[token]),
         best=best,
-        best_ids=[one for one, _ in ordered],
+        best_ids=[token for token, _ in ordered],
         rank=rank - 1,
-        moments=None if not wanted.moments else _moments_of(best) if whole else _given_moments(entry),
+        moments=None if not detail.moments else _moments_of(best) if whole else _given_moments(entry),
     )
 
 
@@ -123,7 +123,7 @@ def _given_moments(entry: Mapping[int, _Entry]) -> tuple[float, float]:
 
 
 def _moments_of(logprobs: Sequence[float]) -> tuple[float, float]:
-    own = np.array([one for one in logprobs if one > -math.inf])
+    own = np.array([logprob for logprob in logprobs if logprob > -math.inf])
     # What is above 0 is refused where all values of the answer are there.
     p = np.exp(np.minimum(own, 0.0))
     mean = float((p * own).sum())

@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
-from audit_pipeline.extraction.search import Asked
+from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of
@@ -201,7 +201,11 @@ def prepare(
 
 
 def extract(
-    request: AuditRequest, asked: Asked, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+    request: AuditRequest,
+    asked: SearchOptions,
+    definitions: dg.Definitions,
+    paths: DataPaths,
+    on_step: Callable[[str], None],
 ) -> None:
     """Search the documents of the request's one benchmark as ``asked``, then publish where the request says so.
 

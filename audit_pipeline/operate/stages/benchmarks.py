@@ -30,6 +30,7 @@ from audit_pipeline.operate.plan import what_a_split_lacks
 from audit_pipeline.operate.shown import Body, Shown
 from audit_pipeline.separability.assessment import MEASURE, AssessedSplit, assess, split_from_tables
 from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, split_quality
+from audit_pipeline.separability.split_texts import evaluation_texts
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
 
@@ -120,10 +121,9 @@ def assess_split(
     if assessed is None:
         assessed = assess(examples, benchmark.design, benchmark.language, matched=benchmark.matched is not None)
     quality = split_quality(
-        examples,
+        evaluation_texts(examples, word_unit(benchmark.spec["unit"]).split),
         assessed,
         benchmark.language,
-        split=word_unit(benchmark.spec["unit"]).split,
         near_duplicate_threshold=benchmark.spec["near_duplicate_threshold"],
         run_id=step.run_id,
         most_per_side=most_per_side,

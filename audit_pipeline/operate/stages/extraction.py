@@ -31,11 +31,11 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.controls.kept import occurrences_in_training
 from audit_pipeline.controls.roles import EXPOSED
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extraction.conclusions import memorisation, windows_from
+from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from
 from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.search import Asked, Extracted, Search, asked_for
-from audit_pipeline.extraction.set_apart import Judged
+from audit_pipeline.extraction.search import Extraction, Search, SearchOptions, parse_search
+from audit_pipeline.extraction.set_apart import Judgement
 from audit_pipeline.extraction.tables import extraction_tables
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
@@ -52,7 +52,7 @@ from audit_pipeline.token_statistics.run import Progress
 EXTRACTION_VERSION = "2"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
-USUAL = asked_for(PREFIX, SUFFIX, COARSE_TO_FINE)
+USUAL = parse_search(PREFIX, SUFFIX, COARSE_TO_FINE)
 """How documents are searched by default."""
 
 _SHOWN = 10
@@ -77,7 +77,7 @@ def extract_pair(
     paths: DataPaths,
     backend_of: BackendOf,
     step: LineageStep,
-    asked: Asked,
+    asked: SearchOptions,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ExtractionReport:
     """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
@@ -127,7 +127,7 @@ def extract_pair(
     )
 
 
-def _written_settings(asked: Asked) -> Mapping[str, object]:
+def _written_settings(asked: SearchOptions) -> Mapping[str, object]:
     """The settings of the search as its lineage names them."""
     optional = {"characters": asked.characters, "near_verbatim": asked.near_verbatim}
     return {
@@ -136,7 +136,7 @@ def _written_settings(asked: Asked) -> Mapping[str, object]:
     }
 
 
-def version_of(asked: Asked) -> str:
+def version_of(asked: SearchOptions) -> str:
     """The version of the code, and the settings where they are not the usual ones."""
     if asked == USUAL:
         return EXTRACTION_VERSION
@@ -147,12 +147,12 @@ def version_of(asked: Asked) -> str:
 
 def asked_by(
     settings: ExtractionSettings, prefix: int | None = None, suffix: int | None = None, stride: str | None = None
-) -> Asked:
+) -> SearchOptions:
     """How a benchmark's entry has its documents searched; what is given beside it goes first.
 
     A search as the entry has it is what an audit makes: one with other settings is done again by the next audit.
     """
-    asked = asked_for(prefix or settings.prefix, suffix or settings.suffix, stride or settings.stride)
+    asked = parse_search(prefix or settings.prefix, suffix or settings.suffix, stride or settings.stride)
     return replace(asked, characters=settings.characters, near_verbatim=settings.near_verbatim)
 
 
@@ -227,7 +227,7 @@ def _reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel 
 
 
 def _near_verbatim(
-    search: Search, found: Sequence[Extracted], asked: Asked, backend_of: BackendOf
+    search: Search, found: Sequence[Extraction], asked: SearchOptions, backend_of: BackendOf
 ) -> Mapping[str, float]:
     """How likely the model gives each audited document's strongest passage nearly word for word, by the document's
     name: the log of a lower bound. None of them where it is not asked for."""
@@ -244,11 +244,11 @@ def _near_verbatim(
     }
 
 
-def _unsearched(document: SearchedDocument) -> Extracted:
+def _unsearched(document: SearchedDocument) -> Extraction:
     nothing = windows_from(EXTRACTION.empty_table())
-    judged = Judged((), np.empty(0))
-    found = memorisation(nothing, judged.apart, document.text)
-    return Extracted(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
+    judged = Judgement((), np.empty(0))
+    found = conclude_memorisation(nothing, judged.apart, document.text)
+    return Extraction(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
 
 
 def shown_of_extraction(report: ExtractionReport) -> Shown:

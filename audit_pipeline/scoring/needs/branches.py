@@ -51,7 +51,7 @@ class BranchesProvider(Provider[BranchStatistics]):
             branches = by_text.get(text_sha256(scored.whole))
             if branches is None or len(branches.offsets) != scored.context_tokens + len(scored.own) + 1:
                 return _NOT_RUN
-            branches = branches.behind(scored.context_tokens)
+            branches = branches.from_position(scored.context_tokens)
             begun = np.diff(branches.offsets) > 0
             # They start from other modes than the text has where a part of the cache was lost and the text run again:
             # near-ties may then turn out otherwise.

@@ -17,7 +17,7 @@ from audit_pipeline.detectors.statistics import Lacking, Need, TextStatistics
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import Plan, Where
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, Plan
 from audit_pipeline.token_statistics.run import Progress, RunSummary
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class ScoringScope:
     """
 
     model: TokenizedModel
-    where: Where
+    where: CacheLocation
     paths: DataPaths
     benchmark: str | None = None
     in_context: bool = False

@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
-from audit_pipeline.token_statistics.cached_texts import Where, plan, read_statistics
+from audit_pipeline.token_statistics.cached_texts import CacheLocation, plan, read_statistics
 from audit_pipeline.token_statistics.tokens import cache_key
 
 NAME = "own-topk"
@@ -39,7 +39,7 @@ class OwnTopkProposer:
     The kinds ``base`` and ``topk`` of the texts must be in the cache ``where`` says (run.compute).
     """
 
-    def __init__(self, model: TokenizedModel, where: Where) -> None:
+    def __init__(self, model: TokenizedModel, where: CacheLocation) -> None:
         self._model = model
         self._where = where
         self._pieces: dict[int, str] = {}
