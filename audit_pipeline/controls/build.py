@@ -23,6 +23,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, CONTROLS, digest, text_sha256
+from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, require_whole
+from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record
@@ -31,8 +33,6 @@ from audit_pipeline.catalogue.working_copy import keep_folder, remove, remove_fo
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.current import control_version, documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.kept import MANIFEST, TEXTS, require_whole
-from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.training import ONE_THREAD_BELOW, START, Trained, new_model, train, train_tokenizer
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import load_models, resolve_model
@@ -78,7 +78,7 @@ def build_control(
     step: LineageStep,
     *,
     device: str | None = None,
-    tell: OnControlStep | None = None,
+    on_step: OnControlStep | None = None,
 ) -> ControlReport:
     """Train the model that is exposed to the members, and the control model, unless they are there as stated.
 
@@ -95,7 +95,7 @@ def build_control(
     # What is there is damaged, or a run died over it.
     remove(folder / MANIFEST)
     texts = draw_texts(documents, entry)
-    manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, tell=tell)
+    manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, on_step=on_step)
     manifest = {
         "control": entry.name,
         "version": version,
@@ -128,7 +128,7 @@ def train_into(
     device: str,
     paths: DataPaths,
     roles: Sequence[Role] = (EXPOSED, TWIN),
-    tell: OnControlStep | None = None,
+    on_step: OnControlStep | None = None,
 ) -> dict[str, Any]:
     """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` beside them.
 
@@ -139,17 +139,15 @@ def train_into(
     tokenizer, start_id = _tokenizer(texts, entry, base)
 
     def train_one(role: Role) -> dict[str, Any]:
-        times = [(text.text, getattr(text, role)) for text in texts]
         done = train(
             begun[role] if role in begun else _begin(entry, tokenizer, start_id, base),
             tokenizer,
             start_id,
-            [text for text, count in times if count],
-            [count for _, count in times if count],
+            [text.text for text in texts for _ in range(getattr(text, role))],
             entry,
             role=role,
             device=device,
-            tell=None if tell is None else partial(tell, role),
+            on_step=None if on_step is None else partial(on_step, role),
         )
         return _save(folder / role, done, tokenizer)
 

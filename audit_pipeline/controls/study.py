@@ -18,6 +18,7 @@ from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, dr
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.control_roles import EXPOSED, Role
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
@@ -25,7 +26,6 @@ from audit_pipeline.controls.build import texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
-from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
 from audit_pipeline.evidence.evaluation import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
@@ -77,7 +77,7 @@ def run_study(
     step: LineageStep,
     *,
     device: str | None = None,
-    tell: Log = print,
+    log: Log = print,
 ) -> pa.Table:
     """Train and measure every condition, and keep the results (schema CONTROL_STUDIES); models are thrown away.
 
@@ -90,7 +90,7 @@ def run_study(
     planned = conditions(study, control)
     for number, condition in enumerate(planned, 1):
         what = f"{condition.setting} {condition.value}, seed {condition.entry.seed}"
-        tell(f"{study.name}: {number} of {len(planned)}: {what}")
+        log(f"{study.name}: {number} of {len(planned)}: {what}")
         key = condition.entry.settings_digest
         if key not in done:
             texts = draw_texts(documents, condition.entry)

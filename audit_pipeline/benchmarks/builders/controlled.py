@@ -15,10 +15,10 @@ from pydantic import Field, model_validator
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, Drawn, LabelledText, ReadDocuments, examples_table
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.control_files import read_control, read_texts
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import Text
-from audit_pipeline.controls.kept import read_control, read_texts
 from audit_pipeline.errors import ConfigError
 
 VERSION = 1
