@@ -48,7 +48,7 @@ _LEARNT = 0.9
 
 @dataclass(frozen=True)
 class ControlReport:
-    """What training came to: the version, where it lies, the manifest as written, and whether it was there already."""
+    """What training came to: the version, where it lies, the manifest as written, and whether it was trained before."""
 
     entry: ControlEntry
     version: str
@@ -80,7 +80,7 @@ def build_control(
     device: str | None = None,
     on_step: OnControlStep | None = None,
 ) -> ControlReport:
-    """Train the model that is exposed to the members, and the control model, unless they are there as stated.
+    """Train the model that is exposed to the members, and the control model, unless this version is trained already.
 
     Raises DataError where there are no documents, or too few windows in them.
     """
@@ -92,7 +92,7 @@ def build_control(
         _write_control_pointer(entry.name, version, paths)
         return ControlReport(entry, version, folder, manifest, trained=False)
 
-    # What is there is damaged, or a run died over it.
+    # The folder is damaged, or a run died while it wrote it.
     remove(folder / MANIFEST)
     texts = draw_texts(documents, entry)
     manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, on_step=on_step)
@@ -110,7 +110,7 @@ def build_control(
         CONTROLS,
         entry.name,
         data_version=version,
-        upstream={f"documents/{name}": one for name, one in versions.items()},
+        upstream={f"documents/{source}": source_version for source, source_version in versions.items()},
     )
     keep_folder(folder)
     # Last of the folder's files: it says that the folder is whole.
@@ -130,7 +130,7 @@ def train_into(
     roles: Sequence[Role] = (EXPOSED, TWIN),
     on_step: OnControlStep | None = None,
 ) -> dict[str, Any]:
-    """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` beside them.
+    """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` next to them.
 
     Returns what the manifest says of it.
     """

@@ -118,7 +118,7 @@ def measure(
     device: str | None = None,
     overrides: Overrides | None = None,
 ) -> Measured:
-    """Train one model of ``entry`` on ``texts`` in a folder that is thrown away, and tell members from held-out texts.
+    """Train one model of ``entry`` on ``texts`` in a temporary folder, and score members against held-out texts.
 
     ``paths`` is where a base model's card lies; nothing is written there. Prefixes are made of the first texts drawn of
     either side, which they give away.
@@ -131,13 +131,13 @@ def measure(
         model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
         roles = {NON_MEMBERS: HELD_OUT, MEMBERS: MEMBER}
-        known = {side: [one.text for one in texts if one.role == of][:_SHOTS] for side, of in roles.items()}
-        beside = UserInputs(known=known)
-        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=beside)
+        known = {side: [text.text for text in texts if text.role == of][:_SHOTS] for side, of in roles.items()}
+        inputs = UserInputs(known=known)
+        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=inputs)
         examples = examples_of(texts, entry)
-        ids, asked = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
-        session.run(asked, lambda _: forward)
-        scored = session.score(ids, asked)
+        ids, windows = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
+        session.run(windows, lambda _: forward)
+        scored = session.score(ids, windows)
     benchmark: str = examples.column("benchmark")[0].as_py()
     scores = mark_defaults(scored, session.defaults(overrides))
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):

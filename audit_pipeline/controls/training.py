@@ -1,6 +1,6 @@
 """Training a causal language model on known texts, and the tokenizer of one that is trained from nothing.
 
-What belongs here: the two ways to begin (an architecture from nothing, a model that there is), a byte-level BPE
+What belongs here: the two ways to begin (an architecture from nothing, an existing model), a byte-level BPE
 tokenizer learnt on the texts, and the loop. What does not: which texts (draw.py), the tokenizers of models that are
 trained on from a base (models/load.py), what is kept (build.py).
 """
@@ -57,7 +57,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
 
 _IGNORED = -100
 _NORM_LIMIT = 1.0
-# Below this many parameters the threads of one operation wait for each other longer than they work.
+# Below this many parameters, the threads of an operation wait for each other longer than they work.
 ONE_THREAD_BELOW = 20_000_000
 
 OnTrainingStep = Callable[[int, int, float], None]

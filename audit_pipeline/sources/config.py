@@ -36,22 +36,23 @@ _CONNECTORS = "audit_pipeline.connectors"
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Every source by name; a new one needs no entry here. Raises ConfigError where two of ours have one name."""
+    """Every source by name; a new one needs no entry here. Raises ConfigError if two of ours have the same name."""
     modules = (importlib.import_module(name) for name in _modules())
     ours: dict[str, Source[Any]] = by_name(
-        modules, what="sources", is_one=lambda one: isinstance(one, Source), name_of=lambda one: one.name
+        modules, what="sources", is_one=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
-    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda one: one.name).found
+    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name).found
 
 
 def _modules() -> Iterator[str]:
     connectors = importlib.import_module(_CONNECTORS)
-    yield from (f"{sources.__name__}.{one.name}" for one in pkgutil.iter_modules(sources.__path__))
-    yield from (f"{_CONNECTORS}.{one.name}.source" for one in pkgutil.iter_modules(connectors.__path__) if one.ispkg)
+    yield from (f"{sources.__name__}.{module.name}" for module in pkgutil.iter_modules(sources.__path__))
+    packages = (module for module in pkgutil.iter_modules(connectors.__path__) if module.ispkg)
+    yield from (f"{_CONNECTORS}.{package.name}.source" for package in packages)
 
 
 def source_named(name: str) -> Source[Any]:
-    """The source called ``name``; raises SourceError, naming the nearest or those there are."""
+    """The source called ``name``; raises SourceError, naming the nearest names, or all."""
     if name not in all_sources():
         raise SourceError(f"there is no source '{name}'; {did_you_mean(name, all_sources(), 'the sources are')}")
     return all_sources()[name]
