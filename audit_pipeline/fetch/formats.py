@@ -40,7 +40,7 @@ ROW_SUFFIXES = tuple(suffix for suffix in SUFFIXES if not suffix.startswith(".tx
 def suffix_of(path: Path) -> str | None:
     """The suffix of a name that says its format, ``.gz`` included; None where it says none."""
     name = path.name.lower()
-    return next((one for one in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(one)), None)
+    return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
 
 def holds_rows(path: Path) -> bool:
@@ -89,7 +89,7 @@ def open_texts(
     name: str | None = None,
     unpacked_limit: int | None = UNPACKED_LIMIT,
 ) -> TextStream:
-    """The texts of a file, one after another; ``also`` are further columns that are wanted where there are any.
+    """The texts of a file, one after another; ``also`` are further columns, taken if the file has them.
 
     Without ``text_column`` the column is ``text``, else ``input``, else the only column there is. In a .txt file the
     lines are the texts, whatever ``text_column`` says. Raises DataError as :func:`open_rows` does.
@@ -150,5 +150,5 @@ def digest_of(path: Path) -> str:
     """
     if not path.is_dir():
         return file_sha256(path)
-    inside = [f"{one.name} {digest_of(one)}\n" for one in sorted(path.iterdir()) if one.is_file()]
+    inside = [f"{file.name} {digest_of(file)}\n" for file in sorted(path.iterdir()) if file.is_file()]
     return hashlib.sha256("".join(inside).encode()).hexdigest()

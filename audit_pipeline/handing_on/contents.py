@@ -5,8 +5,8 @@ licences and days, document by document, from the benchmark's manifest, and from
 those that it was built from; reading one licence as sources spell it, and what the hub calls it. What does not: putting
 any of it into words (descriptions.py), writing it and what is done where a licence is unclear (export.py).
 
-This is no legal advice: a licence that is not plainly free counts as unclear, and the user has to say that they may hand the
-texts on.
+This is no legal advice: a licence that is not plainly free counts as unclear, and the user has to say that they
+may hand the texts on.
 """
 
 from __future__ import annotations
