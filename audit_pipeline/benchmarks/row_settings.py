@@ -1,4 +1,4 @@
-"""What an entry of config/benchmarks.yaml says of rows that somebody else has made: where they lie, what columns mean.
+"""What an entry of config/benchmarks.yaml says of rows from elsewhere: where they lie, what their columns mean.
 
 What belongs here: the fields that all builders of rows share. What does not: reading rows (rows_origin.py), and the
 fields of one builder (its own module).

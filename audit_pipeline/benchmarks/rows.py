@@ -184,7 +184,7 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
 
     Without an id column, texts that begin with the same 32 words are of one document, and without a group column a
     document is a group of its own: so rows of different lengths that were cut from one article share it. A text that
-    stands twice (behind the same context) with one label is kept once, one that has different labels not at all: equal
+    occurs twice (after the same context) with one label is kept once, one that has different labels not at all: equal
     after levelling case and white space, and where chance decides the labels nearly equal, too. Which of two is kept
     depends on nothing but what they say, and where they say the same on their order.
 

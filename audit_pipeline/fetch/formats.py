@@ -64,7 +64,9 @@ def open_rows(
     if path == STANDARD_INPUT:
         return json_lines(standard_input(), string_lines)
     if path.is_dir():
-        return _open_folder(path, name)
+        if detect_saved_kind(path) is None:
+            raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
+        return saved_dataset(InputFile(path, name or path.name, ""), None)
     suffix = suffix_of(path)
     if suffix is None:
         raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
@@ -73,12 +75,6 @@ def open_rows(
     kind = suffix.removesuffix(".gz")
     file = InputFile(path, name or path.name, kind, packed=suffix.endswith(".gz"), unpacked_limit=unpacked_limit)
     return _PLAIN[kind](file, string_lines)
-
-
-def _open_folder(path: Path, name: str | None) -> RowStream:
-    if detect_saved_kind(path) is None:
-        raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
-    return saved_dataset(InputFile(path, name or path.name, ""), None)
 
 
 def open_texts(

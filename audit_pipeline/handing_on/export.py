@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -248,13 +248,9 @@ def _write_descriptions(
     digests = {path: file_sha256(folder / path) for path in every}
     sizes = {path: (folder / path).stat().st_size for path in every}
     url = None if hub is None else f"https://huggingface.co/datasets/{hub}"
-    metadata = croissant(described, sizes, digests, _today(), url)
+    metadata = croissant(described, sizes, digests, datetime.now(UTC).date(), url)
     _write_text(folder / METADATA, as_json(metadata))
     _write_text(folder / CARD, write_card(described, entries, digests, hub))
-
-
-def _today() -> date:
-    return datetime.now(UTC).date()
 
 
 def _write_text(path: Path, text: str) -> None:

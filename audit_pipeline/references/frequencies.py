@@ -133,7 +133,7 @@ def countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     """
     corpus, references = model.reference_corpus, load_references()
     if corpus is None or model.start_token_policy != "always" or not references.names:
-        # Without a file of corpora nobody has asked for any; the scores of dc_pdd say what is missing.
+        # Without a file of corpora none is configured; the scores of dc_pdd say what is missing.
         return None
     entry = references.named(corpus)
     return None if entry.hub is not None else entry

@@ -79,7 +79,7 @@ class MissingPart:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One document or row that is there but cannot be used (no date, no text), and why."""
+    """One document or row that cannot be used (no date, no text), and why."""
 
     part: str
     reason: str
@@ -103,8 +103,8 @@ class Source(Generic[S]):
     learn all this: a parser that takes long to import is imported inside ``fetch``.
 
     ``version`` changes when the same input would give other documents: those there are count as stale then.
-    ``on_request`` says that only benchmarks on request are drawn from it, so that nobody expects it to be fetched every
-    week.
+    ``on_request`` says that only benchmarks on request are drawn from it, so that the weekly audit
+    does not fetch it.
     """
 
     name: str

@@ -62,7 +62,7 @@ def source_named(name: str) -> Source[Any]:
 class SourceSettings:
     """What is set in config/sources.yaml, by source; a source whose section is left out has its defaults.
 
-    A section that cannot be used is ``broken``: nobody is handed its source's settings or documents.
+    A section that cannot be used is ``broken``: its source's settings and documents are not handed out.
     """
 
     sections: Entries[SourceSection]
@@ -135,9 +135,9 @@ def _stamped(value: Any) -> Any:
     if isinstance(value, Path):
         return stamps(value)
     if isinstance(value, tuple):
-        return [found for one in value if (found := _stamped(one))]
+        return [stamp for item in value if (stamp := _stamped(item))]
     if isinstance(value, Mapping):
-        return {key: found for key, one in value.items() if (found := _stamped(one))}
+        return {key: stamp for key, item in value.items() if (stamp := _stamped(item))}
     return None
 
 

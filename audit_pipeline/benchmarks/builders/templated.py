@@ -63,7 +63,7 @@ class RowTemplate:
     def fill(self, values: Mapping[str, object]) -> tuple[str, str | None]:
         """The text of a row and None; or an empty text and the reason why there is none.
 
-        Columns stand by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
+        Columns are available by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
         Raises ConfigError where the text is longer than any is.
         """
         pieces, characters = [], 0
@@ -82,7 +82,7 @@ class RowTemplate:
 
 
 class TemplatedSettings(GroupedRowsSettings):
-    """Items of a test set, formatted by a template; whether they are members is what nobody knows, or a column says."""
+    """Items of a test set, formatted by a template; whether they are members is unknown, or in a column."""
 
     may_be_unlabelled: ClassVar[bool] = True
 
@@ -129,7 +129,7 @@ class TemplatedSettings(GroupedRowsSettings):
 
 
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
-    """The items of ``spec``, each formatted by its template; without a label column nobody knows which are members.
+    """The items of ``spec``, each formatted by its template; without a label column their membership is unknown.
 
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
     (SourceError) where they cannot be had, where a column is missing altogether, and where no item can be used, and

@@ -122,7 +122,7 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
     document is taken before the first of all others. Where the entry asks for matched sides, these are chosen out of
     what is left then, and ``notes`` says under ``matched`` what that achieved.
 
-    Raises DataError where a side is left empty, or too small to be matched, or where a document id stands twice.
+    Raises DataError where a side is left empty, or too small to be matched, or if a document id occurs twice.
     """
     settings = spec.settings_of(TemporalSettings)
     documents_left_out: Counter[str] = Counter()
