@@ -89,7 +89,7 @@ def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | Non
     """What ``spec`` is built from; ``read`` gives a source's documents (by default those in the data folder).
 
     Raises DataError where it has not been fetched, cannot be read or holds no usable row, and SourceError for a package
-    that cannot be had.
+    that cannot be read.
     """
     return BUILDERS[spec.settings.builder].read(spec, paths, read or partial(read_documents, paths))
 

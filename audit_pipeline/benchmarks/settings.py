@@ -27,7 +27,7 @@ MEANINGS: Mapping[Design, str] = {
     "randomised": "chance decided which texts the model was trained on",
     "exchangeable": "chance decided which texts are on which side",
     "selected": "by different rules, none of them the date",
-    "unlabelled": "nobody knows which texts are members",
+    "unlabelled": "it is unknown which texts are members",
 }
 DesignOfSides = Annotated[
     Design,

@@ -167,7 +167,7 @@ def _schema(columns: Columns) -> pa.Schema:
 def read_table(path: Path, columns: Columns, *, what: str) -> pa.Table:
     """The Parquet file at ``path`` with just these ``columns``.
 
-    Raises DataError, naming ``what`` is missing or unreadable, where it cannot be had.
+    Raises DataError, naming ``what`` is missing or unreadable, where it cannot be read.
     """
     if not path.exists():
         raise DataError(f"{what} has not been built yet: {path} is missing")

@@ -81,7 +81,7 @@ def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None
     """The wheel of ``project``'s newest final, non-yanked release, or of ``version``; as :func:`fetch_archive`.
 
     Where a release has several wheels, one for every platform goes first, then the first by name. A wheel of a given
-    version that is in the cache and intact is not asked for again: the index has no newer one of that version.
+    version that is in the cache and intact is not fetched again: the index has no newer one of that version.
 
     Raises SourceError if none can be fetched.
     """

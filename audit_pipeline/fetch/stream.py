@@ -1,7 +1,7 @@
 """The rows of a file as a stream that can be read more than once, one by one or side by side, and its texts.
 
 What belongs here: what every format offers, and what holds for all of them; a piece of rows side by side, as columns,
-for those who read hundreds of thousands. What does not: any one format and how it comes to its columns (its module),
+for code that reads hundreds of thousands. What does not: any one format and how its columns are read (its module),
 reading a whole file (the table of formats), what a cell means.
 """
 
@@ -138,7 +138,7 @@ class Expected:
 class RowStream:
     """The rows of one file, readable or skipped with a reason, in their order.
 
-    ``read`` reads the file anew each time; it gets the columns that are wanted (None: all), and a format that keeps
+    ``read`` reads the file anew each time; it gets the columns to read (None: all), and a format that keeps
     columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
     number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
     """

@@ -153,7 +153,7 @@ class DistinctCounter:
         by_count: dict[int, list[str]] = defaultdict(list)
         for piece, count in self._pieces.items():
             by_count[count].append(piece)
-        # Pieces that occur equally often are strung together again: a blank behind a piece cuts as it did in the text.
+        # Pieces that occur equally often are strung together again: a blank after a piece cuts as it did in the text.
         strung = ((text, count) for count, pieces in by_count.items() for text in _join_pieces(pieces))
         self.counts += _counts(self._tokenizer, itertools.chain(strung, self._uncut.items()), len(self.counts))
         self._pieces, self._uncut = Counter(), Counter()

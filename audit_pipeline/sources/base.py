@@ -99,12 +99,12 @@ class Source(Generic[S]):
     """A source by name: what it holds, under which licence, what may be set, and how it is fetched.
 
     ``fetch`` takes its section of the settings and the folder for downloads; it raises SourceError only where nothing
-    at all can be had for a reason that the user must mend first (a path that is not set). Its module is imported to
+    at all can be fetched for a reason that the user must mend first (a path that is not set). Its module is imported to
     learn all this: a parser that takes long to import is imported inside ``fetch``.
 
     ``version`` changes when the same input would give other documents: those there are count as stale then.
-    ``on_request`` says that only benchmarks on request are drawn from it, so that the weekly audit
-    does not fetch it.
+    ``on_request`` says that only benchmarks on request are drawn from it, so that its
+    documents may be older than a week.
     """
 
     name: str

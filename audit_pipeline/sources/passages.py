@@ -28,7 +28,9 @@ class PassageEnds(StrictSettings):
     """Where a passage begins and ends in its file, by words of the file; both are part of it."""
 
     begins: Text | None = Field(default=None, description="its first words, the first place of them; None: the file's")
-    ends: Text | None = Field(default=None, description="its last words, the first place behind; None: the file's")
+    ends: Text | None = Field(
+        default=None, description="its last words, at their first place after the beginning; None: the file's"
+    )
 
 
 class PackagedFile(StrictSettings):
@@ -94,7 +96,7 @@ def harvest_files(files: Mapping[str, PackagedFile], content_of: Callable[[Packa
 
 
 def cut_passage(text: str, ends: PassageEnds) -> str | None:
-    """The part of ``text`` from the first place of its beginning to the first place after it of its end, both included;
+    """The part of ``text`` from the first place of its beginning to the first later place of its end, both included;
     None where one of them is not there."""
     begin = 0 if ends.begins is None else text.find(ends.begins)
     if begin < 0:

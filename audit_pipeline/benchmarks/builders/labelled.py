@@ -87,7 +87,7 @@ class LabelledSettings(GroupedRowsSettings):
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """The rows of ``spec``, from the place that its environment variable names, else its path, hub or package.
 
-    Raises DataError (SourceError) where they cannot be had, where a column is missing altogether, and where no row can
+    Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
     be used.
     """
     settings = spec.settings_of(LabelledSettings)

@@ -97,7 +97,7 @@ class JoinedText:
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """The rows of all lengths that the inputs of ``spec`` are made of; a split with {words} is read for each length.
 
-    Raises DataError (SourceError) where they cannot be had, where a column is missing altogether, and where no row can
+    Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
     be used.
     """
     settings = spec.settings_of(OnlineSettings)

@@ -51,7 +51,7 @@ class ShelfSettings(DocumentsSettings):
 
     ``held_out`` are documents that the model cannot have read, and ``members`` documents that it is known to have
     read: their windows are labelled, calibrate thresholds and p-values, and are not audited themselves. Where a shelf
-    ``evaluates`` what is known it is the other way round: they are all there is of it, a labelled benchmark.
+    ``evaluates`` what is known, they are the whole of it: a labelled benchmark.
     """
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
@@ -74,7 +74,7 @@ class ShelfSettings(DocumentsSettings):
     )
     evaluates: Literal["unknown", "known"] = Field(
         default="unknown",
-        description="what is evaluated: unknown, the documents of which nobody knows; known, members against held_out",
+        description="what is evaluated: unknown, documents of unknown membership; known, members against held_out",
     )
     calibration_fraction: Literal[0] = 0
     design: Literal["unlabelled", "temporal", "exchangeable"] = Field(
