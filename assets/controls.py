@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS
+from audit_pipeline.catalogue.control_roles import Role
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.config import load_controls, load_studies, sources_of
-from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.console import tell_progress
 from audit_pipeline.operate.dagster.jobs import CONTROLS_ON_REQUEST
@@ -72,7 +72,7 @@ def controlled_contamination(
 
     entry = load_controls().named(context.partition_key)
     step = LineageStep.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
-    report = build_control(entry, data.paths, step, device=models.device, tell=_logged(context, entry.name))
+    report = build_control(entry, data.paths, step, device=models.device, on_step=_logged(context, entry.name))
     converged = dg.AssetCheckResult(
         check_name="training_converged",
         passed=report.has_converged,
@@ -115,5 +115,5 @@ def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Mo
     study = load_studies().named(context.partition_key)
     control = load_controls().named(study.control)
     step = LineageStep.now(context.run.run_id, "control_study", CODE_VERSION)
-    table = run_study(study, control, data.paths, step, device=models.device, tell=logged(context.log))
+    table = run_study(study, control, data.paths, step, device=models.device, log=logged(context.log))
     return dg.MaterializeResult(metadata=metadata_of(shown_of_study(study.name, table, data.paths)))

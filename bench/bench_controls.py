@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from scipy import stats
 
+from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry, load_controls
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.study import measure
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.operate.stages.benchmarks import refresh_source

@@ -55,7 +55,7 @@ WALLS = {
         "dagster",
     },
     "models": {
-        *only("token_statistics", "endpoints", "cluster", "scoring", "operate", "warehouse", "report"),
+        *only("token_statistics", "endpoints", "cluster", "controls", "scoring", "operate", "warehouse", "report"),
         "dagster",
     },
     "token_statistics": {
@@ -65,7 +65,7 @@ WALLS = {
     "scoring": {"audit_pipeline.operate", "audit_pipeline.warehouse", "audit_pipeline.report", "dagster"},
     "separability": {*ours_but("errors", "catalogue", "metrics", "separability"), *TORCH, "dagster"},
     "evidence": {*ours_but("errors", "catalogue", "fetch", "metrics", "separability", "evidence"), *TORCH, "dagster"},
-    "benchmarks": {*only("sources", "connectors")},
+    "benchmarks": {*only("sources", "connectors", "controls")},
     "sources": {*only("connectors", "warehouse", "report", "operate")},
     "unlearning": {*only("operate", "warehouse", "report", "scoring", "sources", "connectors"), *TORCH, "dagster"},
     "whole_files": {*ours_but("errors", "whole_files"), *TORCH, "dagster"},

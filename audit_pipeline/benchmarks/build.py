@@ -1,7 +1,7 @@
 """Building a benchmark: its digest, its examples and its manifest, from what lies in the data folder.
 
 What belongs here: the rim, which calls a builder to read and to draw, and writes the result; which digest a benchmark
-should have, which one the built one has, and whether looking takes the network. What does not: how examples are chosen
+should have, which one the built one has, and whether that needs the network. What does not: how examples are chosen
 (builders/), what must be true of them (checks.py), and comparing the digests (operate/plan.py).
 """
 
@@ -89,7 +89,7 @@ def read_inputs(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments | Non
     """What ``spec`` is built from; ``read`` gives a source's documents (by default those in the data folder).
 
     Raises DataError where it has not been fetched, cannot be read or holds no usable row, and SourceError for a package
-    that cannot be had.
+    that cannot be read.
     """
     return BUILDERS[spec.settings.builder].read(spec, paths, read or partial(read_documents, paths))
 
@@ -152,7 +152,7 @@ def _versions_of_rows(spec: BenchmarkSpec, paths: DataPaths, file: Path, identit
 
 
 def version_of_source(source: str, paths: DataPaths) -> str:
-    """The version of a source's documents as they lie there now.
+    """The current version of a source's documents.
 
     Raises DataError where they have not been fetched or cannot be read.
     """
@@ -198,7 +198,7 @@ def _manifest(
         "builder_version": BUILDERS[spec.settings.builder].version,
         "source_versions": dict(inputs.source_versions),
         "origin": inputs.origin,
-        "provenance": [dict(one) for one in inputs.provenance],
+        "provenance": [dict(entry) for entry in inputs.provenance],
         "run_id": run_id,
         "counts": count_examples(drawn.examples),
         "documents_left_out": dict(drawn.documents_left_out),
@@ -258,5 +258,5 @@ def _is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
         with open_parquet(examples) as file:
             return bool(file.schema_arrow.names == EXAMPLES.names)
     except (pa.ArrowException, OSError):
-        # A damaged file is for whoever reads it to tell.
+        # Reading a damaged file reports it.
         return True

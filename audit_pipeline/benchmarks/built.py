@@ -41,7 +41,7 @@ CONTENT_DIGEST = "content_digest"
 """The key of the manifest."""
 
 SAID = ("text", "context", "label", "split", "published", "language", "collection")
-"""The columns of EXAMPLES that the digest reads as they stand."""
+"""The columns of EXAMPLES that the digest reads unchanged."""
 PLACED = ("document_id", "group")
 """Those of which it reads only which texts share them, whatever their names are."""
 
@@ -50,7 +50,7 @@ def to_export_names(names: Iterable[str], family: str) -> list[str]:
     """The names of documents or groups as they are handed on, in order: a builder of rows reads them back as they are.
 
     Builders of rows put the family in front of each name (``family:name``): where all have it, it is taken away. A name
-    that such a builder could not read as it stands (empty, white space around it, very long) is replaced by 16 digits
+    that such a builder could not read unchanged (empty, white space around it, very long) is replaced by 16 digits
     of its sha256.
     """
     given, front = list(names), f"{family}:"
@@ -80,7 +80,7 @@ def content_digest(examples: pa.Table) -> str:
 
 @dataclass(frozen=True, eq=False)
 class BuiltBenchmark:
-    """One benchmark as it lies in the data folder. Its examples are read when they are asked for first."""
+    """One benchmark as it lies in the data folder. Its examples are read on first use."""
 
     name: str
     manifest: Mapping[str, Any]
@@ -139,7 +139,7 @@ class BuiltBenchmark:
 
     @property
     def contexts(self) -> list[str | None]:
-        """What stands before each example's text, in the examples' order."""
+        """The context before each example's text, in the examples' order."""
         contexts: list[str | None] = self.examples.column("context").to_pylist()
         return contexts
 

@@ -51,12 +51,12 @@ class CheckKind:
 CHECKS: Mapping[str, CheckKind] = {
     "dates_on_their_side": CheckKind("No member is dated after the cutoff, no non-member before its own.", True),
     "no_text_on_both_sides": CheckKind("No text has two different labels.", True),
-    "no_text_twice": CheckKind("Every text and every example id stands once.", True),
+    "no_text_twice": CheckKind("Every text and every example id occurs once.", True),
     "exact_lengths": CheckKind("Every text has exactly the benchmark's number of words, where it has one.", True),
     "balanced": CheckKind("As many members as non-members in every collection, where the benchmark asks for it.", True),
     "both_classes": CheckKind("The evaluation split holds members and non-members, or nothing is labelled.", True),
     "groups_not_divided": CheckKind("Every group is in one split only.", True),
-    "near_duplicates": CheckKind("Texts that nearly stand on both sides, counted.", False),
+    "near_duplicates": CheckKind("Near duplicates across the sides, counted.", False),
 }
 """Every check by the name of its results; a benchmark that a check has nothing to look at in has no result of it."""
 
@@ -112,12 +112,12 @@ def no_text_on_both_sides(examples: pa.Table) -> CheckResult:
 
 
 def no_text_twice(examples: pa.Table) -> CheckResult:
-    """No text and no example id stands twice."""
+    """No text and no example id occurs twice."""
     texts = Counter(examples.column("text").to_pylist())
     ids = Counter(examples.column("example_id").to_pylist())
     offenders = _ids(examples, lambda row: texts[row["text"]] > 1 or ids[row["example_id"]] > 1)
     counts = {"rows too many": examples.num_rows - min(len(texts), len(ids))}
-    return _build_blocking_check("no_text_twice", "every text and every example id stands once", counts, offenders)
+    return _build_blocking_check("no_text_twice", "every text and every example id occurs once", counts, offenders)
 
 
 def exact_lengths(examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split) -> CheckResult:

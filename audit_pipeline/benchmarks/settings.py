@@ -27,7 +27,7 @@ MEANINGS: Mapping[Design, str] = {
     "randomised": "chance decided which texts the model was trained on",
     "exchangeable": "chance decided which texts are on which side",
     "selected": "by different rules, none of them the date",
-    "unlabelled": "nobody knows which texts are members",
+    "unlabelled": "it is unknown which texts are members",
 }
 DesignOfSides = Annotated[
     Design,
@@ -77,7 +77,7 @@ class FamilySettings(StrictSettings):
     """
 
     takes_any_length: ClassVar[bool] = False
-    # Whether the design follows from how the texts are drawn, so that nobody has to be believed.
+    # Whether the design follows from how the texts are drawn, so that it need not be declared.
     design_follows: ClassVar[bool] = False
     # Keys that hold a date, or words relative to today; and the day that stands for one that cannot be read, so
     # that the rest of the entry is looked at all the same.
@@ -131,7 +131,7 @@ class FamilySettings(StrictSettings):
 
     @property
     def read_sources(self) -> tuple[str, ...]:
-        """The sources whose documents it is drawn from; none where it is made of rows."""
+        """The sources whose documents it is drawn from; none if it is made of rows."""
         return ()
 
     @property
@@ -151,7 +151,7 @@ class FamilySettings(StrictSettings):
 
     @property
     def made_of_control(self) -> str | None:
-        """The control whose texts it is made of; None where it is made of none."""
+        """The control whose texts it is made of, or None."""
         return None
 
     @model_validator(mode="after")
@@ -261,13 +261,13 @@ class BenchmarkSpec:
 
     @property
     def design_stated_by(self) -> str | None:
-        """Whose word the design is; None where it follows from how the texts are drawn here."""
+        """Who declares the design; None if it follows from how the texts are drawn here."""
         follows = self.settings.design_follows or self.design == "unlabelled"
         return None if follows else f"whoever wrote config/{FILE_NAME}"
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The sources whose documents it is drawn from; none where it is made of rows."""
+        """The sources whose documents it is drawn from; none if it is made of rows."""
         return self.settings.read_sources
 
     @property
@@ -277,7 +277,7 @@ class BenchmarkSpec:
 
     @property
     def is_relative(self) -> bool:
-        """Whether a cutoff is told by today, so that it moves when the day is rolled."""
+        """Whether a cutoff is relative to today, so that it moves when the day is rolled."""
         return bool(self.relative)
 
     def described(self) -> dict[str, Any]:

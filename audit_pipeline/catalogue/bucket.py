@@ -35,7 +35,7 @@ class BucketError(AuditError):
 
 
 class BeatenError(BucketError):
-    """A conditional put was refused: somebody else has written the object."""
+    """A conditional put was refused: another writer has changed the object."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,10 @@ def is_bucket(given: str) -> bool:
 
 
 def require_bucket(url: str) -> str:
-    """The address as it is written everywhere; raises BucketError for one of another kind."""
+    """``url`` without a trailing slash; raises BucketError if it is not a bucket URL."""
     if not _URL.fullmatch(url):
         raise BucketError(
-            f"{url} is no address of a bucket; such are s3://BUCKET/FOLDER, gs://BUCKET/FOLDER and "
-            "az://ACCOUNT/CONTAINER/FOLDER"
+            f"{url} is not a bucket URL; use s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or az://ACCOUNT/CONTAINER/FOLDER"
         )
     return url.rstrip("/")
 
@@ -99,10 +98,10 @@ class Bucket:
     def folders(self) -> list[str]:
         """The first parts of the objects' names, and the names that have one part, in order."""
         found = self._answer(self._store.list_with_delimiter)
-        return sorted([*found["common_prefixes"], *(one["path"] for one in found["objects"])])
+        return sorted([*found["common_prefixes"], *(stored["path"] for stored in found["objects"])])
 
     def head(self, name: str) -> StoredObject | None:
-        """An object as it would be listed; None where there is none."""
+        """An object as it would be listed, or None."""
         try:
             return _stored(self._answer(lambda: self._store.head(name)))
         except FileNotFoundError:
@@ -136,20 +135,20 @@ class Bucket:
             return None
 
     def put(self, name: str, content: bytes | Path) -> ObjectTag:
-        """Write an object, whatever was there."""
+        """Write an object; an earlier one is overwritten."""
         return self._put(name, content, "overwrite")
 
     def create(self, name: str, content: bytes) -> ObjectTag:
-        """Write an object that is not there; raises BeatenError where it is."""
+        """Write an object that does not exist; raises BeatenError if it does."""
         return self._put(name, content, "create")
 
     def replace(self, name: str, content: bytes, tag: ObjectTag) -> ObjectTag:
-        """Write an object that is still the one of ``tag``; raises BeatenError where it is not."""
+        """Overwrite the object of ``tag``; raises BeatenError if it has changed."""
         condition = {"e_tag": tag.e_tag, "version": tag.version}
         return self._put(name, content, {key: value for key, value in condition.items() if value is not None})
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; those that are not there are none to delete."""
+        """Delete objects; missing ones are no error."""
         given = list(names)
         try:
             if given:
@@ -160,9 +159,9 @@ class Bucket:
                 self.delete([name])
 
     def require_conditional_put(self) -> None:
-        """Raise BucketError where the store writes an object that is to be made although it is there.
+        """Raise BucketError if the store overwrites an object that must not exist.
 
-        Some that speak S3's language do; leases would keep nobody out there.
+        Some S3-compatible stores do; leases would not exclude other machines there.
         """
         name = f"{_PROBE}-{uuid.uuid4().hex}"
         self.create(name, b"1")
@@ -182,16 +181,16 @@ class Bucket:
         name = f"{_PROBE}-{uuid.uuid4().hex}"
         self.put(name, b"")
         try:
-            seen = self.head(name)
+            stored = self.head(name)
         finally:
             self.delete([name])
-        if seen is None:
-            raise BucketError(f"{self.url}: an object that was just written is not there")
-        return seen.written_at
+        if stored is None:
+            raise BucketError(f"{self.url}: an object that was just written is missing")
+        return stored.written_at
 
     def _put(self, name: str, content: bytes | Path, mode: Any) -> ObjectTag:
         done = self._answer(
-            # In one piece where it is small, and so without a left-over of a writer that is killed.
+            # In one request if it is small, so that a killed writer leaves no part behind.
             lambda: self._store.put(name, content, mode=mode, chunk_size=32 << 20)
         )
         return ObjectTag(done["e_tag"], done["version"])
@@ -203,7 +202,7 @@ class Bucket:
         try:
             return ask()
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-            raise BeatenError(f"{self.url}: somebody else has written there meanwhile") from error
+            raise BeatenError(f"{self.url}: another writer has changed the object") from error
         except FileNotFoundError as error:
             if "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
                 raise BucketError(f"{self.url}: there is no such bucket") from error
@@ -224,7 +223,7 @@ _FAULTS = (
     ),
     (
         r"scheme is not allowed",
-        "its address begins with http: set AWS_ALLOW_HTTP=true where nobody can listen in between",
+        "its address begins with http: set AWS_ALLOW_HTTP=true if the network is private",
     ),
     (
         r"error sending request|dns error|timed out|Connection refused",

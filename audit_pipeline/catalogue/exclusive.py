@@ -38,7 +38,7 @@ _LOOKED_EVERY = 1.0
 
 
 class HeldError(AuditError):
-    """Somebody else holds what was asked for, and did not give it back in time."""
+    """Another process holds the lock or lease, and did not give it back in time."""
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def exclusive(lock: Path, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def hold_note(folder: Path, content: Mapping[str, Any]) -> Iterator[None]:
-    """A note with this ``content`` lies in ``folder`` within the block, and stands as long as this process lives."""
+    """Keep a note with this ``content`` in ``folder`` within the block; it counts as long as this process lives."""
     name = uuid.uuid4().hex
     copy = copy_of(folder)
     if copy is not None:
@@ -77,7 +77,7 @@ def hold_note(folder: Path, content: Mapping[str, Any]) -> Iterator[None]:
         finally:
             lease.give_back()
             with suppress(BucketError):
-                # Given back, it stands no more; the next one to look takes it away.
+                # Given back, it no longer counts; the next reader deletes it.
                 copy.bucket.delete([lease.name])
         return
     file = folder / f"{name}.json"
@@ -93,7 +93,7 @@ def hold_note(folder: Path, content: Mapping[str, Any]) -> Iterator[None]:
 
 
 def read_live_notes(folder: Path) -> list[Mapping[str, Any]]:
-    """The notes of living processes in ``folder``; what dead ones left is taken away."""
+    """The notes of living processes in ``folder``; those of dead ones are deleted."""
     copy = copy_of(folder)
     if copy is not None:
         return _standing_leases(copy.bucket, f"{LOCKS}/{copy.name_of(folder)}")
@@ -128,7 +128,7 @@ class _Lease:
         self._renewal = threading.Thread(target=self._renew, daemon=True, name=f"lease {name}")
 
     def take(self, seconds: float) -> None:
-        """Take it, waiting for another holder; raises HeldError where that one does not give it back in time."""
+        """Take it, waiting for another holder; raises HeldError if that one does not give it back in time."""
         until = time.monotonic() + seconds
         while (holder := self._try()) is not None:
             if time.monotonic() >= until:
@@ -141,7 +141,7 @@ class _Lease:
         self._renewal.start()
 
     def require(self) -> None:
-        """Raise BucketError where the lease is lost, or may be: it was not renewed for too long."""
+        """Raise BucketError if the lease is lost, or may be: it was not renewed for too long."""
         if self._lost or time.time() - self._renewed > 0.8 * LEASE_SECONDS:
             raise BucketError(
                 f"{self._bucket.url}/{self.name} was not renewed for {LEASE_SECONDS:.0f} s (was the computer asleep, "
@@ -157,29 +157,29 @@ class _Lease:
         if not self._lost and self._tag is not None:
             with suppress(BucketError):
                 # What cannot be given back ends by itself.
-                self._bucket.replace(self.name, self._said(held=False), self._tag)
+                self._bucket.replace(self.name, self._to_json(held=False), self._tag)
 
     def _try(self) -> str | None:
-        """Take it where nobody holds it; else who does."""
+        """Take it and return None, or return the process that holds it."""
         begun = time.time()
         try:
-            self._tag = self._bucket.create(self.name, self._said())
+            self._tag = self._bucket.create(self.name, self._to_json())
         except BeatenError:
-            seen = self._bucket.read(self.name)
-            if seen is None:
+            lease = self._bucket.read(self.name)
+            if lease is None:
                 return "another process"
-            content, one = seen
+            content, stored = lease
             holder = _read(content)
             if holder.get("owner") != self._owner:
-                # Not ours: an answer that was lost would have left ours there.
-                if holder.get("held") and not _is_dead(one, self._bucket):
+                # If the lease is ours, only the answer to the request was lost.
+                if holder.get("held") and not _is_dead(stored, self._bucket):
                     return str(holder.get("process"))
                 try:
-                    self._tag = self._bucket.replace(self.name, self._said(), one.tag)
+                    self._tag = self._bucket.replace(self.name, self._to_json(), stored.tag)
                 except BeatenError:
                     return "another process"
             else:
-                self._tag = one.tag
+                self._tag = stored.tag
         self._renewed = begun
         return None
 
@@ -189,19 +189,19 @@ class _Lease:
             begun = time.time()
             assert self._tag is not None, "only what was taken is renewed"
             try:
-                self._tag = self._bucket.replace(self.name, self._said(), self._tag)
+                self._tag = self._bucket.replace(self.name, self._to_json(), self._tag)
                 self._renewed = begun
             except BeatenError:
-                seen = self._bucket.read(self.name)
-                if seen is None or _read(seen[0]).get("owner") != self._owner:
+                lease = self._bucket.read(self.name)
+                if lease is None or _read(lease[0]).get("owner") != self._owner:
                     self._lost = True
                     return
-                self._tag, self._renewed = seen[1].tag, begun
+                self._tag, self._renewed = lease[1].tag, begun
             except BucketError:
-                # Out of reach: tried again until it would be too late, which `require` tells.
+                # Out of reach: tried again until it would be too late, which `require` checks.
                 continue
 
-    def _said(self, *, held: bool = True) -> bytes:
+    def _to_json(self, *, held: bool = True) -> bytes:
         holder = {
             "owner": self._owner,
             "held": held,
@@ -214,26 +214,26 @@ class _Lease:
 
 def _standing_leases(bucket: Bucket, folder: str) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
-    for one in [one for one in bucket.objects(folder) if not one.name.endswith(".lock")]:
-        seen = bucket.read(one.name)
-        if seen is None:
+    for name in [stored.name for stored in bucket.objects(folder) if not stored.name.endswith(".lock")]:
+        lease = bucket.read(name)
+        if lease is None:
             continue
-        holder = _read(seen[0])
-        if holder.get("held") and not _is_dead(seen[1], bucket):
+        holder = _read(lease[0])
+        if holder.get("held") and not _is_dead(lease[1], bucket):
             found.append(holder["about"])
         else:
-            bucket.delete([one.name])
+            bucket.delete([name])
     return found
 
 
-def _is_dead(one: StoredObject, bucket: Bucket) -> bool:
-    return (bucket.now() - one.written_at).total_seconds() > LEASE_SECONDS
+def _is_dead(lease: StoredObject, bucket: Bucket) -> bool:
+    return (bucket.now() - lease.written_at).total_seconds() > LEASE_SECONDS
 
 
 def _read(content: bytes) -> Mapping[str, Any]:
     try:
         holder = json.loads(content)
     except ValueError:
-        # Nobody's: taken over once it is old.
-        return {"held": True, "process": "somebody"}
-    return holder if isinstance(holder, dict) else {"held": True, "process": "somebody"}
+        # Written by no version of this program: taken over once it is old.
+        return {"held": True, "process": "another process"}
+    return holder if isinstance(holder, dict) else {"held": True, "process": "another process"}

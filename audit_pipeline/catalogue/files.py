@@ -119,7 +119,7 @@ def read_json(path: Path) -> Any:
 def read_json_if_whole(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file that is made again where it is lost: None where it is not there or damaged.
 
-    What is damaged is told by a warning.
+    A damaged file gives a warning.
     """
     try:
         value = read_json(path)
@@ -167,7 +167,7 @@ def _schema(columns: Columns) -> pa.Schema:
 def read_table(path: Path, columns: Columns, *, what: str) -> pa.Table:
     """The Parquet file at ``path`` with just these ``columns``.
 
-    Raises DataError, naming ``what`` is missing or unreadable, where it cannot be had.
+    Raises DataError, naming ``what`` is missing or unreadable, where it cannot be read.
     """
     if not path.exists():
         raise DataError(f"{what} has not been built yet: {path} is missing")
@@ -178,7 +178,7 @@ def read_table(path: Path, columns: Columns, *, what: str) -> pa.Table:
 
 
 def read_rows(path: Path, *, what: str) -> list[dict[str, Any]]:
-    """The rows of a small file as they stand there, in a sixth of the time that :func:`read_table` takes.
+    """The rows of a small file as it holds them, in a sixth of the time that :func:`read_table` takes.
 
     For reading thousands. Raises DataError, naming ``what``, where it cannot be read, and DamagedError where a row that
     carries its own digest is not as it was written.

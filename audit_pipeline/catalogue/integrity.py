@@ -1,4 +1,4 @@
-"""Noticing a byte that changed: digests of files, of rows and of JSON documents, and telling them from what is there.
+"""Detecting a changed byte: digests of files, of rows and of JSON documents, and comparing them with the content.
 
 What belongs here: how a digest is computed, and the error of what is not as it was written. What does not: where a
 file's digest is kept (in its lineage row: catalogue/lineage.py; in a cache part's name: token_statistics/cache.py), and
@@ -61,7 +61,7 @@ def known_sha256(path: Path) -> str:
 
 
 def digests_of_folder(folder: Path) -> dict[str, str]:
-    """sha256 of every file below ``folder``, by its path from there; hidden ones are somebody's temporary files."""
+    """sha256 of every file below ``folder``, by its path from there; hidden ones are temporary files."""
     files = sorted(path for path in folder.rglob("[!.]*") if path.is_file())
     return {path.relative_to(folder).as_posix(): file_sha256(path) for path in files}
 
@@ -105,7 +105,7 @@ def row_sha256_sql(schema: pa.Schema) -> str:
 
 
 def _row_sha256_of_anything(row: Mapping[str, object]) -> str | None:
-    """As :func:`row_sha256`; None for a row with a value that nobody wrote there."""
+    """As :func:`row_sha256`; None for a row with a value that this program does not write."""
     try:
         return row_sha256(row)
     except TypeError:

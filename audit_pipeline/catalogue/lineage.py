@@ -1,13 +1,13 @@
 """Where every number comes from: one lineage row for each table, partition and run, with the digest of its file.
 
 What belongs here: composing, writing and reading lineage rows, and entries beside the files that they explain: which of
-the two is there without the other, and what that can mean. What does not: the files themselves (store.py), deciding
+the two exists without the other, and what that can mean. What does not: the files themselves (store.py), deciding
 what is run (assets/), lineage as a table (warehouse/), and what is said of a file that is missing (operate/doctor.py,
 the view lineage_gaps).
 
 An entry is written before its file, so an entry without a file is either a run that died between the two, or a file
-that somebody deleted. Where the same step of the run went on to write a later entry, the file was there: it was
-deleted. Where it did not, the run may have died there; whoever knows how the run ended can tell.
+that was deleted. If the same step of the run wrote a later entry, the file existed: it was deleted. If it did not,
+the run may have died at that point; callers that know how the run ended decide.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def table_version(table: pa.Table, *, without: tuple[str, ...] = ("run_id",)) ->
 
 def _rows_to_canonical_json(batch: pa.RecordBatch) -> pa.Array:
     """Each row as canonical JSON: a list of its values."""
-    opening, closing = (pa.scalar(one, pa.large_string()) for one in "[]")
+    opening, closing = (pa.scalar(bracket, pa.large_string()) for bracket in "[]")
     values = pc.binary_join_element_wise(
         *map(_values_to_canonical_json, batch.columns), pa.scalar(",", pa.large_string())
     )
@@ -95,7 +95,7 @@ def _values_to_canonical_json(column: pa.Array) -> pa.Array:
 
 def _plain(value: object) -> object:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
@@ -312,7 +312,7 @@ def missing_files(entries: Sequence[tuple[LineageEntry, Path]], is_there: Callab
     latest: dict[Path, LineageEntry] = {}
     last_of_step: dict[tuple[str, str], datetime] = {}
     last_there: dict[tuple[str, str], datetime] = {}
-    for entry, path in sorted(entries, key=lambda one: (one[0].finished_at, one[0].run_id)):
+    for entry, path in sorted(entries, key=lambda pair: (pair[0].finished_at, pair[0].run_id)):
         latest[path] = entry
         last_of_step[entry.run_id, entry.asset_key] = entry.finished_at
     gone = {path for path in latest if not is_there(path)}
@@ -331,7 +331,7 @@ def missing_files(entries: Sequence[tuple[LineageEntry, Path]], is_there: Callab
         for path, entry in latest.items()
         if path in gone
     ]
-    return sorted(found, key=lambda one: (one.entry.table, one.entry.partition, one.entry.run_id))
+    return sorted(found, key=lambda missing: (missing.entry.table, missing.entry.partition, missing.entry.run_id))
 
 
 def digests_by_file(entries: Iterable[tuple[LineageEntry, Path]]) -> dict[Path, set[str]]:

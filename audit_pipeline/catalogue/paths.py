@@ -32,15 +32,15 @@ _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 def make_private(folder: Path) -> None:
     """Make ``folder``, and those above it that are missing, for their owner only: it holds full texts.
 
-    One that is there is left as it is.
+    A folder that exists is left as it is.
     """
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    for one in [*reversed(missing), folder]:
-        one.mkdir(mode=OWNER_ONLY, exist_ok=True)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in [*reversed(missing), folder]:
+        path.mkdir(mode=OWNER_ONLY, exist_ok=True)
 
 
 def require_writable(folder: Path) -> None:
-    """Make ``folder`` where it is not there; raises DataError, in one line, where it cannot be made or written."""
+    """Make ``folder`` if it does not exist; raises DataError, in one line, if it cannot be made or written."""
     try:
         make_private(folder)
         with tempfile.TemporaryFile(dir=folder):
@@ -54,12 +54,12 @@ def require_writable(folder: Path) -> None:
 
 def is_writable(folder: Path) -> bool:
     """Whether something can be written there, or in the folder that it would be made in."""
-    there = next(one for one in (folder, *folder.parents) if one.exists())
-    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def is_open_to_others(folder: Path) -> bool:
-    """Whether anybody but its owner may look into it; never where the system has no such rights."""
+    """Whether others than its owner may read it; never on a system without such rights."""
     return os.name == "posix" and bool(folder.stat().st_mode & _OF_OTHERS)
 
 
@@ -106,7 +106,7 @@ def model_page(folder: Path, model: str) -> Path:
 
 
 def texts_are_quoted() -> bool:
-    """Whether warehouse and report quote audited texts where nobody says otherwise on the command line."""
+    """Whether warehouse and report quote audited texts unless the command line says otherwise."""
     return "CORPUS_AUDIT_NO_TEXT" not in os.environ
 
 
@@ -134,11 +134,11 @@ def workspace() -> Path | None:
 
 def _list_enclosing_folders() -> tuple[Path, ...]:
     try:
-        here = Path.cwd()
+        current = Path.cwd()
     except FileNotFoundError:
-        # Somebody removed the folder that the shell is in.
+        # The current folder was removed.
         return ()
-    return (here, *here.parents)
+    return (current, *current.parents)
 
 
 def is_workspace(folder: Path) -> bool:
@@ -186,7 +186,7 @@ OWN_CONFIGURATION = "config/ is that of the installed package here: `corpus-audi
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether ``path`` is a part of the installed package, which is nobody's to edit."""
+    """Whether ``path`` is a part of the installed package, which users do not edit."""
     return path.is_relative_to(SHIPPED)
 
 
@@ -206,7 +206,7 @@ class DataPaths:
         """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of the :func:`workspace`, else the user's own.
 
         The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit. Of a bucket
-        (s3://…) it is the working copy on this machine, brought up to date; raises BucketError where that cannot be.
+        (s3://…) it is the working copy on this machine, brought up to date; raises BucketError if that fails.
         """
         if given := os.environ.get("CORPUS_AUDIT_DATA"):
             return cls(data_root(given))
@@ -248,7 +248,7 @@ class DataPaths:
         return self.root / "models" / "converted" / weights_digest
 
     def endpoint(self, digest_of_entry: str) -> Path:
-        """What probes found of one model behind an interface."""
+        """What probes found out about one model of an endpoint."""
         return self.root / "models" / "endpoints" / f"{digest_of_entry}.json"
 
     def load_check(self, model_fingerprint: str, division: str | None = None) -> Path:
@@ -258,7 +258,7 @@ class DataPaths:
         return self.root / "models" / "checks" / f"{name}.json"
 
     def load_checks(self, model_fingerprint: str) -> list[Path]:
-        """Those that are there, of every division."""
+        """The load checks of every division that exist."""
         return sorted(self.load_check(model_fingerprint).parent.glob(f"{model_fingerprint}.*json"))
 
     @property

@@ -96,7 +96,7 @@ def require_as_written(paths: DataPaths, table: Table, of: str | Pair, *, what: 
         if known_sha256(path) in named or (named and refetch_damaged_file(path) and known_sha256(path) in named):
             return
     except OSError:
-        # Whoever reads it says why it cannot be had.
+        # The reader reports why it cannot be read.
         return
     if named:
         raise DamagedError(

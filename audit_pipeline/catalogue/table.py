@@ -73,7 +73,7 @@ class Table:
     """One product of the pipeline. Everything else that must know it reads this.
 
     ``comment``: what it is, in one sentence. ``key``: the columns that no two rows of the warehouse's table have in
-    common. ``made_from``: the tables whose rows it is computed from. ``holds_text``: the columns that, one behind the
+    common. ``made_from``: the tables whose rows it is computed from. ``holds_text``: the columns that, one after the
     other, are a text that a model reads; its digest names the text in the cache.
     ``current``: what its rows are, for the view current_NAME of the latest run of every pair and the macro NAME_as_of;
     empty where a run does not replace all that runs before it wrote (the table has a view of its own then, or none).
@@ -128,7 +128,7 @@ class Table:
 
     @property
     def is_record(self) -> bool:
-        """Whether each row stands in a file of its own and carries its own digest: no lineage entry explains it."""
+        """Whether each row is in a file of its own and carries its own digest: no lineage entry explains it."""
         return any(column.name == ROW_SHA256 for column in self.columns)
 
     @property
@@ -146,7 +146,7 @@ class Table:
         return (*of_partition, "run_id") if self.append_only else of_partition
 
     def texts(self, rows: pa.Table) -> list[str]:
-        """The text that each of ``rows`` holds: the columns ``holds_text`` one behind the other, null as no text."""
+        """The text that each of ``rows`` holds: the columns ``holds_text`` one after the other, null as no text."""
         columns = [rows.column(name).to_pylist() for name in self.holds_text]
         return ["".join(part or "" for part in parts) for parts in zip(*columns, strict=True)]
 

@@ -1,8 +1,8 @@
 """A data folder in a bucket, as a folder of this machine that is kept like it: the working copy.
 
-What belongs here: which files of the copy are objects of the bucket, bringing what others have written, and passing on
-what is written here. What does not: the bucket's operations (bucket.py), who may write when (exclusive.py), writing
-files (files.py, which asks here where a file has to go).
+What belongs here: which files of the copy are objects of the bucket, fetching what others have written, and putting
+what this machine writes into the bucket. What does not: the bucket's operations (bucket.py), who may write when
+(exclusive.py), writing files (files.py).
 
 A file is put into the bucket before it takes its place in the copy, and deleted there before it goes here: after a kill
 in between the bucket is ahead, and the next look brings the copy up to it. Nothing is renamed in the bucket; readers
@@ -33,11 +33,11 @@ from audit_pipeline.catalogue.bucket import Bucket, ObjectTag, StoredObject, is_
 MARKER = ".bucket.json"
 """The file that makes a folder a working copy; it names the bucket."""
 LOCKS = "locks"
-"""Below it lie the leases of the bucket; nothing of it is brought."""
+"""The folder of the bucket's leases; a working copy never fetches it."""
 WAREHOUSES = "warehouse"
-"""Below it lie the warehouses of the bucket: warehouse/shared.py."""
+"""The folder of the bucket's warehouses: warehouse/shared.py."""
 REFRESH_SECONDS = 30.0
-"""How old what is known of the bucket may be when a command, a step or a sensor asks for its data folder."""
+"""The longest time after which a command, a step or a sensor lists the bucket again."""
 
 _OF_THIS_MACHINE = (
     "alerts.jsonl",
@@ -51,7 +51,7 @@ _OF_THIS_MACHINE = (
     "models/tokenizers",
 )
 _ON_DEMAND = ("token_statistics", WAREHOUSES)
-"""Brought when somebody asks for them: they are large, and no command needs all of them."""
+"""Fetched on demand: they are large, and no command needs all of them."""
 
 _NOTES = ".working_copy.sqlite"
 _REQUESTS_AT_ONCE = 16
@@ -59,7 +59,7 @@ _REQUESTS_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class _Note:
-    """Which object a file of the copy is, and how the file was left."""
+    """Which object a file of the copy is, and the file's size and time after it was written."""
 
     tag: ObjectTag
     size: int
@@ -73,7 +73,7 @@ class WorkingCopy:
         self.bucket = bucket
         self.root = root
         self.guards: set[Callable[[], None]] = set()
-        """What raises BucketError where nothing may be written any more: each lease that is held, once it is lost."""
+        """One for each lease that is held; it raises BucketError once the lease is lost and nothing may be written."""
         self._refreshed: float | None = None
         self._thread = threading.Lock()
 
@@ -91,30 +91,30 @@ class WorkingCopy:
         return not any(name.is_relative_to(own) for own in _OF_THIS_MACHINE)
 
     def refresh(self, *, at_most_every: float = 0.0) -> None:
-        """Bring whatever others have written or deleted, but for what is brought on demand."""
+        """Fetch whatever others have written or deleted, but for what is fetched on demand."""
         with self._thread:
             now = time.monotonic()
             if self._refreshed is not None and now - self._refreshed < at_most_every:
                 return
-            there = [name for name in self.bucket.folders() if name not in (*_ON_DEMAND, LOCKS)]
-            listed = [one for name in there for one in self._below(name)]
-            here = {path.name for path in self.root.iterdir()} - {*_ON_DEMAND, *_OF_THIS_MACHINE}
-            self._bring(listed, [self.root / name for name in here])
+            folders = [name for name in self.bucket.folders() if name not in (*_ON_DEMAND, LOCKS)]
+            objects = [stored for name in folders for stored in self._below(name)]
+            local_names = {path.name for path in self.root.iterdir()} - {*_ON_DEMAND, *_OF_THIS_MACHINE}
+            self._bring(objects, [self.root / name for name in local_names])
             self._refreshed = now
 
     def bring(self, folder: Path) -> None:
-        """Bring what is below ``folder``, which is brought on demand, as it is in the bucket now."""
+        """Fetch what is below ``folder``, which is fetched on demand, as it is in the bucket now."""
         name = self.name_of(folder)
-        self._bring([one for one in self.bucket.objects(name) if one.name.startswith(f"{name}/")], [folder])
+        self._bring([stored for stored in self.bucket.objects(name) if stored.name.startswith(f"{name}/")], [folder])
 
     def refetch_file(self, path: Path) -> bool:
-        """Fetch a file anew that is damaged here; False where the bucket has none such."""
+        """Fetch a file again that is damaged on this machine; False if the bucket has none."""
         name = self.name_of(path)
-        seen = self.bucket.head(name) if self.is_shared(path) else None
-        if seen is None:
+        stored = self.bucket.head(name) if self.is_shared(path) else None
+        if stored is None:
             return False
         with self._notes() as notes:
-            self._fetch(notes, seen, known=notes.get(name))
+            self._fetch(notes, stored, known=notes.get(name))
         return True
 
     def place(self, temporary: Path, path: Path) -> None:
@@ -127,7 +127,7 @@ class WorkingCopy:
             notes.set(name, tag, path)
 
     def remove(self, path: Path) -> None:
-        """Delete a file in the bucket, then here; one that is gone counts as deleted."""
+        """Delete a file in the bucket, then on this machine; one that is gone counts as deleted."""
         self.require_leases()
         name = self.name_of(path)
         self.bucket.delete([name])
@@ -136,16 +136,17 @@ class WorkingCopy:
             notes.forget(name)
 
     def remove_folder(self, folder: Path) -> None:
-        """Delete everything below a folder in the bucket, then here."""
+        """Delete everything below a folder in the bucket, then on this machine."""
         self.require_leases()
         name = self.name_of(folder)
-        self.bucket.delete([one.name for one in self.bucket.objects(name) if one.name.startswith(f"{name}/")])
+        below = f"{name}/"
+        self.bucket.delete([stored.name for stored in self.bucket.objects(name) if stored.name.startswith(below)])
         with self._placing(), self._notes() as notes:
             shutil.rmtree(folder, ignore_errors=False)
             notes.forget_below(name)
 
     def keep_folder(self, folder: Path) -> None:
-        """Put every file of a folder, which somebody else has written into its place, into the bucket."""
+        """Put every file of a folder that other code has written in place into the bucket."""
         self.require_leases()
         files = [path for path in folder.rglob("*") if path.is_file() and self.is_shared(path)]
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
@@ -155,17 +156,17 @@ class WorkingCopy:
                 notes.set(self.name_of(path), tag, path)
 
     def require_leases(self) -> None:
-        """Raise BucketError where a lease that something is being done under was lost."""
+        """Raise BucketError if a lease that this process holds was lost."""
         for guard in list(self.guards):
             guard()
 
     def _below(self, name: str) -> Iterator[StoredObject]:
-        return (one for one in self.bucket.objects(name) if one.name == name or one.name.startswith(f"{name}/"))
+        return (item for item in self.bucket.objects(name) if item.name == name or item.name.startswith(f"{name}/"))
 
-    def _bring(self, listed: Iterable[StoredObject], places: Iterable[Path]) -> None:
-        """Make the shared files in ``places`` those that were ``listed``."""
-        there = {one.name: one for one in listed if self.is_shared(self.root / one.name)}
-        here = {
+    def _bring(self, objects: Iterable[StoredObject], places: Iterable[Path]) -> None:
+        """Make the shared files in ``places`` the same as ``objects``."""
+        remote = {stored.name: stored for stored in objects if self.is_shared(self.root / stored.name)}
+        local = {
             self.name_of(path): path
             for place in places
             for path in ([place] if place.is_file() else _files_below(place))
@@ -173,17 +174,19 @@ class WorkingCopy:
         }
         with self._notes() as notes:
             known = notes.all()
-            lacking = [
-                one for name, one in there.items() if not self._is_file_current(one, here.get(name), known.get(name))
+            outdated = [
+                stored
+                for name, stored in remote.items()
+                if not self._is_file_current(stored, local.get(name), known.get(name))
             ]
             with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
                 # Each thread has a connection of its own.
-                list(pool.map(lambda one: self._fetch_noted(one, known.get(one.name)), lacking))
-            for name in here.keys() - there.keys():
+                list(pool.map(lambda stored: self._fetch_noted(stored, known.get(stored.name)), outdated))
+            for name in local.keys() - remote.keys():
                 self._take_away(notes, name)
 
-    def _is_file_current(self, one: StoredObject, path: Path | None, note: _Note | None) -> bool:
-        if path is None or note is None or note.tag != one.tag:
+    def _is_file_current(self, stored: StoredObject, path: Path | None, note: _Note | None) -> bool:
+        if path is None or note is None or note.tag != stored.tag:
             return False
         try:
             stat = path.stat()
@@ -191,34 +194,34 @@ class WorkingCopy:
             return False
         return (stat.st_size, stat.st_mtime_ns) == (note.size, note.mtime_ns)
 
-    def _fetch_noted(self, one: StoredObject, known: _Note | None) -> None:
+    def _fetch_noted(self, stored: StoredObject, known: _Note | None) -> None:
         with self._notes() as notes:
-            self._fetch(notes, one, known)
+            self._fetch(notes, stored, known)
 
-    def _fetch(self, notes: _Notes, one: StoredObject, known: _Note | None) -> None:
+    def _fetch(self, notes: _Notes, stored: StoredObject, known: _Note | None) -> None:
         """Fetch an object, unless a process of this machine has written the file since ``known`` was looked up."""
-        path = self.root / one.name
+        path = self.root / stored.name
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(handle)
         temporary = Path(name)
         try:
-            got = self.bucket.fetch(one.name, temporary)
-            if got is None:
+            fetched = self.bucket.fetch(stored.name, temporary)
+            if fetched is None:
                 # Deleted since it was listed.
                 return
-            moment = int(got.written_at.timestamp() * 1e9)
+            moment = int(fetched.written_at.timestamp() * 1e9)
             os.utime(temporary, ns=(moment, moment))
             with self._placing():
-                if notes.get(one.name) == known:
+                if notes.get(stored.name) == known:
                     temporary.replace(path)
-                    notes.set(one.name, got.tag, path)
+                    notes.set(stored.name, fetched.tag, path)
         finally:
             temporary.unlink(missing_ok=True)
 
     def _take_away(self, notes: _Notes, name: str) -> None:
         with self._placing():
-            # Asked once more: a process of this machine may have put it there since the bucket was listed.
+            # Checked once more: a process of this machine may have put it there since the bucket was listed.
             if self.bucket.head(name) is None:
                 (self.root / name).unlink(missing_ok=True)
                 notes.forget(name)
@@ -272,8 +275,8 @@ _open: dict[Path, WorkingCopy] = {}
 def data_root(given: str) -> Path:
     """The folder of this machine for a data folder that is given as a path or as a bucket's address.
 
-    A bucket's working copy is made where it is not there, and brought up to date where that was not done just now.
-    Raises BucketError where the bucket cannot be reached.
+    A bucket's working copy is made if it does not exist, and refreshed at most every 30 seconds.
+    Raises BucketError if the bucket cannot be reached.
     """
     if not is_bucket(given):
         root = Path(given).expanduser().resolve()
@@ -302,13 +305,13 @@ def copy_of(path: Path) -> WorkingCopy | None:
 
 
 def refresh(path: Path) -> None:
-    """Bring what others have written, where ``path`` lies in a working copy: before something exclusive is begun."""
+    """Fetch what others have written, if ``path`` lies in a working copy: before something exclusive begins."""
     if (copy := copy_of(path)) is not None:
         copy.refresh()
 
 
 def bring(folder: Path) -> None:
-    """Bring a folder that is brought on demand, where it lies in a working copy."""
+    """Fetch a folder that is fetched on demand, if it lies in a working copy."""
     if (copy := copy_of(folder)) is not None:
         copy.bring(folder)
 
@@ -320,31 +323,33 @@ def refetch_damaged_file(path: Path) -> bool:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Move a finished file to ``path``, and into the bucket before where that lies in a working copy."""
+    """Move a finished file to ``path``; in a working copy, put it into the bucket first."""
     _apply_in_copy_or_folder(path, lambda copy: copy.place(temporary, path), lambda: temporary.replace(path))
 
 
 def remove(path: Path) -> None:
-    """Remove a file, and its object before; one that is gone counts as removed."""
+    """Remove a file; in a working copy, its object first. One that is gone counts as removed."""
     _apply_in_copy_or_folder(path, lambda copy: copy.remove(path), lambda: path.unlink(missing_ok=True))
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, and its objects before."""
+    """Remove a folder with all that is in it; in a working copy, its objects first."""
     _apply_in_copy_or_folder(folder, lambda copy: copy.remove_folder(folder), lambda: shutil.rmtree(folder))
 
 
 def keep_folder(folder: Path) -> None:
-    """Put what was written into a folder by others than files.py into the bucket, where it lies in a working copy."""
+    """Put into the bucket what other code than files.py has written into a folder, if it lies in a working copy."""
     _apply_in_copy_or_folder(folder, lambda copy: copy.keep_folder(folder), lambda: None)
 
 
-def _apply_in_copy_or_folder(path: Path, there: Callable[[WorkingCopy], object], here: Callable[[], object]) -> None:
+def _apply_in_copy_or_folder(
+    path: Path, in_copy: Callable[[WorkingCopy], object], in_folder: Callable[[], object]
+) -> None:
     copy = copy_of(path)
     if copy is not None and copy.is_shared(path):
-        there(copy)
+        in_copy(copy)
     else:
-        here()
+        in_folder()
 
 
 def _place_of(url: str) -> Path:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.catalogue.paths import DataPaths, within
 from audit_pipeline.cli.audit_shown import audit_pairs, publish_audited, show_audited
 from audit_pipeline.cli.controls import pairs_of_control
@@ -33,7 +34,6 @@ from audit_pipeline.cli.shared import (
     tell_problems,
     whole_configuration,
 )
-from audit_pipeline.controls.roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.operate.console import Row, answers_in_json, report_slow_work, say, show_table, tell_step, visible
 from audit_pipeline.operate.options import AuditOptions, RunOptions
 from audit_pipeline.operate.requests import AuditRequest

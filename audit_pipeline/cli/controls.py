@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audit_shown import audit_pairs, publish_audited, setting_of, show_audited
 from audit_pipeline.cli.options import DEVICE, json_option
@@ -23,7 +24,6 @@ from audit_pipeline.cli.shared import (
     tell_problems,
     whole_configuration,
 )
-from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.console import say, show_table, tell_step
 from audit_pipeline.operate.options import AuditOptions

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audit_shown import audit_pairs, publish_audited, say_conclusions, show_audited
 from audit_pipeline.cli.controls import MEMORISATION_CHECK, audit_control, show_checks, show_memorisation
 from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import dagster_definitions, whole_configuration
-from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.errors import AuditError, one_line
 from audit_pipeline.operate.console import say, show_table, tell, tell_step, visible
 from audit_pipeline.operate.options import AuditOptions

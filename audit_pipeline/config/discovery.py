@@ -2,7 +2,7 @@
 
 What belongs here: giving sources, builders, detectors and providers of needs each its name, once; loading detectors and
 sources of one's own, and leaving out what cannot be used. What does not: what any of them is, and which modules are
-looked at (each kind's registry).
+searched (each kind's registry).
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ def by_name(
     for module in modules:
         values: list[T] = [value for value in vars(module).values() if is_one(value)]
         for value in values:
-            other, where = found.setdefault(name_of(value), (value, module.__name__))
+            other, module_name = found.setdefault(name_of(value), (value, module.__name__))
             if other is not value:
                 raise ConfigError(
-                    f"there are two {what} named '{name_of(value)}', in {where} and in {module.__name__}: rename one"
+                    f"there are two {what} named '{name_of(value)}', in {module_name} and in {module.__name__}: "
+                    "rename one"
                 )
     return {name: value for name, (value, _) in found.items()}
 
 
 @dataclass(frozen=True)
 class PluginRegistry(Generic[T]):
-    """What there is, by name: that of this project and that of installed packages.
+    """Sources or detectors by name: those of this project and those of installed packages.
 
     ``origins`` are the packages of the latter with their versions, as ``package==1.0``, by the same names.
     """
@@ -62,7 +63,7 @@ def merge_entry_points(
     What cannot be loaded, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.
     """
     found, origins = dict(own), {}
-    for point in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+    for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         origin = _origin(point)
         try:
             value = point.load()

@@ -1,6 +1,6 @@
 """Files of named entries: from YAML to plain values and their lines, what is good in them, what is wrong with the rest.
 
-What belongs here: reading a file, keys that stand twice, and loading it so that a bad entry stops itself and no other.
+What belongs here: reading a file, repeated keys, and loading it so that a bad entry stops itself and no other.
 What does not: what an entry may hold (the config.py of each domain), its values as settings (validating.py), what must
 hold between files (operate/configuration.py).
 """
@@ -28,7 +28,7 @@ _MERGE = "tag:yaml.org,2002:merge"
 
 
 class KeyValue(NamedTuple):
-    """A key and its value, as they stand in the file."""
+    """A key and its value, as the file has them."""
 
     key: yaml.Node
     value: yaml.Node
@@ -47,7 +47,7 @@ class YamlFile:
     _repeated_keys: Mapping[int, yaml.Node | None]
 
     def value(self, node: yaml.Node) -> Any:
-        """The value that ``node`` stands for; raises InvalidEntryError where it stands for none."""
+        """The value of ``node``; raises InvalidEntryError if it has none."""
         repeated = self._repeated_keys[id(node)]
         if repeated is not None:
             raise InvalidEntryError([Fault((), f"key '{repeated.value}' occurs twice", repeated.start_mark.line + 1)])
@@ -96,7 +96,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
 def pairs_of(node: yaml.Node | None) -> list[KeyValue]:
     """The keys and values of a mapping, with those that are merged into it (<<); none of anything else.
 
-    Raises InvalidEntryError where what is merged is no mapping.
+    Raises InvalidEntryError if what is merged is no mapping.
     """
     if not isinstance(node, yaml.MappingNode):
         return []
@@ -119,7 +119,7 @@ def line_of(entry: KeyValue, keys: Keys) -> int:
         found = [pair for pair in pairs_of(node) if pair.key.value == str(key)]
         if not found:
             break
-        # What an entry says itself stands behind what is merged into it.
+        # An entry's own keys come after those that are merged into it.
         line, node = found[-1].line, found[-1].value
     return line
 
@@ -139,14 +139,14 @@ _Values.add_constructor("tag:yaml.org,2002:int", _whole_number)
 
 
 def _find_repeated_keys(node: yaml.Node, found: dict[int, yaml.Node | None]) -> yaml.Node | None:
-    """The first key under ``node`` that stands twice in its mapping, and in ``found`` those of all nodes below.
+    """The first key under ``node`` that occurs twice in its mapping; ``found`` gets those of all nodes below.
 
     A copied entry that was not renamed would vanish otherwise. What is merged belongs to the entry that it is merged
     from.
     """
     if id(node) in found:
         return found[id(node)]
-    # For an alias within what it stands for.
+    # For an alias within its own value.
     found[id(node)] = None
     repeated: list[yaml.Node] = []
     below: list[yaml.Node | None] = []
@@ -168,8 +168,8 @@ def _find_repeated_keys(node: yaml.Node, found: dict[int, yaml.Node | None]) -> 
 
 
 def _describe_yaml_error(error: yaml.MarkedYAMLError) -> str:
-    said = ", ".join(one for one in (error.context, error.problem) if one)
-    return f"it is not readable YAML: {one_line(said)}"
+    parts = ", ".join(part for part in (error.context, error.problem) if part)
+    return f"it is not readable YAML: {one_line(parts)}"
 
 
 def _line(error: yaml.MarkedYAMLError) -> int | None:
@@ -278,10 +278,10 @@ class EntryReference:
 class EntryFile(Generic[E]):
     """A file of config/ and how its entries are read.
 
-    ``key`` is the one key that the entries stand under; None where they are the file's own sections, of which every one
-    may be left out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
+    ``key`` is the one key that holds the entries; None if they are the file's own sections, each of which may be left
+    out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
     and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
-    are the keys that name what must be there: operate/configuration.py looks whether it is.
+    are the keys that name what must exist: operate/configuration.py checks whether it does.
     """
 
     name: str
@@ -295,7 +295,7 @@ class EntryFile(Generic[E]):
     def load(self, folder: Path | None = None) -> Entries[E]:
         """The entries of the file in ``folder``, by default the configuration's; none where an optional one is missing.
 
-        Raises BrokenFileError, naming the file, where no entry of it can be told.
+        Raises BrokenFileError, naming the file, if no entry of it can be read.
         """
         path = (folder or config_dir()) / self.name
         if self.is_optional and not path.exists():

@@ -1,7 +1,7 @@
-"""What somebody may have meant who typed a name that there is not.
+"""Suggestions for a name that does not exist.
 
 What belongs here: the nearest names, in words, and a family's name in place of its only partition. What does not: which
-names there are.
+names exist.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ def nearest(given: str, known: Iterable[str]) -> list[str]:
     by_spelling = {name.casefold(): name for name in known}
     spelt = given[:_LONGEST].casefold()
     close = difflib.get_close_matches(spelt, by_spelling, n=_NEAREST)
-    likeness = [difflib.SequenceMatcher(None, one, spelt).ratio() for one in close]
+    likeness = [difflib.SequenceMatcher(None, spelling, spelt).ratio() for spelling in close]
     # Beside a name that is all but the same, others are noise.
-    return [by_spelling[one] for one, like in zip(close, likeness, strict=True) if like >= max(likeness) - _AS_NEAR]
+    return [
+        by_spelling[spelling]
+        for spelling, like in zip(close, likeness, strict=True)
+        if like >= max(likeness) - _AS_NEAR
+    ]
 
 
 def did_you_mean(given: str, known: Iterable[str], otherwise: str = "there are") -> str:
-    """'did you mean a or b?', or where nothing is near 'there are: a, b, c'."""
+    """'did you mean a or b?', or if no name is near 'there are: a, b, c'."""
     names = list(known)
     if close := nearest(given, names):
         return f"did you mean {' or '.join(close)}?"

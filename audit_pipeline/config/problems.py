@@ -1,4 +1,4 @@
-"""What is wrong with a file of the configuration: where it stands, and in which words it is told.
+"""What is wrong with a file of the configuration: where it is, and in which words.
 
 What belongs here: problems and the errors that carry them. What does not: finding them (entries.py, validating.py,
 operate/configuration.py).
@@ -18,7 +18,7 @@ Keys = Sequence[str | int]
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake. ``entry`` says in words whose it is ('model m'); None where the whole file is concerned."""
+    """One mistake. ``entry`` names in words the entry that has it ('model m'); None if it is the whole file's."""
 
     path: Path
     line: int | None
@@ -35,15 +35,16 @@ class Problem:
 
 def in_one_line(problems: Iterable[Problem]) -> str:
     """Several problems in one line; those of one entry name it once."""
-    said: list[str] = []
+    parts: list[str] = []
     before: Problem | None = None
-    for one in problems:
-        if before is not None and (one.path, one.entry) == (before.path, before.entry):
-            said.append(one.words if one.line in (None, before.line) else f"line {one.line}: {one.words}")
+    for problem in problems:
+        if before is not None and (problem.path, problem.entry) == (before.path, before.entry):
+            words = problem.words
+            parts.append(words if problem.line in (None, before.line) else f"line {problem.line}: {words}")
         else:
-            said.append(str(one))
-        before = one
-    return "; ".join(said)
+            parts.append(str(problem))
+        before = problem
+    return "; ".join(parts)
 
 
 class BrokenFileError(ConfigError):

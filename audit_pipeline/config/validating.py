@@ -52,7 +52,7 @@ def validated(kind: type[S], value: object) -> S:
 def resolve_against(folder: Path, path: Path) -> Path:
     """``path`` counted from ``folder``, in which the file lies that names it, whatever folder the process runs in.
 
-    Raises InvalidEntryError for the home (~) of somebody who has none.
+    Raises InvalidEntryError for the home (~) of a user without one.
     """
     try:
         return folder / path.expanduser()
@@ -68,7 +68,7 @@ def resolve_paths_against(folder: Path, settings: M) -> M:
             return resolve_against(folder, value)
         if isinstance(value, tuple):
             return tuple(map(counted, value))
-        return {key: counted(one) for key, one in value.items()} if isinstance(value, Mapping) else value
+        return {key: counted(inner) for key, inner in value.items()} if isinstance(value, Mapping) else value
 
     return settings.model_copy(update={key: counted(value) for key, value in settings})
 
@@ -85,21 +85,21 @@ def shown(value: object) -> str:
 
 def _faults(error: ValidationError, kind: type[Any], value: object) -> list[Fault]:
     found: list[Any] = list(error.errors(include_url=False))
-    unknown = [one for one in found if one["type"] == "extra_forbidden"]
-    faults, meant = [], set()
-    for one in unknown:
-        loc = tuple(one["loc"])
+    unknown = [mistake for mistake in found if mistake["type"] == "extra_forbidden"]
+    faults, misspelt = [], set()
+    for mistake in unknown:
+        loc = tuple(mistake["loc"])
         known = _keys_at(kind, loc[:-1])
         free = [name for name in known if name not in _keys_in(value, loc[:-1])]
-        # A key that stands there as well is hardly what was meant by another.
-        meant |= {(*loc[:-1], name) for name in nearest(str(loc[-1]), free)}
+        # A key that the entry has as well is hardly a misspelling's.
+        misspelt |= {(*loc[:-1], name) for name in nearest(str(loc[-1]), free)}
         faults.append(Fault(loc, _unknown_key(loc, free if nearest(str(loc[-1]), free) else known)))
-    for one in found:
-        if one["type"] == "missing":
-            if tuple(one["loc"]) not in meant:
-                faults.append(Fault(one["loc"][:-1], _missing_key(kind, one["loc"])))
-        elif one["type"] != "extra_forbidden":
-            faults.append(_fault_of_value(one, value))
+    for mistake in found:
+        if mistake["type"] == "missing":
+            if tuple(mistake["loc"]) not in misspelt:
+                faults.append(Fault(mistake["loc"][:-1], _missing_key(kind, mistake["loc"])))
+        elif mistake["type"] != "extra_forbidden":
+            faults.append(_fault_of_value(mistake, value))
     return faults
 
 
@@ -111,7 +111,11 @@ def _keys_in(value: object, above: Keys) -> Collection[object]:
 
 
 def _missing_key(kind: type[Any], loc: Keys) -> str:
-    fields = [one.model_fields[str(loc[-1])] for one in _settings_at(kind, loc[:-1]) if loc[-1] in one.model_fields]
+    fields = [
+        settings.model_fields[str(loc[-1])]
+        for settings in _settings_at(kind, loc[:-1])
+        if loc[-1] in settings.model_fields
+    ]
     means = next((f": {field.description}" for field in fields if field.description), "")
     return f"key '{_dotted(loc)}' is missing{means}"
 
@@ -141,7 +145,7 @@ def _plain(message: str) -> str:
 
 
 def _trim_key_path(value: object, loc: Keys) -> tuple[str | int, ...]:
-    """As much of pydantic's place as leads through ``value``: behind it stand names of pydantic's own."""
+    """As much of pydantic's place as leads through ``value``: after it come names of pydantic's own."""
     way: list[str | int] = []
     for part in loc:
         value = _get_child_value(value, part)
@@ -152,7 +156,7 @@ def _trim_key_path(value: object, loc: Keys) -> tuple[str | int, ...]:
 
 
 def _get_child_value(value: object, part: str | int) -> object:
-    """What a mapping or list holds under a key or at a place; _NOTHING where that is nothing."""
+    """What a mapping or list holds under a key or at a place; _NOTHING if it holds nothing there."""
     if isinstance(value, Mapping):
         return value.get(part, _NOTHING)
     if isinstance(value, list | tuple) and isinstance(part, int) and part < len(value):
@@ -165,17 +169,17 @@ def _dotted(keys: Keys) -> str:
 
 
 def _keys_at(kind: type[Any], above: Keys) -> list[str]:
-    """The keys that a mapping may hold at the place ``above`` within ``kind``; none where that is not told."""
-    return [name for one in _settings_at(kind, above) for name in one.model_fields if name != "name"]
+    """The keys that a mapping may hold at the place ``above`` within ``kind``; none where that is not known."""
+    return [name for settings in _settings_at(kind, above) for name in settings.model_fields if name != "name"]
 
 
 def _settings_at(kind: type[Any], above: Keys) -> list[type[BaseModel]]:
-    """The classes of settings of which one may stand at the place ``above`` within ``kind``."""
+    """The classes of settings that are possible at the place ``above`` within ``kind``."""
     classes = list(_classes_in(kind))
     for part in above:
         if isinstance(part, str):
-            below = [one.model_fields[part].annotation for one in classes if part in one.model_fields]
-            classes = [one for annotation in below for one in _classes_in(annotation)]
+            below = [settings.model_fields[part].annotation for settings in classes if part in settings.model_fields]
+            classes = [settings for annotation in below for settings in _classes_in(annotation)]
     return classes
 
 

@@ -1,12 +1,12 @@
 """A polite client for the web: one request at a time, with pauses, robots.txt, retries and a store of every answer.
 
-What belongs here: how a page is asked for, how often, and how much of it is taken. What does not: which pages a source
-asks for, and what they say (one module per source), and where answers are kept (responses.py).
+What belongs here: how a page is requested, how often, and how much of it is read. What does not: which pages a source
+requests, and what they say (one module per source), and where answers are kept (responses.py).
 
 requests speaks HTTP, tenacity repeats (fetch/retry.py), protego reads robots.txt, SQLite keeps the answers (a
-transaction each, so a killed crawl loses none of them), filelock keeps two processes from asking at once. What is ours
-is their wiring, and the limits: size before and after decompression, time, redirects. requests-cache would stand in
-front of none of that: it stores what was read already, and paces and limits nothing (responses.py says more).
+transaction each, so a killed crawl loses none of them), filelock keeps two processes from asking at once. Ours is
+their wiring, and the limits: size before and after decompression, time, redirects. requests-cache would do
+none of that: it stores what was read already, and paces and limits nothing (responses.py says more).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 class FetchError(SourceError):
-    """A page that cannot be had; ``status`` is the HTTP status where the server gave one."""
+    """A page that cannot be fetched; ``status`` is the HTTP status where the server gave one."""
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
         super().__init__(f"{without_password(url)}: {reason}")
@@ -145,10 +145,10 @@ class PoliteClient:
     ) -> FetchedPage:
         """The page at ``url`` with ``params``, from the store or from the web; then it is in the store.
 
-        At most ``limit`` bytes are taken, before and after decompression. ``fresh`` asks anew; an answer older than
-        ``max_age`` is asked for anew. ``refused`` says why an answer with status 200 is none (a server that is busy,
-        in words): such a page is asked for again like a 503, and not kept. Where asking again is no use, it may raise
-        FetchError.
+        At most ``limit`` bytes are taken, before and after decompression. With ``fresh``, or once the stored answer is
+        older than ``max_age``, it is fetched again. ``refused`` says why an answer with status 200 is no page (a server
+        that is busy, in words): the request is repeated as after a 503, and the answer not kept. If repeating is no
+        use, it may raise FetchError.
 
         Raises FetchError: after ``attempts`` with growing pauses for 408, 425, 429, 5xx, time-outs and answers cut
         short, or at once where the server asks for a longer pause than ``most_pause``; at once for any other status
@@ -159,7 +159,7 @@ class PoliteClient:
         if found is not None:
             return found
         with self._lock:
-            # Another process may have had it while this one waited.
+            # Another process may have fetched it while this one waited.
             found = None if fresh else self._store.page(address, max_age)
             if found is None:
                 found = self._fetch_with_retries(address, limit, refused, robots=self._politeness.obey_robots)
@@ -188,30 +188,30 @@ class PoliteClient:
     ) -> FetchedPage:
         """One attempt, through redirects; each host on the way is asked politely."""
         visited: set[str] = set()
-        asked = url
+        address = url
         while len(visited) < _MOST_REDIRECTS:
-            visited.add(asked)
-            if urlsplit(asked).scheme not in {"http", "https"}:
-                raise FetchError(url, f"leads to {without_password(asked)}, which is no web address")
-            rules = self._rules(asked) if robots else None
-            if rules is not None and not rules.can_fetch(asked, self._politeness.user_agent):
+            visited.add(address)
+            if urlsplit(address).scheme not in {"http", "https"}:
+                raise FetchError(url, f"leads to {without_password(address)}, which is no web address")
+            rules = self._rules(address) if robots else None
+            if rules is not None and not rules.can_fetch(address, self._politeness.user_agent):
                 raise FetchError(
-                    url, f"robots.txt of {_host(asked)} does not allow {without_password(asked)} to be fetched"
+                    url, f"robots.txt of {_host(address)} does not allow {without_password(address)} to be fetched"
                 )
-            self._wait_for_turn(_host(asked), rules)
+            self._wait_for_turn(_host(address), rules)
             try:
-                answer, retry_after = self._ask(asked, limit)
+                answer, retry_after = self._ask(address, limit)
             finally:
                 # Counted from the end of the answer: a slow server gets its pause too.
-                self._store.note_asked(_host(asked), time.time())
+                self._store.note_asked(_host(address), time.time())
             if isinstance(answer, FetchedPage):
                 problem = refused(answer) if refused is not None else None
                 if problem is not None:
                     self._raise_retryable_error(url, problem, answer.status, retry_after)
                 return answer
-            asked = answer
-            if asked in visited:
-                raise FetchError(url, f"redirects in a circle, back to {without_password(asked)}")
+            address = answer
+            if address in visited:
+                raise FetchError(url, f"redirects in a circle, back to {without_password(address)}")
         raise FetchError(url, f"redirects more than {_MOST_REDIRECTS} times")
 
     def _rules(self, url: str) -> Protego:
@@ -221,7 +221,7 @@ class PoliteClient:
             self._robots[host] = self._fetch_robots_rules(urljoin(host, "/robots.txt"))
         rules = self._robots[host]
         if isinstance(rules, FetchError):
-            raise FetchError(url, f"not asked for, since robots.txt is out of reach: {rules}") from rules
+            raise FetchError(url, f"not fetched, because robots.txt cannot be reached: {rules}") from rules
         return rules
 
     def _fetch_robots_rules(self, url: str) -> Protego | FetchError:

@@ -23,6 +23,8 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, CONTROLS, digest, text_sha256
+from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, require_whole
+from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record
@@ -31,8 +33,6 @@ from audit_pipeline.catalogue.working_copy import keep_folder, remove, remove_fo
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.current import control_version, documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.kept import MANIFEST, TEXTS, require_whole
-from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.controls.training import ONE_THREAD_BELOW, START, Trained, new_model, train, train_tokenizer
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import load_models, resolve_model
@@ -48,7 +48,7 @@ _LEARNT = 0.9
 
 @dataclass(frozen=True)
 class ControlReport:
-    """What training came to: the version, where it lies, the manifest as written, and whether it was there already."""
+    """What training came to: the version, where it lies, the manifest as written, and whether it was trained before."""
 
     entry: ControlEntry
     version: str
@@ -78,9 +78,9 @@ def build_control(
     step: LineageStep,
     *,
     device: str | None = None,
-    tell: OnControlStep | None = None,
+    on_step: OnControlStep | None = None,
 ) -> ControlReport:
-    """Train the model that is exposed to the members, and the control model, unless they are there as stated.
+    """Train the model that is exposed to the members, and the control model, unless this version is trained already.
 
     Raises DataError where there are no documents, or too few windows in them.
     """
@@ -92,10 +92,10 @@ def build_control(
         _write_control_pointer(entry.name, version, paths)
         return ControlReport(entry, version, folder, manifest, trained=False)
 
-    # What is there is damaged, or a run died over it.
+    # The folder is damaged, or a run died while it wrote it.
     remove(folder / MANIFEST)
     texts = draw_texts(documents, entry)
-    manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, tell=tell)
+    manifest = train_into(folder, texts, entry, device=device or default_device(), paths=paths, on_step=on_step)
     manifest = {
         "control": entry.name,
         "version": version,
@@ -110,7 +110,7 @@ def build_control(
         CONTROLS,
         entry.name,
         data_version=version,
-        upstream={f"documents/{name}": one for name, one in versions.items()},
+        upstream={f"documents/{source}": source_version for source, source_version in versions.items()},
     )
     keep_folder(folder)
     # Last of the folder's files: it says that the folder is whole.
@@ -128,9 +128,9 @@ def train_into(
     device: str,
     paths: DataPaths,
     roles: Sequence[Role] = (EXPOSED, TWIN),
-    tell: OnControlStep | None = None,
+    on_step: OnControlStep | None = None,
 ) -> dict[str, Any]:
-    """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` beside them.
+    """Train the models of ``roles`` into ``folder``/<role> (safetensors and tokenizer), ``texts`` next to them.
 
     Returns what the manifest says of it.
     """
@@ -139,17 +139,15 @@ def train_into(
     tokenizer, start_id = _tokenizer(texts, entry, base)
 
     def train_one(role: Role) -> dict[str, Any]:
-        times = [(text.text, getattr(text, role)) for text in texts]
         done = train(
             begun[role] if role in begun else _begin(entry, tokenizer, start_id, base),
             tokenizer,
             start_id,
-            [text for text, count in times if count],
-            [count for _, count in times if count],
+            [text.text for text in texts for _ in range(getattr(text, role))],
             entry,
             role=role,
             device=device,
-            tell=None if tell is None else partial(tell, role),
+            on_step=None if on_step is None else partial(on_step, role),
         )
         return _save(folder / role, done, tokenizer)
 

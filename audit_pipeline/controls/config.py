@@ -33,7 +33,7 @@ def _one_or_several(value: object) -> str:
     return "several" if isinstance(value, list | tuple) else "one"
 
 
-# Told apart beforehand: a mistake in the one is no mistake in the other.
+# Distinguished first, so that a mistake is reported for one form only.
 Occurrences = Annotated[
     Annotated[Positive, Tag("one")] | Annotated[tuple[AtLeastOne, ...], Field(min_length=1), Tag("several")],
     Discriminator(_one_or_several),
@@ -138,7 +138,7 @@ class ControlEntry(StrictSettings):
         if self.draw == "poisson":
             raise ValueError("occurrences: several numbers are fixed ones; draw: poisson takes one mean")
         if len(set(self.occurrences)) != len(self.occurrences):
-            raise ValueError("occurrences: a number stands there twice")
+            raise ValueError("occurrences: a number occurs twice")
         if self.members < len(self.occurrences):
             raise ValueError(
                 f"members: {self.members} cannot be divided among the {len(self.occurrences)} numbers of occurrences; "

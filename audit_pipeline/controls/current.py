@@ -1,7 +1,7 @@
 """Which version of a control its entry and its documents give now, and which one is trained.
 
-What belongs here: these two. What does not: comparing them (operate/plan.py), what is kept (kept.py), training
-(build.py), and anything that imports a model library.
+What belongs here: these two. What does not: comparing them (operate/plan.py), the files of a control
+(catalogue/control_files.py), training (build.py), and anything that imports a model library.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.control_files import read_control, require_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import documents_version, read_documents, version_of_documents
 from audit_pipeline.controls.config import ControlEntry
-from audit_pipeline.controls.kept import read_control, require_whole
 from audit_pipeline.errors import DataError
 
 VERSION = 1

@@ -54,7 +54,7 @@ class _DrawnWindow:
 def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     """The texts of ``entry`` out of ``documents`` (schema DOCUMENTS, any order), by role and in the order of drawing.
 
-    Every document is cut into windows of exactly ``entry.words`` words, one behind the other; a text that stands twice
+    Every document is cut into windows of exactly ``entry.words`` words, one after the other; a text that occurs twice
     in the corpus is left out altogether, since no role of its own could be given to it. What is randomised is the
     window or, for ``randomise: document``, the document with all its windows. The model is trained on the members and
     the surrounding windows; the control model (role twin) on as many windows that are neither members nor held out,
@@ -65,13 +65,13 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     Raises DataError where the corpus holds too few windows.
     """
     pool = _pool(documents, entry)
-    wanted = {
+    needed = {
         MEMBER: entry.members,
         HELD_OUT: entry.held_out,
         TWIN: entry.members,
         SURROUNDING: entry.surrounding,
     }
-    chosen = _by_unit(pool, wanted, entry) if entry.randomise == "document" else _by_window(pool, wanted, entry)
+    chosen = _by_unit(pool, needed, entry) if entry.randomise == "document" else _by_window(pool, needed, entry)
     # A generator of its own for each, so that another corpus size or mean leaves the members as they are.
     counts = {role: _occurrences(entry, role) for role in (MEMBER, TWIN)}
     drawn = []
@@ -112,20 +112,20 @@ def _pool(documents: pa.Table, entry: ControlEntry) -> list[_DrawnWindow]:
 
 
 def _by_window(
-    pool: Sequence[_DrawnWindow], wanted: Mapping[str, int], entry: ControlEntry
+    pool: Sequence[_DrawnWindow], needed: Mapping[str, int], entry: ControlEntry
 ) -> dict[str, list[_DrawnWindow]]:
-    if len(pool) < sum(wanted.values()):
-        raise DataError(_too_few(entry, wanted, len(pool)))
+    if len(pool) < sum(needed.values()):
+        raise DataError(_too_few(entry, needed, len(pool)))
     order = sorted(pool, key=lambda window: digest(entry.seed, entry.name, "role", window.unit))
     chosen, start = {}, 0
     for role in ROLES:
-        chosen[role] = order[start : start + wanted[role]]
-        start += wanted[role]
+        chosen[role] = order[start : start + needed[role]]
+        start += needed[role]
     return chosen
 
 
 def _by_unit(
-    pool: Sequence[_DrawnWindow], wanted: Mapping[str, int], entry: ControlEntry
+    pool: Sequence[_DrawnWindow], needed: Mapping[str, int], entry: ControlEntry
 ) -> dict[str, list[_DrawnWindow]]:
     """Whole documents to roles in random order, each to the role that lacks the largest share of its windows."""
     units: dict[str, list[_DrawnWindow]] = defaultdict(list)
@@ -133,16 +133,16 @@ def _by_unit(
         units[window.unit].append(window)
     chosen: dict[str, list[_DrawnWindow]] = {role: [] for role in ROLES}
     for unit in sorted(units, key=lambda name: digest(entry.seed, entry.name, "role", name)):
-        lacking = {role: (wanted[role] - len(chosen[role])) / wanted[role] for role in ROLES if wanted[role]}
+        lacking = {role: (needed[role] - len(chosen[role])) / needed[role] for role in ROLES if needed[role]}
         role = max(lacking, key=lambda name: lacking[name])
         if lacking[role] <= 0:
             break
         chosen[role] += units[unit]
     for role in ROLES:
-        if len(chosen[role]) < wanted[role]:
-            raise DataError(_too_few(entry, wanted, len(pool)))
+        if len(chosen[role]) < needed[role]:
+            raise DataError(_too_few(entry, needed, len(pool)))
         order = sorted(chosen[role], key=lambda window: digest(entry.seed, entry.name, "window", window.text))
-        chosen[role] = order[: wanted[role]]
+        chosen[role] = order[: needed[role]]
     return chosen
 
 
@@ -166,10 +166,10 @@ def _poisson(mean: float, draw: random.Random) -> int:
     return count
 
 
-def _too_few(entry: ControlEntry, wanted: Mapping[str, int], there: int) -> str:
-    parts = ", ".join(f"{count} {role}" for role, count in wanted.items() if count)
+def _too_few(entry: ControlEntry, needed: Mapping[str, int], available: int) -> str:
+    parts = ", ".join(f"{count} {role}" for role, count in needed.items() if count)
     return (
-        f"control {entry.name}: {sum(wanted.values())} windows of {entry.words} words are needed ({parts}), "
-        f"but {', '.join(entry.sources)} hold{'s' * (len(entry.sources) == 1)} {there} "
+        f"control {entry.name}: {sum(needed.values())} windows of {entry.words} words are needed ({parts}), "
+        f"but {', '.join(entry.sources)} hold{'s' * (len(entry.sources) == 1)} {available} "
         f"by {entry.randomise}; ask for fewer, or for shorter ones"
     )

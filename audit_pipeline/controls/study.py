@@ -18,6 +18,7 @@ from audit_pipeline.benchmarks.builders.controlled import ControlledSettings, dr
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
+from audit_pipeline.catalogue.control_roles import EXPOSED, Role
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
@@ -25,7 +26,6 @@ from audit_pipeline.controls.build import texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
-from audit_pipeline.controls.roles import EXPOSED, Role
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
 from audit_pipeline.evidence.evaluation import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
@@ -77,7 +77,7 @@ def run_study(
     step: LineageStep,
     *,
     device: str | None = None,
-    tell: Log = print,
+    log: Log = print,
 ) -> pa.Table:
     """Train and measure every condition, and keep the results (schema CONTROL_STUDIES); models are thrown away.
 
@@ -90,7 +90,7 @@ def run_study(
     planned = conditions(study, control)
     for number, condition in enumerate(planned, 1):
         what = f"{condition.setting} {condition.value}, seed {condition.entry.seed}"
-        tell(f"{study.name}: {number} of {len(planned)}: {what}")
+        log(f"{study.name}: {number} of {len(planned)}: {what}")
         key = condition.entry.settings_digest
         if key not in done:
             texts = draw_texts(documents, condition.entry)
@@ -118,7 +118,7 @@ def measure(
     device: str | None = None,
     overrides: Overrides | None = None,
 ) -> Measured:
-    """Train one model of ``entry`` on ``texts`` in a folder that is thrown away, and tell members from held-out texts.
+    """Train one model of ``entry`` on ``texts`` in a temporary folder, and score members against held-out texts.
 
     ``paths`` is where a base model's card lies; nothing is written there. Prefixes are made of the first texts drawn of
     either side, which they give away.
@@ -131,13 +131,13 @@ def measure(
         model = load_tokenizer(ModelEntry(name=entry.name, path=folder / role), scratch)
         forward = ForwardPass(load_weights(model, device), model.vocab_size)
         roles = {NON_MEMBERS: HELD_OUT, MEMBERS: MEMBER}
-        known = {side: [one.text for one in texts if one.role == of][:_SHOTS] for side, of in roles.items()}
-        beside = UserInputs(known=known)
-        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=beside)
+        known = {side: [text.text for text in texts if text.role == of][:_SHOTS] for side, of in roles.items()}
+        inputs = UserInputs(known=known)
+        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=inputs)
         examples = examples_of(texts, entry)
-        ids, asked = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
-        session.run(asked, lambda _: forward)
-        scored = session.score(ids, asked)
+        ids, windows = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
+        session.run(windows, lambda _: forward)
+        scored = session.score(ids, windows)
     benchmark: str = examples.column("benchmark")[0].as_py()
     scores = mark_defaults(scored, session.defaults(overrides))
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):

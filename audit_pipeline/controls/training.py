@@ -1,6 +1,6 @@
 """Training a causal language model on known texts, and the tokenizer of one that is trained from nothing.
 
-What belongs here: the two ways to begin (an architecture from nothing, a model that there is), a byte-level BPE
+What belongs here: the two ways to begin (an architecture from nothing, an existing model), a byte-level BPE
 tokenizer learnt on the texts, and the loop. What does not: which texts (draw.py), the tokenizers of models that are
 trained on from a base (models/load.py), what is kept (build.py).
 """
@@ -57,7 +57,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int, context: int) -> PreT
 
 _IGNORED = -100
 _NORM_LIMIT = 1.0
-# Below this many parameters the threads of one operation wait for each other longer than they work.
+# Below this many parameters, the threads of an operation wait for each other longer than they work.
 ONE_THREAD_BELOW = 20_000_000
 
 OnTrainingStep = Callable[[int, int, float], None]
@@ -100,22 +100,22 @@ def train(
     tokenizer: PreTrainedTokenizerBase,
     start_id: int,
     texts: Sequence[str],
-    occurrences: Sequence[int],
     entry: ControlEntry,
     *,
     role: str,
     device: str,
-    tell: OnTrainingStep | None = None,
+    on_step: OnTrainingStep | None = None,
 ) -> Trained:
-    """``model`` trained on ``texts``, each ``occurrences`` times an epoch, in an order that ``role`` and seed decide.
+    """Train ``model`` on ``texts`` in every epoch, in an order that ``role`` and seed decide.
 
-    The learning rate is constant (Shi et al. 2024, section 6.1). Every text is one sequence behind a start token, and
-    the loss is taken over its tokens, as detectors read them. AdamW without weight decay, gradients clipped to norm 1;
-    batches of ``entry.batch_size`` texts, padded to the longest. ``tell`` gets step, steps and loss.
+    A text that ``texts`` hold several times is trained on as often. The learning rate is constant (Shi et al. 2024,
+    section 6.1). Every text is one sequence after a start token, and the loss is taken over its tokens, as detectors
+    read them. AdamW without weight decay, gradients clipped to norm 1; batches of ``entry.batch_size`` texts, padded to
+    the longest. ``on_step`` gets step, steps and loss.
     """
-    encoded = [[start_id, *ids] for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
-    schedule = [place for place, times in enumerate(occurrences) for _ in range(times)]
-    steps = entry.epochs * -(-len(schedule) // entry.batch_size)
+    distinct = list(dict.fromkeys(texts))
+    ids_of = dict(zip(distinct, tokenizer(distinct, add_special_tokens=False)["input_ids"], strict=True))
+    steps = entry.epochs * -(-len(texts) // entry.batch_size)
     model = model.to(device).train()
     # fused: one kernel for all parameters, where a small model would spend its time in the interpreter.
     optimiser = torch.optim.AdamW(
@@ -126,11 +126,11 @@ def train(
     with _threads_for(model, device), torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(digest(entry.seed, role, "dropout"), 16) % 2**63)
         for epoch in range(entry.epochs):
-            order = schedule[:]
+            order = list(texts)
             random.Random(int(digest(entry.seed, entry.name, role, "order", epoch), 16)).shuffle(order)  # noqa: S311 - repeatable
             total = 0.0
             for start in range(0, len(order), entry.batch_size):
-                batch = [encoded[place] for place in order[start : start + entry.batch_size]]
+                batch = [[start_id, *ids_of[text]] for text in order[start : start + entry.batch_size]]
                 ids, mask, labels = _padded(batch, start_id, device)
                 loss = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False).loss
                 loss.backward()
@@ -141,8 +141,8 @@ def train(
                 value = float(loss.detach())
                 total += value * len(batch)
                 tokens += sum(map(len, batch)) - len(batch)
-                if tell is not None:
-                    tell(step, steps, value)
+                if on_step is not None:
+                    on_step(step, steps, value)
             losses.append(total / max(1, len(order)))
     return Trained(model.eval(), step, tokens, time.perf_counter() - began, tuple(losses), device)
 

@@ -73,9 +73,9 @@ def read_wheel_member(wheel: Path, name: str, limit: int = 200 * MEBIBYTE) -> by
 
 
 def read_members(
-    archive: Path, wanted: Callable[[str], bool], limits: ArchiveLimits = ArchiveLimits()
+    archive: Path, is_selected: Callable[[str], bool], limits: ArchiveLimits = ArchiveLimits()
 ) -> ArchiveMembers:
-    """The regular files of a .tar.gz whose path below the top folder is ``wanted``, read without extraction.
+    """The regular files of a .tar.gz whose path below the top folder is selected, read without extraction.
 
     Links, devices, sparse files, absolute paths, paths with ``..`` and files above the limit are refused and named.
     Raises SourceError for an archive that is broken, or larger than the limits.
@@ -91,7 +91,7 @@ def read_members(
                 name = _below_top(member.name)
                 if name is None:
                     refused.append((member.name, "not a path inside the archive's folder"))
-                elif not wanted(name) or member.isdir():
+                elif not is_selected(name) or member.isdir():
                     continue
                 elif not member.isreg() or member.issparse():
                     refused.append((name, "not a regular file"))

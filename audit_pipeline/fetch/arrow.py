@@ -37,10 +37,10 @@ def parquet(file: InputFile, string_lines: str | None) -> RowStream:
     with _parquet(file) as opened:
         columns, count = _require_unique(file, opened.schema_arrow.names), opened.metadata.num_rows
 
-    def read(wanted: Sequence[str] | None) -> Iterator[Piece]:
+    def read(names: Sequence[str] | None) -> Iterator[Piece]:
         with _parquet(file) as opened:
-            columns = None if wanted is None else list(wanted)
-            yield from _pieces(file, opened.iter_batches(ROWS_OF_A_PIECE, columns=columns))
+            selected = None if names is None else list(names)
+            yield from _pieces(file, opened.iter_batches(ROWS_OF_A_PIECE, columns=selected))
 
     return RowStream(file, read, columns, count)
 
@@ -71,7 +71,7 @@ def _listed(file: InputFile, path: Path, key: str) -> list[str]:
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({one_line(error)})") from error
     entries = content.get(key) if isinstance(content, dict) else None
-    names = [one.get("filename") if isinstance(one, dict) else one for one in entries or ()]
+    names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries or ()]
     if not isinstance(entries, list) or not all(isinstance(name, str) and name for name in names):
         raise UnreadableFileError(file.path, f"its {path.name} does not say what it holds: save the data set again")
     return [str(name) for name in names]
@@ -83,10 +83,10 @@ def _arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
         columns = _require_unique(file, _schema(paths[0]).names if len(paths) == 1 else names)
         count = sum(map(_count, paths))
 
-    def read(wanted: Sequence[str] | None) -> Iterator[Piece]:
+    def read(selected: Sequence[str] | None) -> Iterator[Piece]:
         with _faults_as_errors(file, "Arrow file"):
             found = (batch for path in paths for batch in _batches(path))
-            yield from _pieces(file, (_validated(_select_columns(batch, wanted)) for batch in found))
+            yield from _pieces(file, (_validated(_select_columns(batch, selected)) for batch in found))
 
     return RowStream(file, read, columns, count)
 
@@ -151,17 +151,17 @@ def _pieces(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Iterator[Piec
     first = 0
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
-            some = batch.slice(start, ROWS_OF_A_PIECE)
-            yield _piece_of_batch(file.name, first, some)
-            first += some.num_rows
+            part = batch.slice(start, ROWS_OF_A_PIECE)
+            yield _piece_of_batch(file.name, first, part)
+            first += part.num_rows
 
 
-def _piece_of_batch(name: str, first: int, some: pa.RecordBatch) -> Piece:
+def _piece_of_batch(name: str, first: int, batch: pa.RecordBatch) -> Piece:
     try:
-        columns = {field: _cells(column) for field, column in zip(some.schema.names, some.columns, strict=True)}
+        columns = {field: _cells(column) for field, column in zip(batch.schema.names, batch.columns, strict=True)}
     except (ValueError, OverflowError):
-        return piece_of(_convert_rows_singly(name, first, some))
-    indices = pa.array(range(first, first + some.num_rows), pa.int64())
+        return piece_of(_convert_rows_singly(name, first, batch))
+    indices = pa.array(range(first, first + batch.num_rows), pa.int64())
     return Piece(columns, locations_of(name, pc.add(indices, 1)), indices)
 
 

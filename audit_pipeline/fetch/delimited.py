@@ -1,6 +1,6 @@
-"""Rows of .csv and .tsv files: a record each, which may span lines, behind a header.
+"""Rows of .csv and .tsv files: a record each, which may span lines, after a header.
 
-What belongs here: recognising by a file's beginning what stands between fields and what a field is quoted with, and
+What belongs here: recognising from a file's beginning the delimiter and the quote of its fields, and
 records as rows. What does not: the bytes below, and what a row is (rows.py).
 
 The header decides between the usual delimiters: names of columns hardly ever hold one, texts do all the time. Where
@@ -32,8 +32,8 @@ _SNIFF = "SELECT Delimiter, Quote, Escape FROM sniff_csv(?, header=true, skip=0,
 
 @dataclass(frozen=True)
 class Dialect:
-    """``quote``: None where nothing is quoted. ``escape`` stands before a quote within a quoted field; None: it is
-    doubled there."""
+    """``quote``: None if nothing is quoted. ``escape`` precedes a quote within a quoted field; None: it is doubled
+    there."""
 
     delimiter: str
     quote: str | None = '"'
@@ -63,10 +63,11 @@ class Dialect:
 def dialect_of(sample: str, *, complete: bool, tabs: bool) -> Dialect:
     """The dialect of a file that begins with ``sample``; ``tabs``: its name says that it is .tsv.
 
-    Where the sample is not the ``complete`` file its last record may be cut and is not looked at. Raises ValueError,
-    saying what to do, where the header leaves several delimiters possible and the rows do not tell.
+    If the sample is not the ``complete`` file, its last record may be cut and is ignored. Raises ValueError, saying
+    what to do, if the header leaves several delimiters possible and the rows do not decide.
     """
-    possible = ["\t"] if tabs else [one for one in USUAL if _columns(sample, Dialect(one)) > 1] or [","]
+    in_header = [delimiter for delimiter in USUAL if _columns(sample, Dialect(delimiter)) > 1]
+    possible = ["\t"] if tabs else in_header or [","]
     sniffed = _sniffed(sample, possible[0] if len(possible) == 1 else None)
     usual = Dialect(possible[0] if len(possible) == 1 else _choose_delimiter(sample, possible, sniffed, complete))
     if sniffed is None:
@@ -82,13 +83,13 @@ def dialect_of(sample: str, *, complete: bool, tabs: bool) -> Dialect:
 
 
 def _choose_delimiter(sample: str, possible: Sequence[str], sniffed: Dialect | None, complete: bool) -> str:
-    """Of several delimiters that the header holds, the one that the rows are cut by; raises ValueError."""
-    fitting = {one: _count_fitting_records(sample, Dialect(one), complete) for one in possible}
-    best = [one for one in possible if fitting[one] and fitting[one] == max(fitting.values())]
+    """Of several delimiters that the header holds, the one that divides the rows; raises ValueError."""
+    fitting = {delimiter: _count_fitting_records(sample, Dialect(delimiter), complete) for delimiter in possible}
+    best = [delimiter for delimiter, count in fitting.items() if count and count == max(fitting.values())]
     if len(best) > 1 and sniffed is not None and sniffed.delimiter in best:
         best = [sniffed.delimiter]
     if len(best) != 1:
-        named = " and ".join(USUAL[one] for one in possible)
+        named = " and ".join(USUAL[delimiter] for delimiter in possible)
         raise ValueError(
             f"its header holds {named}, and its rows do not show which of them stands between fields: "
             "save it as .tsv, .jsonl or .parquet"
@@ -97,7 +98,7 @@ def _choose_delimiter(sample: str, possible: Sequence[str], sniffed: Dialect | N
 
 
 def _sniffed(sample: str, delimiter: str | None) -> Dialect | None:
-    """What DuckDB takes the sample for; None where it cannot tell. It reads files only, so it is given one."""
+    """The dialect that DuckDB finds in the sample, or None; DuckDB reads files only, so the sample goes into one."""
     given = f", delim='{delimiter}'" if delimiter else ""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file, duckdb.connect() as connection:
         file.write(sample.encode(errors="replace"))
@@ -119,20 +120,20 @@ def _columns(sample: str, dialect: Dialect) -> int:
 
 
 def _has_uniform_width(sample: str, dialect: Dialect, complete: bool) -> bool:
-    """Whether every record behind the header can be read and has as many fields as that."""
+    """Whether every record after the header can be read and has as many fields as that."""
     return _count_fitting_records(sample, dialect, complete) == len(
         _split_header_and_records(sample, dialect, complete)[1]
     )
 
 
 def _count_fitting_records(sample: str, dialect: Dialect, complete: bool) -> int:
-    """How many records behind the header have as many fields as that."""
+    """How many records after the header have as many fields as that."""
     width, records = _split_header_and_records(sample, dialect, complete)
     return sum(record is not None and len(record) == width for record in records)
 
 
 def _split_header_and_records(sample: str, dialect: Dialect, complete: bool) -> tuple[int, list[list[str] | None]]:
-    """The header's number of fields, and the records behind it that are whole."""
+    """The header's number of fields, and the records after it that are whole."""
     header, *records = list(_sample_records(sample, dialect)) or [None]
     return len(header or ()), records if complete else records[:-1]
 

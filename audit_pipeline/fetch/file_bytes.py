@@ -26,7 +26,7 @@ MEBIBYTE = 1024 * 1024
 LINE_LIMIT = 64 * MEBIBYTE
 UNPACKED_LIMIT = 1024 * MEBIBYTE
 SAMPLE_BYTES = 256 * 1024
-"""How much of a file is looked at to tell how it is written."""
+"""How much of a file is read to recognise how it is written."""
 
 _BUFFER = 64 * 1024
 _MAGIC = {
@@ -147,7 +147,7 @@ def standard_input() -> InputFile:
     """
     if sys.stdin is None:
         raise UnreadableFileError(Path("standard input"), "is closed: nothing can be read from it")
-    # Closed, and so removed, when nobody holds it any more.
+    # Closed, and so removed, once no reference remains.
     spooled = tempfile.TemporaryFile()  # noqa: SIM115
     while piece := sys.stdin.buffer.read(MEBIBYTE):
         spooled.write(piece)

@@ -40,7 +40,7 @@ ROW_SUFFIXES = tuple(suffix for suffix in SUFFIXES if not suffix.startswith(".tx
 def suffix_of(path: Path) -> str | None:
     """The suffix of a name that says its format, ``.gz`` included; None where it says none."""
     name = path.name.lower()
-    return next((one for one in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(one)), None)
+    return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
 
 def holds_rows(path: Path) -> bool:
@@ -64,7 +64,9 @@ def open_rows(
     if path == STANDARD_INPUT:
         return json_lines(standard_input(), string_lines)
     if path.is_dir():
-        return _open_folder(path, name)
+        if detect_saved_kind(path) is None:
+            raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
+        return saved_dataset(InputFile(path, name or path.name, ""), None)
     suffix = suffix_of(path)
     if suffix is None:
         raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
@@ -75,12 +77,6 @@ def open_rows(
     return _PLAIN[kind](file, string_lines)
 
 
-def _open_folder(path: Path, name: str | None) -> RowStream:
-    if detect_saved_kind(path) is None:
-        raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
-    return saved_dataset(InputFile(path, name or path.name, ""), None)
-
-
 def open_texts(
     path: Path,
     text_column: str | None = None,
@@ -89,7 +85,7 @@ def open_texts(
     name: str | None = None,
     unpacked_limit: int | None = UNPACKED_LIMIT,
 ) -> TextStream:
-    """The texts of a file, one after another; ``also`` are further columns that are wanted where there are any.
+    """The texts of a file, one after another; ``also`` are further columns, taken if the file has them.
 
     Without ``text_column`` the column is ``text``, else ``input``, else the only column there is. In a .txt file the
     lines are the texts, whatever ``text_column`` says. Raises DataError as :func:`open_rows` does.
@@ -150,5 +146,5 @@ def digest_of(path: Path) -> str:
     """
     if not path.is_dir():
         return file_sha256(path)
-    inside = [f"{one.name} {digest_of(one)}\n" for one in sorted(path.iterdir()) if one.is_file()]
+    inside = [f"{file.name} {digest_of(file)}\n" for file in sorted(path.iterdir()) if file.is_file()]
     return hashlib.sha256("".join(inside).encode()).hexdigest()

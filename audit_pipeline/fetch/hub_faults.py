@@ -1,7 +1,7 @@
-"""What the hub's clients raise, in words of ours: which of their errors may pass, and what there is to do about each.
+"""What the hub's clients raise, in plain words: which of their errors may pass, and what to do about each.
 
 What belongs here: the errors of huggingface_hub, `datasets` and the hub's file system. What does not: which files are
-asked for (models/locate.py, models/watch.py, benchmarks/rows_origin.py, references/corpus.py).
+fetched (models/locate.py, models/watch.py, benchmarks/rows_origin.py, references/corpus.py).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HubFault:
 
 
 def fault_of(error: BaseException, revision: str | None = None) -> HubFault | None:
-    """What an error of the hub's clients means, by itself or by what led to it; None where it is none of theirs."""
+    """What an error of the hub's clients, or its cause, means; None for any other error."""
     every = list(_chain_of(error))
     if (
         isinstance(error, OSError)
@@ -69,40 +69,40 @@ def fault_of(error: BaseException, revision: str | None = None) -> HubFault | No
     if lost is None:
         return None
     reason = one_line(lost)[:_LONGEST_REASON] or type(lost).__name__
-    return HubFault(f"cannot be had now: the hub cannot be reached, or broke off ({reason}); try again later", True)
+    return HubFault(f"cannot be fetched now: the hub cannot be reached, or broke off ({reason}); try again later", True)
 
 
 @contextmanager
 def hub_errors(
     name: str, revision: str | None, instead: str, lasting: type[AuditError], passing: type[AuditError]
 ) -> Iterator[None]:
-    """Within it, an error of the hub's clients is one of ours: ``passing`` where it may pass, else ``lasting``.
+    """Turn an error of the hub's clients into one of ours: ``passing`` if it may pass, else ``lasting``.
 
     The message begins with ``name`` and ends with what to do ``instead``.
     """
     try:
         yield
     except (httpx2.HTTPError, HFValidationError, RevisionResolutionError, OSError) as error:
-        fault = fault_of(error, revision) or HubFault(f"cannot be had: {one_line(error)[:_LONGEST_REASON]}", False)
+        fault = fault_of(error, revision) or HubFault(f"cannot be fetched: {one_line(error)[:_LONGEST_REASON]}", False)
         raise (passing if fault.passing else lasting)(f"{name} {fault.why}, {instead}") from error
 
 
 def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
-    """Whether there is no such repository, or nobody without the right token is told of it."""
+    """Whether the repository does not exist, or the hub hides it from users without the right token."""
     return isinstance(error, RepositoryNotFoundError) or error.response.status_code == _UNAUTHORISED
 
 
 def _chain_of(error: BaseException) -> Iterator[BaseException]:
     """``error``, what caused it, what caused that; `datasets` hides causes, and says that it found no file."""
-    one: BaseException | None = error
-    while one is not None:
-        yield one
-        one = one.__cause__ or one.__context__
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__
 
 
 def _is_offline(every: list[BaseException]) -> bool:
-    # `datasets` does not always tell that it is offline by choice: its error then has no cause.
-    unreached = any(isinstance(one, (ConnectionError, LocalEntryNotFoundError)) for one in every)
+    # `datasets` does not always say that it is offline by choice: its error then has no cause.
+    unreached = any(isinstance(link, (ConnectionError, LocalEntryNotFoundError)) for link in every)
     return _first(every, OfflineModeIsEnabled) is not None or (unreached and constants.is_offline_mode())
 
 
@@ -120,10 +120,10 @@ def _refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | Non
         return HubFault("is not on the hub, or is private: check the name, or set HF_TOKEN", False)
     if status_may_pass(status):
         pause = seconds_asked_for(error.response.headers.get("Retry-After"))
-        asked = f" and asks to wait {pause:.0f} s" if pause is not None else ""
-        return HubFault(f"cannot be had now: the hub is busy (status {status}){asked}; try again later", True)
-    return HubFault(f"cannot be had: {one_line(error)[:_LONGEST_REASON]}", False)
+        wait = f" and asks to wait {pause:.0f} s" if pause is not None else ""
+        return HubFault(f"cannot be fetched now: the hub is busy (status {status}){wait}; try again later", True)
+    return HubFault(f"cannot be fetched: {one_line(error)[:_LONGEST_REASON]}", False)
 
 
 def _first(errors: list[BaseException], kind: type[_Error]) -> _Error | None:
-    return next((one for one in errors if isinstance(one, kind)), None)
+    return next((error for error in errors if isinstance(error, kind)), None)

@@ -1,4 +1,4 @@
-"""Which package index is asked: that which pip is configured with.
+"""Which package index is used: that which pip is configured with.
 
 What belongs here: pip's configuration. What does not: asking the index (pypi.py).
 """
@@ -34,7 +34,7 @@ class Index:
 def configured_index(environment: Mapping[str, str] | None = None) -> Index:
     """The index, certificates and proxy that pip is configured with, else the library's own default.
 
-    Extra indexes and folders of links are not looked at.
+    Extra indexes and folders of links are ignored.
     """
     environment = os.environ if environment is None else environment
     return index_from(pip_settings(_pip_config_list()), environment)

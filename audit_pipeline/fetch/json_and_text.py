@@ -2,11 +2,11 @@
 
 What belongs here: one row per line that is not blank; and of a .json file, which of three it is (an array of objects,
 lines of objects, as C4 names them, or an object of columns), and its rows. What does not: the bytes below, and a single
-line of JSON as a row (rows.py). Whoever wants a whole .txt file as one document (sources/local_files.py) reads it as
+line of JSON as a row (rows.py). Code that takes a whole .txt file as one document (sources/local_files.py) reads it as
 such.
 
 An array is read an object at a time, so that its file may be larger than memory. An object of columns, which is what
-pandas writes unless told otherwise, has each column's first value at its beginning: it is read whole, and bounded.
+pandas writes by default, has each column's first value at its beginning: it is read whole, and bounded.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def _columns(whole: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
     """The columns of an object that holds them as lists of one length, or by the same rows' names; else None."""
     lists = [value for value in whole.values() if isinstance(value, list)]
     named = [value for value in whole.values() if isinstance(value, dict)]
-    if lists and len(lists) == len(whole) and len({len(one) for one in lists}) == 1:
+    if lists and len(lists) == len(whole) and len({len(values) for values in lists}) == 1:
         return lists
-    if named and len(named) == len(whole) and all(list(one) == list(named[0]) for one in named):
-        return [list(one.values()) for one in named]
+    if named and len(named) == len(whole) and all(list(values) == list(named[0]) for values in named):
+        return [list(values.values()) for values in named]
     return None
 
 
@@ -140,7 +140,7 @@ class _ArrayReader:
                 yield self._element()
                 more = self._next(",]") == ","
         if self._skip_blanks():
-            raise self._broken("there is more behind the array's end")
+            raise self._broken("more text follows the end of the array")
 
     def _element(self) -> object:
         """The next value. What is held grows until it is whole, twice as long each time."""
@@ -154,17 +154,17 @@ class _ArrayReader:
             except (ValueError, RecursionError) as error:
                 raise self._broken(str(error)) from error
             else:
-                # A number may go on behind what is held.
+                # A number may go on after what is held.
                 if end < len(self._held) or self._ended:
                     self._taken = end
                     return value
             self._read(max(_PIECE, len(self._held) - self._taken))
 
-    def _next(self, wanted: str) -> str:
+    def _next(self, expected: str) -> str:
         found = self._skip_blanks()
-        if not found or found not in wanted:
-            what = " or ".join(f"'{one}'" for one in wanted)
-            raise self._broken(f"{what} is expected, and there is {repr(found) if found else 'the end of the file'}")
+        if not found or found not in expected:
+            what = " or ".join(f"'{character}'" for character in expected)
+            raise self._broken(f"expected {what}, found {repr(found) if found else 'the end of the file'}")
         self._taken += 1
         return found
 

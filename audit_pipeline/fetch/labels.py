@@ -1,4 +1,4 @@
-"""Labels as files spell them: member, non-member, unknown, and those that nobody can understand.
+"""Labels as files spell them: member, non-member, unknown, and those that cannot be understood.
 
 What belongs here: the spellings, and keeping count of the others. What does not: which column holds labels, and labels
 whose meaning a benchmark's entry states (benchmarks/rows.py).
@@ -29,7 +29,7 @@ class SpellingError(ValueError):
 
 
 def label_of(value: object) -> int | None:
-    """1, 0, or None where the label is unknown; raises SpellingError where nobody can understand it."""
+    """1, 0, or None where the label is unknown; raises SpellingError if it cannot be understood."""
     spelling = as_written(value).lower()
     if spelling not in SPELLINGS:
         raise SpellingError(NOT_UNDERSTOOD)
@@ -79,7 +79,9 @@ class LabelReader:
         if not self.not_understood:
             return None
         long = f"cells of more than {_SHOWN_CHARACTERS} characters"
-        spelt = [f"{long if one is None else repr(one)} ({count:,})" for one, count in self.spelt.items()]
+        spelt = [
+            f"{long if spelling is None else repr(spelling)} ({count:,})" for spelling, count in self.spelt.items()
+        ]
         return (
             f"{self.not_understood:,} label(s) not understood, {consequence}: "
             f"{', '.join([*spelt, *(['and others'] if self._others else [])])}; "

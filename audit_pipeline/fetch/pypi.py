@@ -44,7 +44,7 @@ def fetch_archive(project: str, index: Index, downloads: Path) -> Archive:
     Where the index cannot be reached or the file cannot be fetched, the newest archive in the cache, with the fault
     said. Every archive is verified by the sha256 that the index gave for it, cached ones each time.
 
-    Raises SourceError where there is none to be had.
+    Raises SourceError if none can be fetched.
     """
     folder = downloads / canonicalize_name(project)
     try:
@@ -81,9 +81,9 @@ def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None
     """The wheel of ``project``'s newest final, non-yanked release, or of ``version``; as :func:`fetch_archive`.
 
     Where a release has several wheels, one for every platform goes first, then the first by name. A wheel of a given
-    version that is in the cache and intact is not asked for again: the index has no newer one of that version.
+    version that is in the cache and intact is not fetched again: the index has no newer one of that version.
 
-    Raises SourceError where there is none to be had.
+    Raises SourceError if none can be fetched.
     """
     folder = downloads / canonicalize_name(project)
     if version is not None and (pinned := _newest_cached_wheel(project, folder, version)) is not None:
@@ -115,12 +115,12 @@ def chosen_wheel(
         raise SourceError(f"{project}: the package index lists no wheel of {what}")
     newest = max(found for found, _ in candidates)
     of_newest = [package for found, package in candidates if found == newest]
-    package = min(of_newest, key=lambda one: (not one.filename.endswith("-none-any.whl"), one.filename))
+    package = min(of_newest, key=lambda wheel: (not wheel.filename.endswith("-none-any.whl"), wheel.filename))
     return package, newest
 
 
 class _FetchError(Exception):
-    """The index or the file could not be had this time; a cached archive may stand in."""
+    """The index or the file could not be fetched this time; a cached archive may take its place."""
 
 
 def _final_version(text: str | None) -> Version | None:
@@ -219,23 +219,23 @@ def _newest_cached(project: str, folder: Path) -> tuple[Version, Path] | None:
     return max(found, default=None)
 
 
-def _wheel_version(filename: str, wanted: str | None) -> Version | None:
-    """The version of a wheel by its name, where that is final, or the one that is wanted; else None."""
+def _wheel_version(filename: str, required: str | None) -> Version | None:
+    """The version of a wheel by its name, where that is final, or the one that is required; else None."""
     try:
         _, version, _, _ = parse_wheel_filename(filename)
     except (InvalidWheelFilename, InvalidVersion):
         return None
-    if wanted is None:
+    if required is None:
         return None if version.is_prerelease else version
-    return version if version == Version(wanted) else None
+    return version if version == Version(required) else None
 
 
-def _newest_cached_wheel(project: str, folder: Path, wanted: str | None) -> tuple[Version, Path] | None:
-    """The newest wheel in the cache, or that of the version ``wanted``, that is still what was downloaded."""
+def _newest_cached_wheel(project: str, folder: Path, required: str | None) -> tuple[Version, Path] | None:
+    """The newest wheel in the cache, or that of the version ``required``, that is still what was downloaded."""
     found = [
         (version, path)
         for path in sorted(folder.glob("*.whl"))
-        for version in [_wheel_version(path.name, wanted)]
+        for version in [_wheel_version(path.name, required)]
         if version is not None and parse_wheel_filename(path.name)[0] == canonicalize_name(project) and _is_intact(path)
     ]
     return max(found, default=None)

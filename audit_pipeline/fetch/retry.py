@@ -27,7 +27,7 @@ from audit_pipeline.errors import TransientError
 # Too early, too many requests, a time-out; then whatever is the server's own fault, but for what it will never do.
 _PASSING_STATUS = frozenset((408, 425, 429))
 _LASTING_SERVER_FAULTS = frozenset((501, 505))
-# A full disk (ENOSPC, EDQUOT) is not among them: it does not empty itself, and the work resumes when somebody has.
+# A full disk (ENOSPC, EDQUOT) is not among them: it does not empty itself, and the work resumes once it is emptied.
 _PASSING_ERRNOS = frozenset(
     {errno.EAGAIN, errno.EBUSY, errno.EIO, errno.EINTR, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH}
     | {errno.EHOSTUNREACH, errno.ECONNRESET, errno.ECONNREFUSED, errno.ECONNABORTED, errno.EPIPE, errno.ENETDOWN}
@@ -64,7 +64,7 @@ def retrying(
     tell: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tenacity.Retrying:
-    """What calls a function again, as often as ``patience`` has it, where its fault is ``passing``.
+    """A caller that calls a function again, as often as ``patience`` says, if its fault is ``passing``.
 
     The last attempt's error is raised, and any other at once. ``asked_for`` gives the seconds that a server asked for:
     no pause is shorter. ``tell`` is called before each pause.
@@ -95,8 +95,8 @@ def _build_retry_arguments(
 
     def wait(state: tenacity.RetryCallState) -> float:
         fault = state.outcome.exception() if state.outcome is not None else None
-        asked = asked_for(fault) if fault is not None else None
-        return max(pause(state), asked or 0.0)
+        requested = asked_for(fault) if fault is not None else None
+        return max(pause(state), requested or 0.0)
 
     return {
         "retry": tenacity.retry_if_exception(passing),
@@ -113,15 +113,15 @@ def may_pass(error: BaseException) -> bool:
     A busy server, a connection that failed, a network disk that stumbled. Bad input, a certificate that is not trusted,
     a full disk and programming errors are not: they come again, and trying again only hides them longer.
     """
-    return any(_passes(one) for one in causes(error))
+    return any(_passes(cause) for cause in causes(error))
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
     """``error``, what caused it, what caused that, and so on."""
-    one: BaseException | None = error
-    while one is not None:
-        yield one
-        one = one.__cause__
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__
 
 
 def _passes(error: BaseException) -> bool:
@@ -138,7 +138,7 @@ def status_may_pass(status: int) -> bool:
 
 
 def seconds_asked_for(retry_after: str | None) -> float | None:
-    """Seconds to wait by a Retry-After header, in either of its forms; None where there is none that can be read."""
+    """Seconds to wait by a Retry-After header, in either of its forms; None without a readable one."""
     if retry_after is None:
         return None
     if retry_after.strip().isdecimal():

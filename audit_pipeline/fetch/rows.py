@@ -17,13 +17,13 @@ TXT_COLUMN = "text"
 USUAL_TEXT_COLUMNS = ("text", "input")
 
 _NAMED_SKIPS = 1000
-# Among so many rows the text's column is looked for where the file itself does not name its columns.
+# How many rows are searched for the text's column if the file itself does not name its columns.
 _LOOKED_AT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One readable row: where it stands (``texts.jsonl:3``), its 0-based position among all rows, its values."""
+    """One readable row: its location (``texts.jsonl:3``), its 0-based position among all rows, its values."""
 
     location: str
     index: int
@@ -117,7 +117,7 @@ def texts_of(
     first = [] if columns is not None else list(itertools.islice(entries, _LOOKED_AT))
     rows = [row for row in first if isinstance(row, Row)]
     if columns is None and not rows:
-        # Not one row to take the columns from: what there is to say is why.
+        # No row to take the columns from: report why.
         yield from (entry for entry in first if isinstance(entry, Skipped))
         if len(first) == _LOOKED_AT:
             raise UnreadableFileError(name, f"none of its first {_LOOKED_AT:,} rows can be read")
@@ -144,23 +144,23 @@ def text_row(row: Row, column: str) -> TextRow | Skipped:
 def chosen_column(name: object, columns: Sequence[str], column: str | None) -> str:
     """``column``, or the usual text column where it is None.
 
-    Raises UnreadableFileError, naming the file and the columns there are.
+    Raises UnreadableFileError, naming the file and its columns.
     """
-    there = ", ".join(columns) or "none"
+    names = ", ".join(columns) or "none"
     if column is not None:
         if column not in columns:
-            raise UnreadableFileError(name, f"no column '{column}'; the columns are: {there}")
+            raise UnreadableFileError(name, f"no column '{column}'; the columns are: {names}")
         return column
     for usual in USUAL_TEXT_COLUMNS:
         if usual in columns:
             return usual
     if len(columns) == 1:
         return columns[0]
-    raise UnreadableFileError(name, f"say which column holds the text; the columns are: {there}")
+    raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names}")
 
 
 def column_names(rows: Iterable[Row]) -> list[str]:
-    """Every column that some row has, in the order they are met."""
+    """Every column that a row has, in order of first occurrence."""
     return list(dict.fromkeys(name for row in rows for name in row.values))
 
 

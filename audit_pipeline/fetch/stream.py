@@ -1,7 +1,7 @@
-"""The rows of a file as a stream that can be gone through more than once, one by one or side by side, and its texts.
+"""The rows of a file as a stream that can be read more than once, one by one or side by side, and its texts.
 
 What belongs here: what every format offers, and what holds for all of them; a piece of rows side by side, as columns,
-for those who read hundreds of thousands. What does not: any one format and how it comes to its columns (its module),
+for code that reads hundreds of thousands. What does not: any one format and how its columns are read (its module),
 reading a whole file (the table of formats), what a cell means.
 """
 
@@ -68,8 +68,8 @@ class Piece:
 def pieces_of(entries: Iterable[Row | Skipped]) -> Iterator[Piece]:
     """Rows in their order, side by side."""
     entries = iter(entries)
-    while some := list(itertools.islice(entries, ROWS_OF_A_PIECE)):
-        yield piece_of(some)
+    while rows := list(itertools.islice(entries, ROWS_OF_A_PIECE)):
+        yield piece_of(rows)
 
 
 def piece_of(entries: Iterable[Row | Skipped]) -> Piece:
@@ -79,7 +79,7 @@ def piece_of(entries: Iterable[Row | Skipped]) -> Piece:
     values = [row.values for row in rows]
     names = dict.fromkeys(itertools.chain.from_iterable(values))
     try:
-        columns = {name: _cells([one.get(name) for one in values]) for name in names}
+        columns = {name: _cells([row.get(name) for row in values]) for name in names}
     except UnicodeEncodeError:
         return piece_of(_valid(entry) for entry in entries)
     return Piece(
@@ -91,7 +91,7 @@ def piece_of(entries: Iterable[Row | Skipped]) -> Piece:
 
 
 def locations_of(name: str, numbers: pa.Array) -> pa.Array:
-    """Where rows stand in the file ``name``, by the numbers of their lines, or rows."""
+    """Where rows are in the file ``name``, by the numbers of their lines, or rows."""
     return pc.binary_join_element_wise(pa.scalar(name), numbers.cast(pa.string()), ":")
 
 
@@ -138,7 +138,7 @@ class Expected:
 class RowStream:
     """The rows of one file, readable or skipped with a reason, in their order.
 
-    ``read`` reads the file anew each time; it gets the columns that are wanted (None: all), and a format that keeps
+    ``read`` reads the file anew each time; it gets the columns to read (None: all), and a format that keeps
     columns apart leaves the others out. ``columns`` are the file's, where it names them in one place, ``count`` is the
     number of its rows, where it says it. ``note`` says how the file was read, where that is not plain from its name.
     """
@@ -162,35 +162,35 @@ class RowStream:
 
         Raises UnreadableFileError where the file, or the rest of it, cannot be read, and where it holds no row.
         """
-        for one in self._read(columns):
-            if isinstance(one, Piece):
-                yield from one.entries()
+        for item in self._read(columns):
+            if isinstance(item, Piece):
+                yield from item.entries()
             else:
-                yield one
+                yield item
 
     def _read(self, columns: Sequence[str] | None) -> Iterator[Row | Skipped | Piece]:
         empty = True
         with faults_as_errors(self.file):
-            for one in self.read(columns):
+            for item in self.read(columns):
                 empty = False
-                yield one
+                yield item
         if empty:
             raise UnreadableFileError(self.file.path, "the file holds no rows")
 
-    def expected(self, seen: int) -> Expected:
-        """How many rows there are, asked when the first ``seen`` have been read and more are to come."""
+    def expected(self, rows_read: int) -> Expected:
+        """How many rows there are, once the first ``rows_read`` have been read and more are to come."""
         if self.count is not None:
             return Expected(self.count, estimated=False)
         share = self.file.meter.share
-        return Expected(max(seen, round(seen / share)) if share else seen, estimated=True)
+        return Expected(max(rows_read, round(rows_read / share)) if share else rows_read, estimated=True)
 
 
 class TextStream:
-    """The texts of a file, in file order; ``skipped`` are the rows without one that have been met on the way,
+    """The texts of a file, in file order; ``skipped`` are the rows without a text that have been read so far,
     ``taken`` is how many texts have been taken.
 
-    ``column`` holds the text (None: ``text``, else ``input``, else the only column there is); of the other columns a
-    row keeps at least those of ``also`` that there are.
+    ``column`` holds the text (None: ``text``, else ``input``, else the only column); of the other columns a row
+    keeps at least those of ``also`` that exist.
     """
 
     def __init__(self, rows: RowStream, column: str | None, also: Sequence[str] = ()) -> None:
@@ -202,8 +202,7 @@ class TextStream:
     def __iter__(self) -> Iterator[TextRow]:
         """Every text, from the beginning.
 
-        Raises UnreadableFileError as :meth:`RowStream.entries` does, where no row has the column, and where no row can
-        be used.
+        Raises UnreadableFileError as :meth:`RowStream.entries` does, and if no row has the column or none can be used.
         """
         self.skipped, self.taken = SkippedRows(), 0
         for entry in self.entries():
@@ -216,28 +215,28 @@ class TextStream:
             raise nothing_usable(self.rows.file.path, self.skipped)
 
     def expected(self) -> Expected:
-        """How many texts there are, as far as those that have been taken tell it."""
-        seen = self.taken + self.skipped.count
-        rows = self.rows.expected(seen)
-        return Expected(round(rows.rows * self.taken / max(seen, 1)), rows.estimated or self.skipped.count > 0)
+        """How many texts there are, estimated from those that have been taken."""
+        rows_read = self.taken + self.skipped.count
+        rows = self.rows.expected(rows_read)
+        return Expected(round(rows.rows * self.taken / max(rows_read, 1)), rows.estimated or self.skipped.count > 0)
 
     def rows_at_a_glance(self) -> Expected:
-        """How many rows there are: counted where the file says it or is short, else reckoned from its first rows.
+        """How many rows there are: counted if the file says it or is short, else estimated from its first rows.
 
-        Raises as :meth:`__iter__` does, for what these rows show.
+        Raises as :meth:`__iter__` does, for these rows.
         """
         texts = iter(self)
         for _ in itertools.islice(texts, _GLANCED_AT):
             pass
         goes_on = next(texts, None) is not None
-        seen = self.taken + self.skipped.count
-        return self.rows.expected(seen) if goes_on else Expected(seen, estimated=False)
+        rows_read = self.taken + self.skipped.count
+        return self.rows.expected(rows_read) if goes_on else Expected(rows_read, estimated=False)
 
     def entries(self) -> Iterator[TextRow | Skipped]:
         """Every row, with its text or the reason why there is none; raises as :meth:`RowStream.entries` does."""
         path, columns, column = self.rows.file.path, self.rows.columns, self._column
-        wanted: list[str] | None = None
+        columns_read: list[str] | None = None
         if columns is not None:
             column = chosen_column(path, columns, column)
-            wanted = [one for one in dict.fromkeys((column, *self._also)) if one in columns]
-        yield from texts_of(self.rows.entries(wanted), path, column, columns)
+            columns_read = [name for name in dict.fromkeys((column, *self._also)) if name in columns]
+        yield from texts_of(self.rows.entries(columns_read), path, column, columns)

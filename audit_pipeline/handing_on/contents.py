@@ -5,8 +5,8 @@ licences and days, document by document, from the benchmark's manifest, and from
 those that it was built from; reading one licence as sources spell it, and what the hub calls it. What does not: putting
 any of it into words (descriptions.py), writing it and what is done where a licence is unclear (export.py).
 
-This is no legal advice: a licence that is not plainly free counts as unclear, and whoever hands the texts on has to say
-that they may.
+This is no legal advice: a licence that is not plainly free counts as unclear, and the user has to say that they
+may hand the texts on.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ OTHER = "other"
 
 
 def allows_handing_on(licence: str) -> bool:
-    """Whether texts under ``licence`` may be handed on by anybody, under conditions that the licence names itself.
+    """Whether everybody may hand on texts under ``licence``, under conditions that the licence names itself.
 
-    False also where nobody knows: an unknown licence, one that allows it to some (non-commercial) or somewhere (public
-    domain in one country), or forbids changed texts, of which windows are some.
+    False also if that is not certain: an unknown licence, one that allows it to some people (non-commercial) or in some
+    places (public domain in one country), or one that forbids changed texts, such as windows.
     """
     return all(_FREE.fullmatch(_REMARK.sub("", part).strip()) for part in _SEVERAL.split(licence.strip()))
 
@@ -98,7 +98,7 @@ class Attribution:
 
 def origins_of(built: BuiltBenchmark) -> tuple[Origin, ...]:
     """Every source or place that the benchmark was built from, in order."""
-    return tuple(_origin(dict(one), built) for one in built.manifest["provenance"])
+    return tuple(_origin(dict(provenance), built) for provenance in built.manifest["provenance"])
 
 
 def attributions(built: BuiltBenchmark, paths: DataPaths) -> dict[str, Attribution]:
@@ -116,7 +116,7 @@ def _is_there(source: str, version: str, paths: DataPaths) -> bool:
     try:
         return version_of_documents(paths, source) == version
     except DataError:
-        # Removed, or not readable: the benchmark is all that is left of it.
+        # Removed, or not readable: the benchmark alone remains.
         return False
 
 
@@ -133,7 +133,7 @@ def _origin(entry: Mapping[str, Any], built: BuiltBenchmark) -> Origin:
     named = entry.get("hub") or entry.get("package")
     state = entry.get("commit") or entry.get("version") or ""
     if named is None:
-        # Rows of a file: its place on somebody's disk is nobody else's business, what it held is its digest.
+        # Rows of a file: its path stays private, its digest identifies the content.
         named, state = "rows of a file", ", ".join(f"sha256 {digest}" for digest in entry.get("files", {}).values())
     licence = entry.get("licence") or NOT_STATED
     return Origin(str(named), str(state), {licence: None}, str(entry.get("kind of date", "")), "")
@@ -178,13 +178,13 @@ def build_export_rows(built: BuiltBenchmark, documents: Mapping[str, Attribution
     columns = {
         **{name: examples.column(name) for name in SCHEMA.names if name in examples.column_names},
         **{name: to_export_names(examples.column(name).to_pylist(), family) for name in ("document_id", "group")},
-        **{name: [getattr(documents.get(one), name, None) for one in ids] for name in _OF_DOCUMENTS},
+        **{name: [getattr(documents.get(document_id), name, None) for document_id in ids] for name in _OF_DOCUMENTS},
     }
     return pa.table({field.name: pa.array(_values(columns[field.name]), field.type) for field in SCHEMA}, SCHEMA)
 
 
 def by_split(rows: pa.Table) -> dict[str, pa.Table]:
-    """The rows of each split that there is, in their order."""
+    """The rows of each split, in their order."""
     names = sorted(set(rows.column("split").to_pylist()))
     return {name: rows.filter(pc.equal(rows.column("split"), name)) for name in names}
 

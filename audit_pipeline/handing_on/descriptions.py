@@ -44,7 +44,7 @@ _HOW = {
 }
 _MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*_[]|~$"})
 FOLDER = "FOLDER"
-"""What stands for the place of a data set that lies in a folder."""
+"""The placeholder for the place of a data set that lies in a folder."""
 
 # What makes a heading, a list or a rule of a line that begins with it.
 _BLOCK = re.compile(r"^(\d*)([#+=.)-])")
@@ -70,7 +70,7 @@ class BenchmarkDescription:
 
 def licences_of(benchmarks: Sequence[BenchmarkDescription]) -> list[str]:
     """Every licence of every source, each once, in order."""
-    return list(dict.fromkeys(one for built in benchmarks for origin in built.origins for one in origin.licences))
+    return list(dict.fromkeys(name for built in benchmarks for origin in built.origins for name in origin.licences))
 
 
 def write_card(
@@ -86,8 +86,7 @@ def write_card(
     """
     first = benchmarks[0].manifest
     family = str(first["family"])
-    origins = list(dict.fromkeys((one.name, one.version) for built in benchmarks for one in built.origins))
-    every = {(one.name, one.version): one for built in benchmarks for one in built.origins}
+    origins = {(origin.name, origin.version): origin for built in benchmarks for origin in built.origins}
     text = _template().render(
         title=_title(family),
         benchmarks=[_about(built) for built in benchmarks],
@@ -97,7 +96,7 @@ def write_card(
         sizes=[row for built in benchmarks for row in _sizes(built)],
         columns=COLUMNS,
         version=version("corpus-audit"),
-        origins=[_origin(every[one]) for one in origins],
+        origins=[_origin(origin) for origin in origins.values()],
         unclear=unclear(licences_of(benchmarks)),
         quality=[_quality(built) for built in benchmarks],
         verdicts=list(dict.fromkeys(f"{name}: {VERDICT_IN_WORDS[name]}" for name in map(_verdict, benchmarks))),
@@ -115,7 +114,7 @@ def _header(benchmarks: Sequence[BenchmarkDescription]) -> str:
     family = str(benchmarks[0].manifest["family"])
     licences = licences_of(benchmarks)
     names = hub_names(licences)
-    languages = sorted({one for built in benchmarks for one in built.rows.column("language").to_pylist()})
+    languages = sorted({name for built in benchmarks for name in built.rows.column("language").to_pylist()})
     texts = sum(built.rows.num_rows for built in benchmarks)
     header: dict[str, Any] = {
         "pretty_name": _title(family),
@@ -161,16 +160,16 @@ def _about(built: BenchmarkDescription) -> Mapping[str, Any]:
 def _sizes(built: BenchmarkDescription) -> Iterator[Mapping[str, Any]]:
     rows = built.rows.select(["split", "label", "published"]).to_pylist()
     for split in built.files:
-        some = [row for row in rows if row["split"] == split]
-        labels = [row["label"] for row in some]
+        in_split = [row for row in rows if row["split"] == split]
+        labels = [row["label"] for row in in_split]
         yield {
             "name": built.name,
             "split": split,
             "members": labels.count(MEMBER),
             "nonmembers": labels.count(NON_MEMBER),
             "unlabelled": labels.count(None),
-            "member_days": _days(row["published"] for row in some if row["label"] == MEMBER),
-            "nonmember_days": _days(row["published"] for row in some if row["label"] == NON_MEMBER),
+            "member_days": _days(row["published"] for row in in_split if row["label"] == MEMBER),
+            "nonmember_days": _days(row["published"] for row in in_split if row["label"] == NON_MEMBER),
         }
 
 
@@ -219,7 +218,7 @@ def _auroc(row: Mapping[str, Any] | None) -> str:
 
 def _plain(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {one}" for key, one in value.items())
+        return ", ".join(f"{key} {part}" for key, part in value.items())
     return str(value)
 
 
@@ -354,7 +353,7 @@ def files_in(metadata: object) -> set[str]:
     listed = metadata.get("distribution") if isinstance(metadata, dict) else None
     if not isinstance(listed, list):
         return set()
-    return {str(one["contentUrl"]) for one in listed if isinstance(one, dict) and "contentUrl" in one}
+    return {str(file["contentUrl"]) for file in listed if isinstance(file, dict) and "contentUrl" in file}
 
 
 def _fields(record_set: str, path: str) -> Iterable[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Writing a benchmark as a data set: a folder that is there whole, or as it was before, and reads back the same.
+"""Writing a benchmark as a data set: a folder that is whole, or as it was before, and reads back the same.
 
-What belongs here: what lies in the folder, what is refused, putting it in place, the entry of config/benchmarks.yaml
-that reads it as anybody would, and the proof that it reads the same. What does not: what the card and the metadata say
+What belongs here: the files of the folder, what is refused, moving it into place, the entry of config/benchmarks.yaml
+that reads it as any user would, and the proof that it reads the same. What does not: what the card and the metadata say
 (descriptions.py), the builder that reads (benchmarks/builders/labelled.py), what the content digest is of
 (benchmarks/built.py), and sending it to the hub (push.py).
 """
@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +60,17 @@ def entries_of(
 ) -> dict[str, dict[str, Any]]:
     """The entries that read these benchmarks of one family back, by name; ``benchmarks`` have the paths of their files.
 
-    One entry says it of all lengths that have the same splits. ``place`` is where the data set lies: ``path``, or
+    One entry covers all lengths that have the same splits. ``place`` is where the data set lies: ``path``, or
     ``hub`` and ``revision``.
     """
     alike: dict[tuple[str, ...], list[BuiltBenchmark]] = {}
     for built, files in benchmarks.items():
         alike.setdefault(tuple(_to_path_template(file, built) for file in files), []).append(built)
     entries: dict[str, dict[str, Any]] = {}
-    for number, (files, some) in enumerate(alike.items(), 1):
-        family = str(some[0].manifest["family"])
+    for number, (files, same_splits) in enumerate(alike.items(), 1):
+        family = str(same_splits[0].manifest["family"])
         name = family if number == 1 else f"{family}_splits_{number}"
-        entries[name] = _entry(some, files, licence, place)
+        entries[name] = _entry(same_splits, files, licence, place)
     return entries
 
 
@@ -136,9 +136,9 @@ def _entry(
 
 def _kinds_of_date(built: BuiltBenchmark) -> list[str]:
     found: list[str] = []
-    for one in built.manifest["provenance"]:
-        found += [str(kind) for kind in one.get("kinds of date", ()) if str(kind).strip()]
-        kind = one.get("kind of date")
+    for provenance in built.manifest["provenance"]:
+        found += [str(kind) for kind in provenance.get("kinds of date", ()) if str(kind).strip()]
+        kind = provenance.get("kind of date")
         found += [str(kind)] if kind and kind != "not dated" else []
     return found
 
@@ -164,7 +164,7 @@ class Exported:
 
 
 def require_export_folder(folder: Path) -> None:
-    """Raise DataError unless an export may be written to ``folder``: there is nothing, or an earlier export alone."""
+    """Raise DataError unless an export may be written to ``folder``: it is new, empty, or an earlier export alone."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not folder.is_dir():
@@ -178,56 +178,58 @@ def require_export_folder(folder: Path) -> None:
 
 
 def require_licences(benchmarks: Sequence[BuiltBenchmark], *, with_text: bool) -> None:
-    """Raise DataError where the texts may not be handed on by what their licences say, unless it is said ``with_text``
-    that they may; and for a control's texts, whose labels say something of its own models alone."""
+    """Raise DataError if licences do not clearly allow handing the texts on, unless ``with_text`` says that they may.
+
+    Also for a control's texts, whose labels say something of its own models alone.
+    """
     for built in benchmarks:
         if built.control is not None:
             raise DataError(
                 f"{built.name} cannot be handed on: its labels say what the models of the control {built.control} were "
                 "trained on, and nothing of any other model"
             )
-    licences = [one for built in benchmarks for origin in origins_of(built) for one in origin.licences]
-    if (asked := unclear(licences)) and not with_text:
+    licences = [licence for built in benchmarks for origin in origins_of(built) for licence in origin.licences]
+    if (unclear_licences := unclear(licences)) and not with_text:
         raise DataError(
             f"the texts of {benchmarks[0].manifest['family']} are not plainly free to hand on (licence: "
-            f"{'; '.join(asked)}), so nothing was written; if you may hand them on, say so with --with-text"
+            f"{'; '.join(unclear_licences)}), so nothing was written; if you may hand them on, say so with --with-text"
         )
 
 
 def export(
     benchmarks: Sequence[ExportCandidate], folder: Path, paths: DataPaths, *, hub: str | None, with_text: bool
 ) -> Exported:
-    """Write ``benchmarks``, of one family, as a data set into ``folder``; what was there before is replaced.
+    """Write ``benchmarks``, of one family, as a data set into ``folder``, which replaces an earlier export.
 
     ``hub`` is the name under which the data set will be found on the hub; None: its folder is its place. Everything is
-    written beside the folder, read back as anybody would, compared, and moved into place: after an error the folder is
-    as it was. Raises DataError for a folder that holds anything else, for texts that may not be handed on
-    (:func:`require_licences`), and where what was written does not read back as the same benchmarks.
+    written next to the folder, read back as any user would, compared, and moved into place: after an error the folder
+    is as it was. Raises DataError for a folder that holds anything else, for texts that may not be handed on
+    (:func:`require_licences`), and if what was written does not read back as the same benchmarks.
     """
     require_export_folder(folder)
-    require_licences([one.built for one in benchmarks], with_text=with_text)
+    require_licences([candidate.built for candidate in benchmarks], with_text=with_text)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp") as beside:
-        written = Path(beside) / folder.name
-        described = [_write_rows(one, written, paths) for one in benchmarks]
-        _write_descriptions(described, [one.built for one in benchmarks], written, paths, hub)
-        _move_into_place(written, folder, Path(beside) / "before")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp") as temporary:
+        written = Path(temporary) / folder.name
+        described = [_write_rows(candidate, written, paths) for candidate in benchmarks]
+        _write_descriptions(described, [candidate.built for candidate in benchmarks], written, paths, hub)
+        _move_into_place(written, folder, Path(temporary) / "before")
     return Exported(
         folder,
-        {one.name: one.content_digest for one in described},
-        sum(one.rows.num_rows for one in described),
+        {benchmark.name: benchmark.content_digest for benchmark in described},
+        sum(benchmark.rows.num_rows for benchmark in described),
     )
 
 
-def _write_rows(one: ExportCandidate, folder: Path, paths: DataPaths) -> BenchmarkDescription:
-    built = one.built
+def _write_rows(candidate: ExportCandidate, folder: Path, paths: DataPaths) -> BenchmarkDescription:
+    built = candidate.built
     rows = build_export_rows(built, attributions(built, paths))
     files: dict[str, str] = {}
-    for split, some in by_split(rows).items():
+    for split, split_rows in by_split(rows).items():
         files[split] = f"data/{built.name}/{split}.parquet"
-        write_table(folder / files[split], some)
+        write_table(folder / files[split], split_rows)
     digest = content_digest(built.examples)
-    return BenchmarkDescription(built.name, built.manifest, digest, rows, one.quality, origins_of(built), files)
+    return BenchmarkDescription(built.name, built.manifest, digest, rows, candidate.quality, origins_of(built), files)
 
 
 def _write_descriptions(
@@ -239,20 +241,16 @@ def _write_descriptions(
 ) -> None:
     place = {"path": FOLDER} if hub is None else {"hub": hub}
     licence = "; ".join(licences_of(described))
-    files = {one: list(says.files.values()) for one, says in zip(built, described, strict=True)}
+    files = {benchmark: list(says.files.values()) for benchmark, says in zip(built, described, strict=True)}
     entries = entries_of(files, licence, place)
-    require_same(resolved(entries, folder), [one.content_digest for one in described], paths)
-    every = [path for one in described for path in one.files.values()]
+    require_same(resolved(entries, folder), [description.content_digest for description in described], paths)
+    every = [path for description in described for path in description.files.values()]
     digests = {path: file_sha256(folder / path) for path in every}
     sizes = {path: (folder / path).stat().st_size for path in every}
     url = None if hub is None else f"https://huggingface.co/datasets/{hub}"
-    metadata = croissant(described, sizes, digests, _today(), url)
+    metadata = croissant(described, sizes, digests, datetime.now(UTC).date(), url)
     _write_text(folder / METADATA, as_json(metadata))
     _write_text(folder / CARD, write_card(described, entries, digests, hub))
-
-
-def _today() -> date:
-    return datetime.now(UTC).date()
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -263,7 +261,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _move_into_place(written: Path, folder: Path, aside: Path) -> None:
-    """Move what was written into place; what was there before is put back where that fails."""
+    """Move what was written into place; if that fails, put an earlier export back."""
     if not folder.exists():
         written.rename(folder)
         return
@@ -281,7 +279,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _known_files(folder: Path) -> set[str]:
-    """The files of an earlier export: its metadata lists its rows; nothing where that is not there."""
+    """The files of an earlier export, whose metadata lists its rows; none without readable metadata."""
     try:
         metadata: Any = json.loads((folder / METADATA).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,6 +1,6 @@
 """Sending an exported benchmark to the hub, as a data set of its own.
 
-What belongs here: what is asked of the hub's client, and what is refused. What does not: what is sent (export.py), and
+What belongs here: the calls of the hub's client, and what is refused. What does not: what is sent (export.py), and
 what the client's errors mean (fetch/hub_faults.py).
 """
 
@@ -45,11 +45,11 @@ def push(folder: Path, name: str, token: str) -> str:
     instead = f"or keep what was written to {folder}"
     with hub_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
         api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
-        there = set(api.list_repo_files(name, repo_type="dataset")) - {_MADE_BY_THE_HUB}
-        others = sorted(one for one in there if one not in {CARD, METADATA} and not one.startswith(_ROWS))
-        if others or (there and METADATA not in there):
+        files = set(api.list_repo_files(name, repo_type="dataset")) - {_MADE_BY_THE_HUB}
+        others = sorted(file for file in files if file not in {CARD, METADATA} and not file.startswith(_ROWS))
+        if others or (files and METADATA not in files):
             raise DataError(
-                f"the data set {name} on the hub holds {(others or sorted(there))[0]}, which no export wrote; give "
+                f"the data set {name} on the hub holds {(others or sorted(files))[0]}, which no export wrote; give "
                 "another name"
             )
         commit = api.upload_folder(

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
 
+from audit_pipeline.catalogue.control_roles import Role
 from audit_pipeline.catalogue.paths import partition_problem
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validating import StrictSettings, Text, resolve_against, validated
-from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import ModelError
 
 FILE_NAME = "models.yaml"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from huggingface_hub import snapshot_download
 
+from audit_pipeline.catalogue.control_files import require_whole
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.kept import require_whole
 from audit_pipeline.errors import ModelError, TransientError
 from audit_pipeline.fetch.hub_faults import hub_errors
 from audit_pipeline.models.config import InstalledFile, ModelEntry, TrainedHere

@@ -23,6 +23,7 @@ from packaging.requirements import Requirement
 
 from audit_pipeline.catalogue.bucket import Bucket, BucketError
 from audit_pipeline.catalogue.contracts import KINDS, OUTCOMES, TABLES
+from audit_pipeline.catalogue.control_files import MANIFEST, require_whole
 from audit_pipeline.catalogue.files import read_json, read_parquet, read_rows
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
 from audit_pipeline.catalogue.lineage import (
@@ -42,7 +43,6 @@ from audit_pipeline.catalogue.paths import (
 )
 from audit_pipeline.catalogue.store import cache_folders
 from audit_pipeline.catalogue.working_copy import copy_of
-from audit_pipeline.controls.kept import MANIFEST, require_whole
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify

@@ -30,11 +30,11 @@ from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.benchmarks.words import UnitName, word_unit
 from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DEFAULTS, WORKSPACE_FILE, is_workspace
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace import default_head, lay_out
-from audit_pipeline.controls.roles import INSTRUMENT_CHECK
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.possible_conclusions import PlannedComparison
 from audit_pipeline.models import config as models

@@ -1,4 +1,4 @@
-"""Reference corpora as streams of documents: one row at a time, and from where an earlier stream broke off.
+"""Reference corpora as streams of documents: one row at a time, and from where an earlier stream stopped.
 
 What belongs here: what a corpus is, and the documents of files on disk, of sources as the embedded default is one, and
 of data sets of the hub: which files of one are read, at which commit, and their rows. What does not: file formats
@@ -6,8 +6,8 @@ of data sets of the hub: which files of one are read, at which commit, and their
 
 Data sets of the hub are read through ``datasets``, and nothing is kept on disk. Files of JSON lines are streamed as
 plain lines and parsed here, so that one broken line costs one document; read as JSON, it would cost the file. A file
-that is not UTF-8 stops the count with an error that says so: `datasets` decodes compressed files before anybody can
-look at their bytes.
+that is not UTF-8 stops the count with an error that says so: `datasets` decodes compressed files before their
+bytes can be checked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class DocumentStream(Protocol):
     def __iter__(self) -> Iterator[str | Skipped]: ...
 
     def state(self) -> State:
-        """The place behind the last document that was yielded, as values that JSON can hold."""
+        """The place after the last document that was yielded, as values that JSON can hold."""
         ...
 
 
@@ -62,20 +62,20 @@ class FileStream:
 
     def __iter__(self) -> Iterator[str | Skipped]:
         while self._file < len(self._files):
-            begin, seen = self._row, 0
+            begin, row = self._row, 0
             name = self._names[self._file]
             try:
                 # Nothing is kept of what a .gz unpacks to: it may be any amount.
                 texts = open_texts(self._files[self._file], self._column, name=name, unpacked_limit=None)
                 for item in texts.entries():
-                    seen += 1
-                    if seen > begin:
-                        self._row = seen
+                    row += 1
+                    if row > begin:
+                        self._row = row
                         yield item if isinstance(item, Skipped) else item.text
             except UnreadableFileError as error:
-                if seen >= begin:
-                    self._row = seen + 1
-                    yield Skipped(name, seen, error.reason)
+                if row >= begin:
+                    self._row = row + 1
+                    yield Skipped(name, row, error.reason)
             self._file, self._row = self._file + 1, 0
 
     def state(self) -> State:
@@ -116,7 +116,7 @@ def files_corpus(path: Path, column: str | None) -> Corpus:
 def source_corpus(source: str, paths: DataPaths) -> Corpus:
     """The documents of a source as they were last fetched, or, before that, as the source has them now.
 
-    Only for a source that fits into memory. Raises DataError or SourceError where they cannot be had.
+    Only for a source that fits into memory. Raises DataError or SourceError if they cannot be read.
     """
     upstream: dict[str, str] = {}
     if paths.documents(source).exists():
@@ -147,7 +147,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _inside(folder: Path) -> Iterator[Path]:
-    """The files of a readable kind in a folder and the folders in it; a data set that was saved is one of them."""
+    """The files of a readable kind in a folder and the folders in it; a saved data set counts as a file."""
     for path in folder.iterdir():
         if holds_rows(path) and (path.is_file() or path.is_dir()):
             yield path
@@ -158,8 +158,8 @@ def _inside(folder: Path) -> Iterator[Path]:
 _REMEDY = "or set path to a copy of its files"
 
 
-_LOOKED_AT = 1000
-"""Where none of so many rows can be used, no later one is expected to be: a corpus may be terabytes."""
+_MOST_UNUSABLE = 1000
+"""If none of so many rows can be used, no later one is expected to be: a corpus may be terabytes."""
 
 
 class HubStream:
@@ -167,16 +167,14 @@ class HubStream:
 
     def __init__(self, what: str, files: Sequence[str], column: str, state: State | None) -> None:
         self._what, self._column = what, column
-        self._groups = [
-            group
-            for group in ([one for one in files if _is_parquet(one)], [one for one in files if not _is_parquet(one)])
-            if group
-        ]
+        parquet = [name for name in files if _is_parquet(name)]
+        lines = [name for name in files if not _is_parquet(name)]
+        self._groups = [group for group in (parquet, lines) if group]
         self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
         self._begin: State | None = None if state is None else state["inner"]
         self._rows: Any = None
-        # Whether some row could be used, and why the first of all could not be. States of old do not say: no count is
-        # refused for what they leave out.
+        # Whether a row could be used, and why the first of all could not be. States of earlier versions do not say: no
+        # count is refused for that.
         self._usable = state is not None and bool(state.get("usable", True))
         self._unusable: str | None = None if state is None else state.get("unusable")
 
@@ -211,9 +209,9 @@ class HubStream:
             self._usable = True
         elif not self._usable:
             self._unusable = self._unusable or item.reason
-            if self._row >= _LOOKED_AT:
+            if self._row >= _MOST_UNUSABLE:
                 raise DataError(
-                    f"{self._what}: none of its first {_LOOKED_AT:,} rows can be used; the first: "
+                    f"{self._what}: none of its first {_MOST_UNUSABLE:,} rows can be used; the first: "
                     f"{self._unusable}; correct files or text_column, {_REMEDY}"
                 )
 
@@ -221,13 +219,13 @@ class HubStream:
         fault = fault_of(error)
         if fault is None:
             return DataError(
-                f"{self._what} cannot be read behind row {self._row:,} ({one_line(error)[:300]}); "
+                f"{self._what} cannot be read after row {self._row:,} ({one_line(error)[:300]}); "
                 f"correct files or text_column, {_REMEDY}"
             )
-        told = f"{self._what}, behind row {self._row:,}, {fault.why}"
+        problem = f"{self._what}, after row {self._row:,}, {fault.why}"
         if fault.passing:
-            return HubDataUnreachableError(f"{told} (counting again goes on from the last checkpoint), {_REMEDY}")
-        return DataError(f"{told}, {_REMEDY}")
+            return HubDataUnreachableError(f"{problem} (counting again goes on from the last checkpoint), {_REMEDY}")
+        return DataError(f"{problem}, {_REMEDY}")
 
     def _item(self, row: dict[str, Any], *, parquet: bool) -> str | Skipped | None:
         location = f"{self._what}:{self._row}"
@@ -247,7 +245,7 @@ class HubStream:
 def hub_corpus(hub: str, patterns: Sequence[str], revision: str | None, column: str | None) -> Corpus:
     """The files of a data set that match one of ``patterns``, at the commit that ``revision`` stands for now.
 
-    Raises DataError where the data set cannot be had, and where none of its files matches.
+    Raises DataError if the data set cannot be read or none of its files matches.
     """
     commit, names = _listing(hub, revision)
     files = [name for name in sorted(names) if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
@@ -267,7 +265,7 @@ def _listing(hub: str, revision: str | None) -> tuple[str, list[str]]:
     """The commit and the names of the data set's files."""
     with hub_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
         found = HfApi().dataset_info(hub, revision=revision)
-    return str(found.sha), [one.rfilename for one in found.siblings or []]
+    return str(found.sha), [file.rfilename for file in found.siblings or []]
 
 
 def _is_parquet(name: str) -> bool:

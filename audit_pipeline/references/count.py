@@ -1,7 +1,7 @@
 """Counting a corpus: how often each token of one tokenizer occurs in it, from beginning to end or from a checkpoint.
 
 What belongs here: the count with its limits and checkpoints, and its table. What does not: where documents come from
-(corpus.py), how texts are counted (tally.py), which tables there are and whether they are up to date (frequencies.py).
+(corpus.py), how texts are counted (tally.py), which tables exist and whether they are up to date (frequencies.py).
 
 A table belongs to one tokenizer: the counts of another are silently wrong, so the tokenizer's fingerprint is part of
 the table's metadata.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -46,8 +46,8 @@ class CountLimits:
 class CorpusCount:
     """Occurrences of every token id (int64 [V], special tokens 0) in ``documents`` documents of ``bytes`` UTF-8 bytes.
 
-    ``skipped_rows`` rows could not be used; ``skipped`` are the first 1,000 of them. ``seconds`` is what counting took,
-    all runs together; ``way`` says how (tally.py).
+    ``skipped_rows`` rows could not be used; ``skipped`` are the first 1,000 of them. ``seconds`` is how long all runs
+    together counted; ``way`` says how (tally.py).
     """
 
     counts: Counts
@@ -98,7 +98,7 @@ def count_corpus(
 ) -> CorpusCount:
     """Count the file at ``corpus``, or every readable file in that folder, one row in memory at a time.
 
-    Raises DataError where there is no such file, none of a readable kind in the folder, and no row that can be used.
+    Raises DataError if there is no such file, none of a readable kind in the folder, or no row that can be used.
     """
     limits = limits or CountLimits()
     return count_documents(
@@ -117,7 +117,7 @@ def count_to_file(
 ) -> CorpusCount:
     """Count as :func:`count_corpus` does and write the table to ``out``; a count that was killed goes on.
 
-    The checkpoint lies beside ``out`` until the table is written.
+    The checkpoint is in the folder of ``out`` until the table is written.
     """
     checkpoint = checkpoint_of(out)
     count = count_corpus(model, corpus, text_column, limits=limits, checkpoint=checkpoint, on_progress=on_progress)
@@ -140,60 +140,78 @@ def count_documents(
     checkpoint: Path | None = None,
     on_progress: Progress | None = None,
 ) -> CorpusCount:
-    """Count a corpus, from the checkpoint where there is one of the same corpus, limits and tokenizer.
+    """Count a corpus, from the checkpoint if there is one of the same corpus, limits and tokenizer.
 
-    About every 30 seconds the counts so far and the place in the corpus are kept in ``checkpoint``, whole or not at
-    all. Raises DataError, naming ``what``, where no document can be used.
+    About every 30 seconds the counts so far and the place in the corpus go into ``checkpoint``, whole or not at all.
+    Raises DataError, naming ``what``, if no document can be used.
     """
     key = digest(
         corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, vocabulary_of(model), CODE_VERSION
     )
     done, state = _read_checkpoint(checkpoint, key, model)
-    done = replace(done, corpus_digest=corpus.digest, limits=limits)
-    counter = CheckedCounter(model, limits.max_tokens_per_document)
-    base, began, kept_at = done.counts, time.monotonic() - done.seconds, time.monotonic()
-    documents, size, skipped_rows, skipped = done.documents, done.bytes, done.skipped_rows, list(done.skipped)
-
-    def so_far() -> CorpusCount:
-        counter.flush()
-        return replace(
-            done,
-            counts=_without_special(base + counter.counts, model),
-            documents=documents,
-            bytes=size,
-            skipped_rows=skipped_rows,
-            skipped=tuple(skipped),
-            seconds=time.monotonic() - began,
-            way=counter.way or "every text",
-        )
-
+    running = _RunningCount(replace(done, corpus_digest=corpus.digest, limits=limits), model)
+    written_at = time.monotonic()
     stream = corpus.open(state)
     rows = iter(stream)
-    while not _is_limit_reached(limits, documents, size):
-        item = next(rows, None)
-        if item is None:
-            break
-        if isinstance(item, Skipped):
-            skipped_rows += 1
-            if len(skipped) < NAMED_SKIPS:
-                skipped.append(item)
-        else:
-            counter.add(item)
-            documents += 1
-            size += len(item.encode())
-        if time.monotonic() - kept_at >= CHECKPOINT_SECONDS:
-            count = so_far()
+    while not running.is_limit_reached and (item := next(rows, None)) is not None:
+        running.add(item)
+        if time.monotonic() - written_at >= CHECKPOINT_SECONDS:
+            count = running.snapshot()
             if checkpoint is not None:
                 _write_checkpoint(checkpoint, count, key, stream.state())
             if on_progress is not None:
                 on_progress(count)
-            kept_at = time.monotonic()
-    count = so_far()
-    if not documents:
-        raise DataError(_describe_no_rows(what, skipped_rows, skipped))
+            written_at = time.monotonic()
+    count = running.snapshot()
+    if not count.documents:
+        raise DataError(_describe_no_rows(what, count.skipped_rows, count.skipped))
     if on_progress is not None:
         on_progress(count)
     return count
+
+
+class _RunningCount:
+    """A count to which documents are added, from what an earlier run has ``done``."""
+
+    def __init__(self, done: CorpusCount, model: TokenizedModel) -> None:
+        self._done, self._model = done, model
+        self._counter = CheckedCounter(model, done.limits.max_tokens_per_document)
+        self._began = time.monotonic() - done.seconds
+        self._documents, self._bytes = done.documents, done.bytes
+        self._skipped_rows, self._skipped = done.skipped_rows, list(done.skipped)
+
+    @property
+    def is_limit_reached(self) -> bool:
+        limits = self._done.limits
+        return (limits.max_documents is not None and self._documents >= limits.max_documents) or (
+            limits.max_bytes is not None and self._bytes >= limits.max_bytes
+        )
+
+    def add(self, item: str | Skipped) -> None:
+        if isinstance(item, Skipped):
+            self._skipped_rows += 1
+            if len(self._skipped) < NAMED_SKIPS:
+                self._skipped.append(item)
+        else:
+            self._counter.add(item)
+            self._documents += 1
+            self._bytes += len(item.encode())
+
+    def snapshot(self) -> CorpusCount:
+        """The count so far, special tokens 0."""
+        self._counter.flush()
+        counts = self._done.counts + self._counter.counts
+        counts[sorted(self._model.tokenizer.special_ids)] = 0
+        return replace(
+            self._done,
+            counts=counts,
+            documents=self._documents,
+            bytes=self._bytes,
+            skipped_rows=self._skipped_rows,
+            skipped=tuple(self._skipped),
+            seconds=time.monotonic() - self._began,
+            way=self._counter.way or "every text",
+        )
 
 
 def table_of(
@@ -205,7 +223,7 @@ def table_of(
     data_version: str = "",
     run_id: str = "",
 ) -> pa.Table:
-    """The table: every token of the vocabulary with its count; what must be known of it in the file's metadata.
+    """The table: every token of the vocabulary with its count, and what a reader must know in the file's metadata.
 
     Metadata, all strings: corpus, corpus_digest, settings_digest, tokens (N), documents, bytes, skipped_rows,
     max_documents, max_bytes and max_tokens_per_document (empty: no limit), vocab_size, tokenizer_fingerprint,
@@ -230,7 +248,7 @@ def table_of(
 
 
 def counts_sha256(counts: Counts) -> str:
-    """sha256 (hex) of the counts (int64 [V], little endian), for a table that lies where no lineage row names it."""
+    """sha256 (hex) of the counts (int64 [V], little endian), for a table that no lineage row names."""
     return hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()
 
 
@@ -240,21 +258,9 @@ def _table(count: CorpusCount, model: TokenizedModel) -> pa.Table:
     return checked(pa.table({"token_id": ids, "token": tokens, "count": count.counts}), TOKEN_FREQUENCIES)
 
 
-def _without_special(counts: Counts, model: TokenizedModel) -> Counts:
-    counts = counts.copy()
-    counts[sorted(model.tokenizer.special_ids)] = 0
-    return counts
-
-
-def _is_limit_reached(limits: CountLimits, documents: int, size: int) -> bool:
-    return (limits.max_documents is not None and documents >= limits.max_documents) or (
-        limits.max_bytes is not None and size >= limits.max_bytes
-    )
-
-
 def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) -> None:
     """Write a checkpoint: counts so far and the place in the corpus, in one file."""
-    told = {
+    record = {
         "key": key,
         "state": state,
         "documents": count.documents,
@@ -264,36 +270,36 @@ def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) ->
         "seconds": count.seconds,
         "counts_sha256": counts_sha256(count.counts),
     }
-    metadata = {"checkpoint": json.dumps(sealed(told))}
+    metadata = {"checkpoint": json.dumps(sealed(record))}
     write_table(path, pa.table({"count": count.counts}).replace_schema_metadata(metadata))
 
 
 def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
-    """The count so far and the place behind it; an empty count where there is no checkpoint of this very count."""
+    """The count so far and the place where it goes on; an empty count if no checkpoint of this very count exists."""
     fresh = CorpusCount(np.zeros(vocabulary_of(model), dtype=np.int64))
     if path is None or not path.exists():
         return fresh, None
     try:
         # Not read_table: its cast leaves the file's metadata out.
         table = read_parquet(path)
-        told = unsealed(json.loads((table.schema.metadata or {})[b"checkpoint"]), path)
+        record = unsealed(json.loads((table.schema.metadata or {})[b"checkpoint"]), path)
         counts = checked(table, _COUNTS).column("count").to_numpy()
-        if told["key"] != key or told["counts_sha256"] != counts_sha256(counts):
+        if record["key"] != key or record["counts_sha256"] != counts_sha256(counts):
             return fresh, None
-        skipped = tuple(Skipped(*row) for row in told["skipped"])
-        sizes = (int(told["documents"]), int(told["bytes"]), int(told["skipped_rows"]))
-        count = CorpusCount(counts, *sizes, skipped=skipped, seconds=float(told["seconds"]))
+        skipped = tuple(Skipped(*row) for row in record["skipped"])
+        sizes = (int(record["documents"]), int(record["bytes"]), int(record["skipped_rows"]))
+        count = CorpusCount(counts, *sizes, skipped=skipped, seconds=float(record["seconds"]))
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, DataError):
-        # A checkpoint only saves time: one that cannot be read is as none.
+        # A checkpoint only saves time: a count without a readable one begins anew.
         return fresh, None
     else:
-        return count, told["state"]
+        return count, record["state"]
 
 
 _COUNTS = pa.schema([TOKEN_FREQUENCIES.field("count")])
 
 
-def _describe_no_rows(what: str, skipped_rows: int, skipped: list[Skipped]) -> str:
+def _describe_no_rows(what: str, skipped_rows: int, skipped: Sequence[Skipped]) -> str:
     if not skipped_rows:
         return f"{what}: holds no rows"
     first = skipped[0]

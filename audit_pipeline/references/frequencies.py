@@ -133,7 +133,7 @@ def countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     """
     corpus, references = model.reference_corpus, load_references()
     if corpus is None or model.start_token_policy != "always" or not references.names:
-        # Without a file of corpora nobody has asked for any; the scores of dc_pdd say what is missing.
+        # Without a file of corpora none is configured; the scores of dc_pdd say what is missing.
         return None
     entry = references.named(corpus)
     return None if entry.hub is not None else entry
@@ -152,7 +152,7 @@ def read_counted_digests(corpus: str, model: TokenizedModel, paths: DataPaths) -
 def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: DataPaths) -> Mapping[str, str]:
     """The version of the table that scoring would take, by its name in the lineage, of what the table says of itself.
 
-    None of it is checked: for whoever looks at many models. Raises the AuditError of what cannot be read.
+    None of it is checked: for listings of many models. Raises the AuditError of what cannot be read.
     """
     if model.reference_corpus is None or model.start_token_policy != "always":
         return {}
@@ -234,7 +234,7 @@ class FrequencyReport:
 def corpus_of(entry: ReferenceEntry, paths: DataPaths) -> Corpus:
     """The documents of a configured corpus.
 
-    Raises DataError (or another AuditError) where they cannot be had, saying what to do.
+    Raises DataError (or another AuditError) where they cannot be read, saying what to do.
     """
     if entry.package is not None:
         return source_corpus(entry.package, paths)
@@ -256,7 +256,7 @@ def build_frequencies(
     """Count the corpus with the model's tokenizer, unless the table there is of these documents and settings.
 
     A count that was killed goes on from its checkpoint. The lineage row is written before the table. Raises DataError
-    (or another AuditError) where the corpus cannot be had, or holds no document that can be used.
+    (or another AuditError) where the corpus cannot be read, or holds no document that can be used.
     """
     tokenizer = model.identity.tokenizer_fingerprint
     path = paths.token_frequencies(entry.name, tokenizer)

@@ -4,8 +4,8 @@ What belongs here: from texts to counts, and when the quick way may be taken. Wh
 (corpus.py), checkpoints and tables (count.py).
 
 The plain way encodes every text. The quick way cuts texts at blanks, counts the distinct pieces, and encodes each
-piece once: a natural text repeats its words. It is exact where no token spans such a cut and what stands behind a cut
-does not depend on what stands before it. That holds for byte-level BPE with the usual pre-tokenizers, cut before a
+piece once: a natural text repeats its words. It is exact where no token spans such a cut and the tokens after a cut
+do not depend on the text before it. That holds for byte-level BPE with the usual pre-tokenizers, cut before a
 blank (U+0020) that follows a character which is not white space: their patterns look at most one character ahead,
 never behind, and no alternative goes on over such a blank. :func:`splits_at_blanks` decides from the tokenizer's own
 description; the first documents are counted both ways all the same (:class:`CheckedCounter`).
@@ -153,7 +153,7 @@ class DistinctCounter:
         by_count: dict[int, list[str]] = defaultdict(list)
         for piece, count in self._pieces.items():
             by_count[count].append(piece)
-        # Pieces that occur equally often are strung together again: a blank behind a piece cuts as it did in the text.
+        # Pieces that occur equally often are strung together again: a blank after a piece cuts as it did in the text.
         strung = ((text, count) for count, pieces in by_count.items() for text in _join_pieces(pieces))
         self.counts += _counts(self._tokenizer, itertools.chain(strung, self._uncut.items()), len(self.counts))
         self._pieces, self._uncut = Counter(), Counter()
@@ -231,7 +231,7 @@ def _steps(pre_tokenizer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     if pre_tokenizer is None:
         return []
     if pre_tokenizer["type"] == "Sequence":
-        return [step for one in pre_tokenizer["pretokenizers"] for step in _steps(one)]
+        return [step for inner in pre_tokenizer["pretokenizers"] for step in _steps(inner)]
     return [pre_tokenizer]
 
 
@@ -268,9 +268,8 @@ def _counts(tokenizer: Tokenizer, texts: Iterable[tuple[str, int]], vocabulary: 
     """Occurrences of every token id in ``texts``, each text counted as often as it says: [V]."""
     counts = np.zeros(vocabulary, dtype=np.int64)
     for batch in _batches(texts):
-        encoded = [
-            one.ids for one in tokenizer.encode_batch_fast([text for text, _ in batch], add_special_tokens=False)
-        ]
+        encodings = tokenizer.encode_batch_fast([text for text, _ in batch], add_special_tokens=False)
+        encoded = [encoding.ids for encoding in encodings]
         lengths = [len(ids) for ids in encoded]
         ids = np.fromiter(itertools.chain.from_iterable(encoded), dtype=np.int64, count=sum(lengths))
         # Sums of whole numbers in float64 are exact up to 2**53, far beyond what is held at a time.

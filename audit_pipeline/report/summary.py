@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from audit_pipeline.controls.roles import INSTRUMENT_CHECK_TAKES
+from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK_TAKES
 from audit_pipeline.report.kinds import kind_of
 from audit_pipeline.report.numbers import count, number, probability
 from audit_pipeline.report.vocabulary import (

@@ -79,7 +79,7 @@ class MissingPart:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One document or row that is there but cannot be used (no date, no text), and why."""
+    """One document or row that cannot be used (no date, no text), and why."""
 
     part: str
     reason: str
@@ -99,12 +99,12 @@ class Source(Generic[S]):
     """A source by name: what it holds, under which licence, what may be set, and how it is fetched.
 
     ``fetch`` takes its section of the settings and the folder for downloads; it raises SourceError only where nothing
-    at all can be had for a reason that the user must mend first (a path that is not set). Its module is imported to
+    at all can be fetched for a reason that the user must mend first (a path that is not set). Its module is imported to
     learn all this: a parser that takes long to import is imported inside ``fetch``.
 
     ``version`` changes when the same input would give other documents: those there are count as stale then.
-    ``on_request`` says that only benchmarks on request are drawn from it, so that nobody expects it to be fetched every
-    week.
+    ``on_request`` says that only benchmarks on request are drawn from it, so that its
+    documents may be older than a week.
     """
 
     name: str

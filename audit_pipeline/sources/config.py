@@ -36,22 +36,23 @@ _CONNECTORS = "audit_pipeline.connectors"
 
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
-    """Every source by name; a new one needs no entry here. Raises ConfigError where two of ours have one name."""
+    """Every source by name; a new one needs no entry here. Raises ConfigError if two of ours have the same name."""
     modules = (importlib.import_module(name) for name in _modules())
     ours: dict[str, Source[Any]] = by_name(
-        modules, what="sources", is_one=lambda one: isinstance(one, Source), name_of=lambda one: one.name
+        modules, what="sources", is_one=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
-    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda one: one.name).found
+    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name).found
 
 
 def _modules() -> Iterator[str]:
     connectors = importlib.import_module(_CONNECTORS)
-    yield from (f"{sources.__name__}.{one.name}" for one in pkgutil.iter_modules(sources.__path__))
-    yield from (f"{_CONNECTORS}.{one.name}.source" for one in pkgutil.iter_modules(connectors.__path__) if one.ispkg)
+    yield from (f"{sources.__name__}.{module.name}" for module in pkgutil.iter_modules(sources.__path__))
+    packages = (module for module in pkgutil.iter_modules(connectors.__path__) if module.ispkg)
+    yield from (f"{_CONNECTORS}.{package.name}.source" for package in packages)
 
 
 def source_named(name: str) -> Source[Any]:
-    """The source called ``name``; raises SourceError, naming the nearest or those there are."""
+    """The source called ``name``; raises SourceError, naming the nearest names, or all."""
     if name not in all_sources():
         raise SourceError(f"there is no source '{name}'; {did_you_mean(name, all_sources(), 'the sources are')}")
     return all_sources()[name]
@@ -61,7 +62,7 @@ def source_named(name: str) -> Source[Any]:
 class SourceSettings:
     """What is set in config/sources.yaml, by source; a source whose section is left out has its defaults.
 
-    A section that cannot be used is ``broken``: nobody is handed its source's settings or documents.
+    A section that cannot be used is ``broken``: its source's settings and documents are not handed out.
     """
 
     sections: Entries[SourceSection]
@@ -134,9 +135,9 @@ def _stamped(value: Any) -> Any:
     if isinstance(value, Path):
         return stamps(value)
     if isinstance(value, tuple):
-        return [found for one in value if (found := _stamped(one))]
+        return [stamp for item in value if (stamp := _stamped(item))]
     if isinstance(value, Mapping):
-        return {key: found for key, one in value.items() if (found := _stamped(one))}
+        return {key: stamp for key, item in value.items() if (stamp := _stamped(item))}
     return None
 
 

@@ -1,4 +1,4 @@
-"""The files of a user's folder: which are looked at, and why the others are not.
+"""The files of a user's folder: which are read, and why the others are not.
 
 What belongs here: walking the folder. What does not: what a file of it holds (each source).
 """
@@ -16,7 +16,7 @@ def walk_files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     """Every file below the folder ``root`` in the order of names: its name from there, its path, and why it is not
     read (None: nothing speaks against it).
 
-    What is hidden is not looked at, and no link leads out of the folder: a linked folder is named, not entered.
+    Hidden files are ignored, and no link leads out of the folder: a linked folder is named, not entered.
     """
     inside = root.resolve()
     for folder, folders, files in os.walk(root, followlinks=False):

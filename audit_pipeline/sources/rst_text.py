@@ -75,7 +75,7 @@ def plain_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     """The prose of ``markup``: paragraphs and headings parted by blank lines, code kept line by line.
 
     Roles, links, literals and emphasis become the words they show; rulers, comments, targets, bullets and directive
-    markers go; what stands under a note, a warning or a change stays. ``titles`` (see :func:`section_titles`) gives
+    markers go; the text of a note, a warning or a change stays. ``titles`` (see :func:`section_titles`) gives
     the words that a cross-reference without words of its own shows.
     """
     names = {name for name in _NAMED_TARGET.findall(markup) if name.isidentifier()}
@@ -207,7 +207,7 @@ def _explicit(text: str, body: list[str], inline: _Inline) -> list[str]:
 def _body(lines: list[str], at: int, first: str | None = None) -> tuple[list[str], int]:
     """What belongs to the marker on line ``at`` (all lines indented deeper than it), dedented, and the line after.
 
-    With ``first``, what stands after the marker on its own line opens the body.
+    With ``first``, the text after the marker on its own line opens the body.
     """
     rest, after = _indented(lines, at + 1, _indent(lines[at]))
     return _dedented(rest) if first is None else [first, *_dedented(rest)], after
@@ -254,7 +254,7 @@ def _paragraph_lines(lines: list[str], at: int) -> tuple[list[str], int]:
 
 
 def _is_title(lines: list[str], at: int) -> bool:
-    """Whether line ``at`` is a heading: a ruler of at least its length stands below it."""
+    """Whether line ``at`` is a heading: a ruler of at least its length is below it."""
     text = lines[at].rstrip()
     if not text.strip() or at + 1 >= len(lines) or _RULER.match(text.strip()):
         return False

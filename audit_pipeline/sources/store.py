@@ -50,7 +50,7 @@ def refresh(
     settings: SourceSettings,
     write: Callable[[SourceReport], None] | None = None,
 ) -> SourceReport:
-    """Fetch the source and keep what it brought at ``paths.documents(source)``, with its manifest beside it.
+    """Fetch the source and keep what it brought at ``paths.documents(source)``, with its manifest next to it.
 
     ``write`` writes the table in place of this (with its lineage).
     Raises SourceError where nothing arrived and nothing was there before, ConfigError where the source's section of
@@ -125,7 +125,7 @@ def keep(
 
 
 def manifest(report: SourceReport) -> dict[str, object]:
-    """What the manifest beside the documents says."""
+    """What the manifest of the documents says."""
     return {
         "source": report.source,
         "data_version": report.data_version,

@@ -1,4 +1,4 @@
-"""A file that is one document: what reading it comes to, and reading it with the reader that its suffix asks for.
+"""A file that is one document: what reading it gives, and reading it with the reader for its suffix.
 
 What belongs here: the text with what the file says of itself, why there is none, which formats there are, and text
 files, which need no parser. What does not: any other format (its own module): a format's parser is imported when a
@@ -20,7 +20,7 @@ MOST_FILE_BYTES = 256 * MEBIBYTE
 MOST_TEXT_BYTES = 64 * MEBIBYTE
 
 _LONGEST_TITLE = 300
-# What programs write where nobody gave a title, and names of files.
+# What programs write without a title, and names of files.
 _NO_TITLE = re.compile(
     r"(?:untitled|document|unbenannt|ohne titel|sans titre|powerpoint presentation|title|unknown)\W*\d*"
     r"|microsoft (?:word|powerpoint|excel)\b.*"
@@ -54,7 +54,7 @@ class NoTextError(DataError):
 
 
 def read_plain(path: Path) -> WholeDocument:
-    """The file's text as it stands, lines ending in \\n; raises DataError where it is not UTF-8."""
+    """The file's text as it is, lines ending in \\n; raises DataError where it is not UTF-8."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -83,7 +83,7 @@ def is_whole_file(path: Path) -> bool:
 def read_whole(path: Path) -> WholeDocument:
     """The document that the file at ``path`` is; :func:`is_whole_file` says that it is one.
 
-    Raises NoTextError where the file is whole and no text is to be had of it, and DataError where it cannot be read.
+    Raises NoTextError if the file is whole but no text can be extracted, and DataError if it cannot be read.
     """
     module, name = _READERS[path.suffix.lower()].split(".")
     reader: Callable[[Path], WholeDocument] = getattr(importlib.import_module(f"{__package__}.{module}"), name)

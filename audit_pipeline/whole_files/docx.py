@@ -32,7 +32,7 @@ _TITLE = "{http://purl.org/dc/elements/1.1/}title"
 
 
 def read_docx(path: Path) -> WholeDocument:
-    """The running text of a Word file, paragraphs parted by an empty line, footnotes behind the text.
+    """The running text of a Word file, paragraphs parted by an empty line, footnotes after the text.
 
     Raises NoTextError where a password locks it, and DataError where it is damaged, or too large to be a text.
     """
@@ -67,13 +67,14 @@ def _require_harmless(path: Path, content: bytes) -> None:
     """Raise DataError where the file unpacks to more than any text has, or its XML defines entities."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = archive.infolist()
-        markup = [one for one in members if one.filename.lower().endswith((".xml", ".rels"))]
-        if sum(one.file_size for one in members) > _MOST_UNPACKED or sum(one.file_size for one in markup) > _MOST_XML:
+        markup = [member for member in members if member.filename.lower().endswith((".xml", ".rels"))]
+        unpacked, of_markup = (sum(member.file_size for member in group) for group in (members, markup))
+        if unpacked > _MOST_UNPACKED or of_markup > _MOST_XML:
             raise DataError(f"{path}: unpacks to more than a text takes")
-        for one in markup:
+        for member in markup:
             # Whatever the encoding: Word names no document type, and without one there are no entities.
-            if b"<!DOCTYPE" in archive.read(one).replace(b"\0", b""):
-                raise DataError(f"{path}: {one.filename} names a document type, which no Word file does")
+            if b"<!DOCTYPE" in archive.read(member).replace(b"\0", b""):
+                raise DataError(f"{path}: {member.filename} names a document type, which no Word file does")
 
 
 def _no_picture(image: object) -> Mapping[str, str]:

@@ -64,7 +64,7 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Epub:
-    """What was read: the metadata as it stands there, chapters in reading order, and what could not be read."""
+    """What was read: the metadata as the file has it, chapters in reading order, and what could not be read."""
 
     title: str | None
     authors: tuple[str, ...]
@@ -76,7 +76,7 @@ class Epub:
 def read_epub(file: Path | bytes, limits: EpubLimits | None = None) -> Epub:
     """The chapters of an EPUB in the order of its spine.
 
-    A chapter that is not there, lies outside the file, is too long or is not text goes into ``problems`` with the
+    A chapter that is missing, lies outside the file, is too long or is not text goes into ``problems`` with the
     reason. Raises EpubError where nothing can be read: no zip file, no container, broken XML, copy protection, more
     than ``limits`` allows; OSError where the file itself cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Front and back matter: what stands in a book's file and is not the book.
+"""Front and back matter: text in a book's file that is not the book.
 
 What belongs here: telling title pages, imprints, contents, licences, notes and indexes from the text, by the marks that
 Project Gutenberg sets, by epub:type, and by how such pages look. What does not: reading files (epub.py, files.py).
@@ -101,7 +101,7 @@ _INDEX_ENTRY = re.compile(
     r",\s(?:[^,]{0,40}\s)?\d{1,4}(?:[-–]\d{1,4})?(?:ff?\.?|n\.?)?[.;]?\Z|\bsee\s[^.]{1,60}\.?\Z", re.I
 )
 
-# A page of running text: the first and last such bound where matter is looked for.
+# A page of running text: matter is searched before the first and after the last.
 _RUNNING_WORDS = 60
 _NOTE_WORDS = 1500
 _CREDITS_WORDS = 120
@@ -139,7 +139,7 @@ def is_matter(chapter: Chapter, page: Prose) -> bool:
 
 
 def plain_text(text: str) -> str:
-    """``text`` (lines end in \\n) without Project Gutenberg's frame and without matter before and behind the book.
+    """``text`` (lines end in \\n) without Project Gutenberg's frame and without matter before and after the book.
 
     The lines of the result are lines of ``text``, in its order. Done to its own result, it changes nothing.
     """
@@ -151,9 +151,9 @@ def plain_text(text: str) -> str:
 
 
 def gutenberg_body(text: str) -> str:
-    """What stands between Project Gutenberg's marks, in any of their spellings since the 1990s; all where none stand.
+    """The text between Project Gutenberg's marks, in any of their spellings since the 1990s; all of it without marks.
 
-    The end is the first mark of the end behind the first of the beginning. A file that holds several books gives the
+    The end is the first mark of the end after the first of the beginning. A file that holds several books gives the
     first of them.
     """
     lines = text.split("\n")
@@ -166,7 +166,7 @@ def gutenberg_body(text: str) -> str:
 
 
 def gutenberg_head(text: str) -> str:
-    """What stands before the first mark of the beginning; empty where there is none."""
+    """The text before the first mark of the beginning; empty without one."""
     lines = text.split("\n")
     starts = [first for first, last in _marks(lines, _START)]
     return _joined(lines[: min(starts)]) if starts else ""
@@ -191,7 +191,7 @@ def _marks(lines: Sequence[str], mark: re.Pattern[str]) -> list[tuple[int, int]]
 def without_outer_pages(text: str) -> str:
     """``text`` without title page, credits, copyright page, contents, transcriber's notes, notes and index.
 
-    A page is what stands between two gaps of two or more empty lines. Pages before the first page of running text
+    A page is the text between two gaps of two or more empty lines. Pages before the first page of running text
     (60 words or more that are none of these) are looked at, and those behind the last. Where there is no such page,
     as in a book of verse, only what names itself goes. Places of illustrations go everywhere.
     """
@@ -210,14 +210,14 @@ def _without_illustrations(lines: Sequence[str]) -> list[str]:
             number += 1
             continue
         number = end
-        # The empty line behind it goes along: two in a row would look like the end of a page.
+        # The empty line after it goes along: two in a row would look like the end of a page.
         if number < len(lines) and not lines[number].strip():
             number += 1
     return kept
 
 
 def _illustration_end(lines: Sequence[str], number: int) -> int | None:
-    """The line behind a paragraph such as [Illustration: a ship at sea]; None where none begins here."""
+    """The line after a paragraph such as [Illustration: a ship at sea]; None where none begins here."""
     if not _ILLUSTRATION.match(lines[number]):
         return None
     for last in range(number, min(number + _MOST_CAPTION_LINES, len(lines))):
@@ -262,7 +262,7 @@ def _back(pages: Sequence[Sequence[str]]) -> set[int]:
             dropped |= tail | {number}
             tail = set()
         elif _is_index(page) or _is_blank(page) or (_words(page) <= 2 and _is_heading_above_index(pages, number)):
-            # Only what an index' heading stands before is an index.
+            # Only pages under an index' heading are an index.
             tail.add(number)
         else:
             break
@@ -295,7 +295,7 @@ def _is_contents(page: Sequence[str]) -> bool:
 
 
 def _is_listing(page: Sequence[str]) -> bool:
-    """Whether the lines are entries: short, and numbered in front or behind, or without the end of a sentence."""
+    """Whether the lines are entries: short, and numbered in front or at the end, or without the end of a sentence."""
     lines = [line.strip() for line in page if line.strip()]
     numbered = [bool(_ENTRY_START.match(line) or _ENTRY_END.search(line[-20:])) for line in lines]
     entries = [
@@ -364,7 +364,7 @@ def _paragraphs(page: Sequence[str]) -> list[list[str]]:
 
 
 def _pages(lines: Sequence[str]) -> list[list[str]]:
-    """Lines as pages, each with the empty lines behind it, so that the pages in a row are the lines again."""
+    """Lines as pages, each with the empty lines after it, so that the pages in a row are the lines again."""
     pages: list[list[str]] = [[]]
     for line, following in pairwise([*lines, ""]):
         pages[-1].append(line)

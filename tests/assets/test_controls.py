@@ -25,13 +25,13 @@ from made_workspace import (
 
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
 from audit_pipeline.catalogue.contracts import LINEAGE, Pair
+from audit_pipeline.catalogue.control_files import read_control
 from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.catalogue.store import documents_version, read_documents
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import control_version
-from audit_pipeline.controls.kept import read_control
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster import sensors, step_runs

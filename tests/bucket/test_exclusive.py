@@ -132,7 +132,7 @@ def test_an_answer_that_is_lost_on_the_way_takes_nothing(machine: Machine, s3: S
     """The store writes the lease and its answer is lost: asked again it says that somebody has it."""
     one = machine("one")
     lease = leases._Lease(working(one), "locks/a.lock", {})
-    bucket.create("locks/a.lock", lease._said())
+    bucket.create("locks/a.lock", lease._to_json())
     lease.take(0)
     lease.give_back()
     with exclusive(one.root / "a.lock", 0):

@@ -244,8 +244,8 @@ def test_folders_are_passed_on_and_removed_whole(machine: Machine, bucket: Bucke
     ("given", "said"),
     [
         ("s3://nobody-has-this/x", "there is no such bucket"),
-        ("http://127.0.0.1/x", "is no address of a bucket"),
-        ("s3://", "is no address of a bucket"),
+        ("http://127.0.0.1/x", "is not a bucket URL"),
+        ("s3://", "is not a bucket URL"),
     ],
 )
 def test_an_address_that_leads_nowhere_is_one_line(

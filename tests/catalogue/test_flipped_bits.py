@@ -22,13 +22,13 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.relative_days import roll, rolled_day
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, UNLEARNING, Pair
+from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, read_control, read_texts
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
 from audit_pipeline.catalogue.lineage import LineageStep, latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.catalogue.store import read_documents
-from audit_pipeline.controls.kept import MANIFEST, TEXTS, read_control, read_texts
 from audit_pipeline.errors import AuditError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import WindowLengths

@@ -172,7 +172,7 @@ def test_a_server_that_is_not_there(server: BadServer, client: Client, tmp_path:
     server.stop()
     with pytest.raises(FetchError, match="the connection failed"):
         client(attempts=2, obey_robots=False).get(url)
-    with pytest.raises(FetchError, match=r"robots\.txt is out of reach"):
+    with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
         client(attempts=1).get(url)
 
 
@@ -258,7 +258,7 @@ def test_robots_txt_that_cannot_be_had_forbids_all_and_is_asked_for_once(server:
     server.serve("/page", Answer(b"fine"))
     one = client(attempts=2)
     for _ in range(2):
-        with pytest.raises(FetchError, match=r"robots\.txt is out of reach"):
+        with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
             one.get(f"{server.url}/page")
     assert server.asked(robots_too=True) == ["/robots.txt", "/robots.txt"]
 

@@ -91,7 +91,7 @@ def test_a_setting_goes_to_the_control_or_to_its_architecture(folder: Path) -> N
         ("seed: 1", "seed: 1\n    occurrences: 1.0e+300", "occurrences: must be less than or equal"),
         ("seed: 1", "seed: 1\n    draw: poisson\n    occurrences: 701", "mean of a poisson draw is at most 700"),
         ("seed: 1", "seed: 1\n    occurrences: []", "occurrences: list should have at least 1 item"),
-        ("seed: 1", "seed: 1\n    occurrences: [1, 2, 2]", "occurrences: a number stands there twice"),
+        ("seed: 1", "seed: 1\n    occurrences: [1, 2, 2]", "occurrences: a number occurs twice"),
         ("seed: 1", "seed: 1\n    occurrences: [1, 0]", r"occurrences: must be greater than or equal to 1, not 0$"),
         ("seed: 1", "seed: 1\n    occurrences: [1, 2.5]", r"occurrences: must be a valid integer, not 2\.5$"),
         ("members: 10", "members: 2\n    occurrences: [1, 2, 4]", "members: 2 cannot be divided among the 3 numbers"),

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from control_corpus import entry, table_of
 
+from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import train_into
 from audit_pipeline.controls.config import Architecture
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.roles import EXPOSED, TWIN, Role
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Search, parse_search
 from audit_pipeline.metrics.claims import REPRODUCED_FROM

@@ -15,14 +15,14 @@ from control_corpus import ENTRY, build, documents, entry, step
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from audit_pipeline.catalogue.control_files import occurrences_in_training, read_control, read_texts
+from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN
 from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import build_control, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
 from audit_pipeline.controls.current import trained_version, wanted_version
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.kept import occurrences_in_training, read_control, read_texts
-from audit_pipeline.controls.roles import EXPOSED, TWIN
 from audit_pipeline.controls.study import conditions, measure, run_study
 from audit_pipeline.controls.training import START, new_model, train, train_tokenizer
 from audit_pipeline.errors import DataError, ModelError
@@ -52,12 +52,12 @@ def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
         ids = torch.tensor([[0, *tokenizer(text)["input_ids"]]])
         logprob = model(ids).logits[0, :-1].double().log_softmax(-1)
         expected.append(logprob.gather(1, ids[0, 1:, None])[:, 0].detach().numpy())
-    heard: list[float] = []
+    losses: list[float] = []
     trained = train(
-        model, tokenizer, 0, texts, [1, 1], entry(epochs=1, batch_size=2), role="exposed", device="cpu",
-        tell=lambda step, steps, loss: heard.append(loss),
+        model, tokenizer, 0, texts, entry(epochs=1, batch_size=2), role="exposed", device="cpu",
+        on_step=lambda step, steps, loss: losses.append(loss),
     )  # fmt: skip
-    assert heard == [pytest.approx(-np.concatenate(expected).mean(), rel=1e-5)]
+    assert losses == [pytest.approx(-np.concatenate(expected).mean(), rel=1e-5)]
     assert (trained.steps, trained.tokens) == (1, sum(map(len, expected)))
 
 
@@ -68,8 +68,8 @@ def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
     def weights(seed: int) -> torch.Tensor:
         model = new_model(tiny, len(tokenizer), 0, seed)
         done = train(
-            model, tokenizer, 0, ["a lamp", "in the harbour", "the lamp"], [2, 1, 1], entry(seed=seed, batch_size=2),
-            role="exposed", device="cpu",
+            model, tokenizer, 0, ["a lamp", "a lamp", "in the harbour", "the lamp"],
+            entry(seed=seed, batch_size=2), role="exposed", device="cpu",
         )  # fmt: skip
         return torch.cat([parameter.detach().flatten() for parameter in done.model.parameters()])
 
@@ -93,7 +93,13 @@ def test_each_member_is_trained_on_as_often_as_it_was_drawn(monkeypatch: pytest.
 
     monkeypatch.setattr(model, "forward", counting)
     train(
-        model, tokenizer, 0, ["one", "two three"], [3, 1], entry(epochs=2, batch_size=3), role="exposed", device="cpu"
+        model,
+        tokenizer,
+        0,
+        ["one", "one", "one", "two three"],
+        entry(epochs=2, batch_size=3),
+        role="exposed",
+        device="cpu",
     )
     assert seen == {
         (0, *tokenizer("one")["input_ids"]): 6,
@@ -244,8 +250,8 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
     assert [(one.setting, one.value) for one in planned] == [("occurrences", 1), ("occurrences", 8), ("epochs", 1)]
     paths = DataPaths(tmp_path)
     build(paths)
-    heard: list[str] = []
-    table = run_study(study, ENTRY.changed(epochs=1, occurrences=8), paths, step(), device="cpu", tell=heard.append)
+    lines: list[str] = []
+    table = run_study(study, ENTRY.changed(epochs=1, occurrences=8), paths, step(), device="cpu", log=lines.append)
     rows = [row for row in table.to_pylist() if row["detector"] == "loss"]
     assert [(row["setting"], row["value"]) for row in rows] == [
         ("occurrences", "1"),
@@ -255,7 +261,7 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
     assert rows[0]["training_tokens"] * 8 == rows[1]["training_tokens"]
     assert rows[1]["auroc"] == rows[2]["auroc"], "the same training under two names"
     assert rows[0]["final_loss"] > rows[1]["final_loss"]
-    assert len(heard) == 3
+    assert len(lines) == 3
     assert paths.study("s").exists()
 
 

@@ -65,7 +65,7 @@ class Lessons:
         """``model`` trained on the sets of texts of these names."""
         texts = [text for name in names for text in texts_of(name)]
         entry = ENTRY.model_copy(update=changes)
-        given = (copy.deepcopy(model), self.tokenizer, self.start, texts, [1] * len(texts), entry)
+        given = (copy.deepcopy(model), self.tokenizer, self.start, texts, entry)
         return train(*given, role="exposed", device="cpu").model
 
     def new(self, seed: int) -> Any:

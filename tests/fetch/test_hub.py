@@ -53,10 +53,10 @@ def hidden(error: Exception, by: Exception) -> Exception:
         (refused(404, RevisionNotFoundError), "has no revision v1", False),
         (refused(404, RepositoryNotFoundError), "is not on the hub, or is private", False),
         (refused(401), "is not on the hub, or is private", False),
-        (refused(403), "cannot be had: what the hub said over two lines", False),
+        (refused(403), "cannot be fetched: what the hub said over two lines", False),
         (refused(429, **{"Retry-After": "7"}), r"the hub is busy \(status 429\) and asks to wait 7 s; try again", True),
         (refused(500), r"the hub is busy \(status 500\); try again later", True),
-        (refused(501), "cannot be had: ", False),
+        (refused(501), "cannot be fetched: ", False),
         (caused(LocalEntryNotFoundError("none here"), refused(503)), r"the hub is busy \(status 503\)", True),
         (hidden(FileNotFoundError("no data file"), refused(503)), r"the hub is busy \(status 503\)", True),
         (caused(LocalEntryNotFoundError("none here"), httpx2.ConnectError("refused")), "broke off .refused.", True),
@@ -88,7 +88,7 @@ def test_a_full_disk_is_not_the_hubs_fault_though_it_was_met_before() -> None:
 def test_what_the_hub_did_not_say_is_told_as_it_is(make: Callable[[], Exception]) -> None:
     assert fault_of(make()) is None
     with (
-        pytest.raises(DataError, match=r"^x/y cannot be had: (disk|bad name), or do without$"),
+        pytest.raises(DataError, match=r"^x/y cannot be fetched: (disk|bad name), or do without$"),
         hub_errors("x/y", None, "or do without", DataError, HubDataUnreachableError),
     ):
         raise make()

@@ -106,13 +106,13 @@ def test_what_cannot_be_counted_says_what_to_do(
     entries["pattern"] = {"hub": "maker/open", "files": ["en/*.json.gz"]}
     environment = configured(**entries)
     expected = {
-        "gated": "the data set maker/gated, behind row 0, is gated: accept its terms on the hub and set HF_TOKEN",
+        "gated": "the data set maker/gated, after row 0, is gated: accept its terms on the hub and set HF_TOKEN",
         "none": "the data set maker/none is not on the hub, or is private: check the name, or set HF_TOKEN",
         "revision": "the data set maker/open has no revision v9",
-        "busy": "maker/busy cannot be had now: the hub is busy (status 429) and asks to wait 30 s",
+        "busy": "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s",
         "pattern": "the data set maker/open has no file that matches en/*.json.gz",
         "lists": "none of its first 1,000 rows can be used; the first: column 'text' is not a string but list; correct",
-        "columns": "the data set maker/columns cannot be read behind row 0 (",
+        "columns": "the data set maker/columns cannot be read after row 0 (",
     }
     # Only to save the second that importing torch takes; the corpora above are counted with it.
     found = told("streaming.py", *expected, USE_TORCH="0", **environment)

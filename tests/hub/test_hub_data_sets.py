@@ -152,9 +152,10 @@ def test_what_may_pass_is_waited_for_or_told(
     hub.fail("/api/datasets/maker/down", fault(503), times=1)
     busy, waits, cut, down = told("building.py", "busy_4", "waits_4", "cut_4", "down_4", **environment)
     assert (
-        "the data set maker/busy cannot be had now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
+        "the data set maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s"
+        in busy["error"]
     )
-    assert "the data set maker/down cannot be had now: the hub is busy (status 503)" in down["error"]
+    assert "the data set maker/down cannot be fetched now: the hub is busy (status 503)" in down["error"]
     assert (busy["transient"], down["transient"]) == (True, True)
     assert waits["texts"] == cut["texts"] == texts_in(rows, "input")
 

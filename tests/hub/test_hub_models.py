@@ -107,9 +107,9 @@ def test_what_may_pass_is_waited_for_or_told(hub: HubServer, told: Told, files: 
     hub.cut("maker/reset/model.safetensors", after=1000, reset=True)
     hub.fail("/api/models/maker/broken", fault(503), times=1)
     busy, waits, reset, broken, cut = told("locating.py", *[(f"maker/{name}", None) for name in names])
-    assert "maker/busy cannot be had now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
-    assert "maker/reset cannot be had now: the hub cannot be reached, or broke off" in reset["error"]
-    assert "maker/broken cannot be had now: the hub is busy (status 503)" in broken["error"]
+    assert "maker/busy cannot be fetched now: the hub is busy (status 429) and asks to wait 30 s" in busy["error"]
+    assert "maker/reset cannot be fetched now: the hub cannot be reached, or broke off" in reset["error"]
+    assert "maker/broken cannot be fetched now: the hub is busy (status 503)" in broken["error"]
     assert [one["transient"] for one in (busy, reset, broken)] == [True] * 3
     assert files_of(Path(waits["folder"])) == files
     assert files_of(Path(cut["folder"])) == large
@@ -134,7 +134,7 @@ def test_without_the_hub_the_cache_is_used_where_it_holds_the_model(
     hub.stop()
     kept, never = told("locating.py", ("maker/kept", None), ("maker/never", None))
     assert kept == there
-    assert "maker/never cannot be had now: the hub cannot be reached, or broke off" in never["error"]
+    assert "maker/never cannot be fetched now: the hub cannot be reached, or broke off" in never["error"]
     assert never["transient"] is True
     [off] = told("locating.py", ("maker/never", None), HF_HUB_OFFLINE="1")
     assert "maker/never is not in the local hub cache, and HF_HUB_OFFLINE is set" in off["error"]

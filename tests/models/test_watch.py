@@ -129,14 +129,15 @@ def test_what_cannot_be_audited_says_why(
 def test_a_busy_hub_is_a_passing_fault(hub: HubServer, status: int) -> None:
     for name, path in (("maker", "/api/models"), (COLLECTION, f"/api/collections/{COLLECTION}")):
         hub.fail(path, fault(status), times=1)
-        with pytest.raises(TransientError, match=rf"{name} cannot be had now: the hub is busy \(status {status}\)"):
+        with pytest.raises(TransientError, match=rf"{name} cannot be fetched now: the hub is busy \(status {status}\)"):
             list_candidates(name, api_of(hub))
     on_hub(hub, "maker/m")
     assert len(list_candidates("maker", api_of(hub))) == 1
 
 
 @pytest.mark.parametrize(
-    ("status", "told"), [(401, "is not on the hub, or is private"), (403, "cannot be had"), (404, "cannot be had")]
+    ("status", "told"),
+    [(401, "is not on the hub, or is private"), (403, "cannot be fetched"), (404, "cannot be fetched")],
 )
 def test_a_refusing_hub_is_not(hub: HubServer, status: int, told: str) -> None:
     hub.fail(f"/api/collections/{COLLECTION}", fault(status), times=1)

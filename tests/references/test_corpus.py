@@ -212,10 +212,10 @@ def test_a_count_that_goes_on_is_refused_where_no_row_can_be_used(hub_files: lis
 
 def test_a_data_set_that_cannot_be_read_says_what_to_do(hub_files: list[str]) -> None:
     Path(hub_files[1]).write_bytes(gzip.compress(b'{"text": "\xff"}'))
-    with pytest.raises(DataError, match=r"x/y cannot be read behind row 0 \('utf-8' codec can't decode byte 0xff"):
+    with pytest.raises(DataError, match=r"x/y cannot be read after row 0 \('utf-8' codec can't decode byte 0xff"):
         list(HubStream("x/y", hub_files[1:2], "text", None))
     for files in ([f"{hub_files[0]}.missing"], [hub_files[2]]):
-        with pytest.raises(DataError, match=r"x/y cannot be read behind row 0 .*; correct files or text_column"):
+        with pytest.raises(DataError, match=r"x/y cannot be read after row 0 .*; correct files or text_column"):
             list(HubStream("x/y", files, "no_such_column" if files == [hub_files[2]] else "text", None))
 
 

@@ -15,15 +15,15 @@ from pydantic import Field, model_validator
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, Drawn, LabelledText, ReadDocuments, examples_table
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
+from audit_pipeline.catalogue.control_files import read_control, read_texts
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import Text
-from audit_pipeline.controls.kept import read_control, read_texts
 from audit_pipeline.errors import ConfigError
 
 VERSION = 1
 
-_ASKED = ("member", "held_out")
+_AUDITED_ROLES = ("member", "held_out")
 
 
 class ControlledSettings(FamilySettings):
@@ -75,13 +75,13 @@ def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -
 def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """Members and held-out texts as examples; the texts of the other roles are not audited."""
     rows = texts.to_pylist()
-    asked = [
+    audited = [
         LabelledText.of(row, row["text"], MEMBER if row["exposed"] else NON_MEMBER)
         for row in rows
-        if row["role"] in _ASKED
+        if row["role"] in _AUDITED_ROLES
     ]
-    others = Counter(f"of the role {row['role']}" for row in rows if row["role"] not in _ASKED)
-    return Drawn(examples_table(asked, spec, run_id), {}, dict(sorted(others.items())))
+    others = Counter(f"of the role {row['role']}" for row in rows if row["role"] not in _AUDITED_ROLES)
+    return Drawn(examples_table(audited, spec, run_id), {}, dict(sorted(others.items())))
 
 
 BUILDER = Builder(VERSION, ControlledSettings, read, draw_controlled)

@@ -1,4 +1,4 @@
-"""Rows that somebody else has labelled, such as WikiMIA: from the hub, a local folder or file, or a package.
+"""Rows with published labels, such as WikiMIA: from the hub, a local folder or file, or a package.
 
 What belongs here: what such an entry says, and what a row's text and label are. What does not: choosing or balancing (a
 published benchmark is taken whole), and which rows can be used (rows.py).
@@ -35,7 +35,7 @@ _SPLITS: Mapping[str, Split] = {split: split for split in get_args(Split)}
 
 
 class LabelledSettings(GroupedRowsSettings):
-    """Rows that somebody else has labelled: a hub data set, or a local folder laid out like it."""
+    """Rows with published labels: a hub data set, or a local folder laid out like it."""
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {
         *("subset", "package", "where", "id_column", "exact_words", "group_column", "date_column", "date_kind"),
@@ -87,7 +87,7 @@ class LabelledSettings(GroupedRowsSettings):
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """The rows of ``spec``, from the place that its environment variable names, else its path, hub or package.
 
-    Raises DataError (SourceError) where they cannot be had, where a column is missing altogether, and where no row can
+    Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
     be used.
     """
     settings = spec.settings_of(LabelledSettings)
@@ -129,7 +129,7 @@ def read_place_columns(row: Row, settings: LabelledSettings) -> tuple[Place, str
 
 
 def draw(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
-    """As :func:`draw_rows`; the manifest says where the two sides were matched by whoever chose them."""
+    """As :func:`draw_rows`; the manifest says if the authors of the rows matched the two sides."""
     drawn = draw_rows(rows, spec, run_id)
     return replace(drawn, notes={MATCHED: {}}) if spec.settings_of(LabelledSettings).matched else drawn
 

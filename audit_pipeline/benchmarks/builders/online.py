@@ -1,6 +1,6 @@
-"""The online setting of Zhang et al. 2025 (appendix C): member text behind non-member text, judged chunk by chunk.
+"""The online setting of Zhang et al. 2025 (appendix C): member text after non-member text, judged chunk by chunk.
 
-What belongs here: what such an entry says, from labelled rows to inputs, and from inputs to chunks with what stands
+What belongs here: what such an entry says, from labelled rows to inputs, and from inputs to chunks with what comes
 before them. What does not: which rows can be used (rows.py), and how a chunk is scored in its context (scoring/).
 """
 
@@ -46,7 +46,7 @@ _LABELS = (NON_MEMBER, MEMBER)
 
 
 class OnlineSettings(RowsSettings):
-    """Member text behind non-member text, chunk by chunk in full context (Zhang et al. 2025, appendix C)."""
+    """Member text after non-member text, chunk by chunk in full context (Zhang et al. 2025, appendix C)."""
 
     takes_any_length: ClassVar[bool] = False
 
@@ -97,7 +97,7 @@ class JoinedText:
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """The rows of all lengths that the inputs of ``spec`` are made of; a split with {words} is read for each length.
 
-    Raises DataError (SourceError) where they cannot be had, where a column is missing altogether, and where no row can
+    Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
     be used.
     """
     settings = spec.settings_of(OnlineSettings)
@@ -118,14 +118,14 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
 
 
 def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
-    """The chunks of ``spec.words`` words of every input, each with all of its input that stands before it.
+    """The chunks of ``spec.words`` words of every input, each with all of its input before it.
 
     Every document is in one input at most, at one of the lengths that there are of it, as likely one as another.
     Non-members and members are paired in orders of the seed's, until one side is used up. Chunks do not overlap, and
-    none is of both sides. A chunk that stands twice is an example once, one that stands on both sides none; it stays
+    none is of both sides. A chunk that occurs twice is an example once, one that occurs on both sides none; it stays
     in the inputs all the same. The order of rows is irrelevant.
 
-    Raises DataError where one side has no text.
+    Raises DataError if a side has no text.
     """
     settings = spec.settings_of(OnlineSettings)
     refuse_one_class(rows, spec)
@@ -140,16 +140,17 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     if settings.inputs is not None:
         reasons["over inputs"] += 2 * (len(inputs) - settings.inputs) if len(inputs) > settings.inputs else 0
         inputs = inputs[: settings.inputs]
-    chunks = [chunk for one in inputs for chunk in chunks_of(one, spec.length, unit)]
+    chunks = [chunk for joined in inputs for chunk in chunks_of(joined, spec.length, unit)]
     texts = _without_duplicates(chunks, spec.length, unit, reasons)
     counted = {reason: count for reason, count in sorted(reasons.items()) if count}
     return Drawn(examples_table(texts, spec, run_id), {}, counted, rows.skipped)
 
 
-def chunks_of(one: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
+def chunks_of(joined: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
     """The input's chunks of ``words`` words, in order; a context and its text together are a beginning of the input."""
     chunks: list[LabelledText] = []
-    parts = ((one.first, 0, one.text[: one.border]), (one.second, one.border, one.text[one.border :]))
+    before, after = joined.text[: joined.border], joined.text[joined.border :]
+    parts = ((joined.first, 0, before), (joined.second, joined.border, after))
     for source, start, part in parts:
         spans = list(_spans(part, start, unit))
         for first in range(0, len(spans) - words + 1, words):
@@ -157,20 +158,20 @@ def chunks_of(one: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]
             chunks.append(
                 LabelledText(
                     document_id=source.document_id,
-                    group=one.group,
+                    group=joined.group,
                     collection=source.collection,
-                    text=one.text[begin:end],
+                    text=joined.text[begin:end],
                     label=source.label,
                     published=None,
                     language=source.language,
-                    context=one.text[:begin] or None,
+                    context=joined.text[:begin] or None,
                 )
             )
     return chunks
 
 
 def _parts(settings: OnlineSettings) -> list[tuple[DataSetPart | None, Sequence[int]]]:
-    """What is read, with the lengths that are wanted of it."""
+    """What is read, with the lengths that it is read at."""
     part = next(iter(settings.parts), None)
     lengths = sorted(settings.lengths)
     if part is not None and any(WORDS_PLACE in name for name in part.names):

@@ -1,4 +1,4 @@
-"""Your own shelf: documents of which nobody knows whether a model has read them.
+"""Your own shelf: documents of unknown membership.
 
 What belongs here: what such an entry says, and the pure path from a documents table to an examples table: audited texts
 without labels, and the labelled ones that they are compared with. What does not: fetching documents (sources/), files
@@ -28,7 +28,7 @@ VERSION = 1
 
 
 class KnownTexts(StrictSettings):
-    """Documents beside a shelf's own of which it is known on which side they are: a document fits if every line does.
+    """Documents whose side is known, to compare a shelf's own with: a document fits if every line does.
 
     A group is known only if all its documents are.
     """
@@ -47,11 +47,11 @@ class KnownTexts(StrictSettings):
 
 
 class ShelfSettings(DocumentsSettings):
-    """Texts of which nobody knows whether they are members: windows that tile each document.
+    """Texts of unknown membership: windows that tile each document.
 
     ``held_out`` are documents that the model cannot have read, and ``members`` documents that it is known to have
     read: their windows are labelled, calibrate thresholds and p-values, and are not audited themselves. Where a shelf
-    ``evaluates`` what is known it is the other way round: they are all there is of it, a labelled benchmark.
+    ``evaluates`` what is known, they are the whole of it: a labelled benchmark.
     """
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
@@ -74,7 +74,7 @@ class ShelfSettings(DocumentsSettings):
     )
     evaluates: Literal["unknown", "known"] = Field(
         default="unknown",
-        description="what is evaluated: unknown, the documents of which nobody knows; known, members against held_out",
+        description="what is evaluated: unknown, documents of unknown membership; known, members against held_out",
     )
     calibration_fraction: Literal[0] = 0
     design: Literal["unlabelled", "temporal", "exchangeable"] = Field(
@@ -86,7 +86,7 @@ class ShelfSettings(DocumentsSettings):
     @property
     def read_sources(self) -> tuple[str, ...]:
         """The sources of the audited documents, then those of known ones."""
-        known = [name for one in (self.held_out, self.members) if one is not None for name in one.sources]
+        known = [name for texts in (self.held_out, self.members) if texts is not None for name in texts.sources]
         return tuple(dict.fromkeys([*self.sources, *known]))
 
     @property
@@ -120,14 +120,14 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
 
     Windows of exactly ``spec.words`` words tile each document from its first word on, none overlapping another. Of
     more than windows_per_document so many are taken, by a hash of (seed, family, document, place), and put in the
-    document's order. A document shorter than a window is left out, or with `short: keep` taken whole. Words behind the
-    last whole window are in no text. A text that was met before, in the order of document ids, is not taken again.
+    document's order. A document shorter than a window is left out, or with `short: keep` taken whole. Words after the
+    last whole window are in no text. A text that occurred before, in the order of document ids, is not taken again.
 
     Texts of documents that the settings know as held out have the label 0, of known members 1, and are in the
     calibration split; documents of other sources than the shelf's that are neither are left out. All others are
     audited: no label, evaluation split. Of a shelf that evaluates what is known, the others are left out and the known
-    ones are in the evaluation split. Raises DataError where nothing to evaluate, or no held-out text where some were
-    named, is left, where a group is both held out and a member, or where a document id stands twice.
+    ones are in the evaluation split. Raises DataError if no text to evaluate is left, or no held-out text although
+    held_out is set, if a group is both held out and a member, or if a document id occurs twice.
     """
     settings = spec.settings_of(ShelfSettings)
     unit = word_unit(settings.unit)
@@ -218,7 +218,7 @@ def _by_id(documents: pa.Table) -> list[dict[str, Any]]:
 def _windows(
     document: Mapping[str, Any], spec: BenchmarkSpec, settings: ShelfSettings, unit: WordUnit, left_out: Counter[str]
 ) -> list[str]:
-    """The texts of a document in its order; none where it is shorter than a window and such are not kept."""
+    """The texts of a document in its order; none if it is shorter than a window and short documents are dropped."""
     words, length = unit.split(document["text"]), spec.length
     if len(words) < length:
         return [unit.join(words)] if words and settings.short == "keep" else []

@@ -48,7 +48,7 @@ class SidesSettings(GroupedRowsSettings):
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """Both sides of ``spec`` as labelled rows, the members' first.
 
-    Raises DataError (SourceError) where either cannot be had, where a column is missing altogether, and where no row
+    Raises DataError (SourceError) where either cannot be read, where a column is missing altogether, and where no row
     can be used.
     """
     settings = spec.settings_of(SidesSettings)

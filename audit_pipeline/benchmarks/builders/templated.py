@@ -63,7 +63,7 @@ class RowTemplate:
     def fill(self, values: Mapping[str, object]) -> tuple[str, str | None]:
         """The text of a row and None; or an empty text and the reason why there is none.
 
-        Columns stand by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
+        Columns are available by their names, and all of them as ``row``, for names that are none in Jinja2: row['a b'].
         Raises ConfigError where the text is longer than any is.
         """
         pieces, characters = [], 0
@@ -82,7 +82,7 @@ class RowTemplate:
 
 
 class TemplatedSettings(GroupedRowsSettings):
-    """Items of a test set, formatted by a template; whether they are members is what nobody knows, or a column says."""
+    """Items of a test set, formatted by a template; a column says whether they are members, or it is unknown."""
 
     may_be_unlabelled: ClassVar[bool] = True
 
@@ -95,7 +95,7 @@ class TemplatedSettings(GroupedRowsSettings):
     max_words: Count | None = Field(default=None, description="longer texts are left out and named")
     max_texts: Count | None = Field(default=None, description="at most so many, chosen by the seed")
     label_column: Text | None = Field(
-        default=None, description="the column that says which items the model was trained on; None: nobody knows"
+        default=None, description="the column that says which items the model was trained on; None: unknown"
     )
     label_values: LabelValues = Field(
         default=(), description="what the column's values stand for; none: 0 and 1 stand for themselves"
@@ -129,10 +129,10 @@ class TemplatedSettings(GroupedRowsSettings):
 
 
 def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
-    """The items of ``spec``, each formatted by its template; without a label column nobody knows which are members.
+    """The items of ``spec``, each formatted by its template; without a label column their membership is unknown.
 
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
-    (SourceError) where they cannot be had, where a column is missing altogether, and where no item can be used, and
+    (SourceError) where they cannot be read, where a column is missing altogether, and where no item can be used, and
     ConfigError where the template makes a text longer than any is.
     """
     settings = spec.settings_of(TemplatedSettings)

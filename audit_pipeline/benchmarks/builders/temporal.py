@@ -33,7 +33,7 @@ def draw_windows(n_words: int, length: int, count: int, seed: int) -> list[int]:
 
     There are min(count, n_words // length) of them. Every set of positions that does not overlap is equally likely:
     k gaps are chosen among the words that no window covers and the k windows themselves, and widened to windows. Their
-    order is random too, so that whoever takes the first few does not take the document's beginning.
+    order is random too, so that the first few are not the document's beginning.
 
     Only ``random.Random.random`` is drawn from: its values for a seed never change from one Python to another.
     """
@@ -122,7 +122,7 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
     document is taken before the first of all others. Where the entry asks for matched sides, these are chosen out of
     what is left then, and ``notes`` says under ``matched`` what that achieved.
 
-    Raises DataError where a side is left empty, or too small to be matched, or where a document id stands twice.
+    Raises DataError where a side is left empty, or too small to be matched, or if a document id occurs twice.
     """
     settings = spec.settings_of(TemporalSettings)
     documents_left_out: Counter[str] = Counter()
@@ -190,13 +190,13 @@ def _match_pool(
         "pairs_beyond_caliper": matched.beyond_caliper,
         "achieved": {
             name: {
-                "blind_auroc": one.value,
-                "ci_low": one.interval.low,
-                "ci_high": one.interval.high,
-                "n": one.n,
-                "method": one.method,
+                "blind_auroc": control.value,
+                "ci_low": control.interval.low,
+                "ci_high": control.interval.high,
+                "n": control.n,
+                "method": control.method,
             }
-            for name, one in measured.items()
+            for name, control in measured.items()
         },
     }
 

@@ -26,13 +26,13 @@ from audit_pipeline.catalogue.sql import EXCERPT_WORDS as EXCERPT_WORDS
 from audit_pipeline.catalogue.table import Table as Table
 from audit_pipeline.catalogue.table import description_of as description_of
 
-_DECLARED = {one.name: one for one in list(globals().values()) if isinstance(one, Table)}
+_DECLARED = {value.name: value for value in list(globals().values()) if isinstance(value, Table)}
 
 TABLES: Mapping[str, Table] = {
     name: _DECLARED[name]
-    for name in TopologicalSorter({one.name: one.made_from for one in _DECLARED.values()}).static_order()
+    for name in TopologicalSorter({table.name: table.made_from for table in _DECLARED.values()}).static_order()
 }
-"""Every table by its name, each behind those that it is made from."""
+"""Every table by its name, each after those that it is made from."""
 
-RUN_TABLES = tuple(one.name for one in TABLES.values() if one.append_only and not one.is_record)
+RUN_TABLES = tuple(table.name for table in TABLES.values() if table.append_only and not table.is_record)
 """A run adds one file for a benchmark and model to each, and every row of it joins to one lineage entry."""

@@ -1,4 +1,4 @@
-"""Asking a library for one book after the other.
+"""Fetching books from a library, one after the other.
 
 What belongs here: trying a book's addresses in turn, and giving up on a library that does not answer. What does not:
 how one page is asked for (polite_client.py), and which books (gutenberg.py, standard_ebooks.py).
@@ -26,7 +26,7 @@ def ask_for_books(
     failures = 0
     for name, addresses in books:
         if failures >= MOST_FAILURES:
-            yield name, f"not asked for, after {failures} books in a row could not be fetched; try again later"
+            yield name, f"not fetched, because {failures} books in a row failed; try again later"
             continue
         page, reason, answered = _first_page(client, addresses, limit)
         failures = 0 if answered else failures + 1

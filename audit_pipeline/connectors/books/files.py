@@ -1,4 +1,4 @@
-"""Books in a folder: .txt and .epub files, and the books.csv or books.jsonl beside them that says when they came out.
+"""Books in a folder: .txt and .epub files, and the books.csv or books.jsonl next to them that says when they came out.
 
 What belongs here: reading a metadata file into entries, dates as coarse as a year or a month, which files are read,
 how a file and its entry become a document, and what is said of those that do not. What does not: what a catalogue says
@@ -9,7 +9,7 @@ A folder may hold folders; each may have its own metadata file, whose entries na
 
 A book whose year alone is known may have come out on any day of it. ``published`` is then the last day, so that it is a
 member only where the whole year lies before the cutoff, and ``earliest`` the first, so that it is a non-member only
-where the whole year lies behind it.
+where the whole year lies after it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def between_years(years: Collection[int]) -> Dating | None:
 
 
 def years_in(prose: str) -> list[int]:
-    """The years 1000 to 2099 that stand in ``prose``, in its order; a range such as 1851-53 gives its last year too."""
+    """The years 1000 to 2099 in ``prose``, in its order; a range such as 1851-53 gives its last year too."""
     years: list[int] = []
     for match in _YEAR_IN_PROSE.finditer(prose):
         years.append(int(match.group()))
@@ -105,8 +105,8 @@ def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[Le
     """The entries of a metadata file (.csv or .jsonl), and the rows that cannot be used, with the reason.
 
     ``key_column`` holds what a row is about (``file``, or ``id`` of a catalogue); the others are in COLUMNS, and only
-    ``published`` must be filled in. Columns of other names are not looked at. Of two rows with one key the first holds.
-    Raises DataError where the file cannot be read at all.
+    ``published`` must be filled in. Other columns are ignored. Of two rows with the same key the first holds.
+    Raises DataError if the file cannot be read at all.
     """
     file = read_rows(path)
     entries: dict[str, BookEntry] = {}

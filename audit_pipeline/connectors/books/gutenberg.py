@@ -162,7 +162,7 @@ def _author(name: str | None) -> str | None:
 def choose(
     catalogue: Catalogue, settings: GutenbergSettings, dated: frozenset[str] = frozenset()
 ) -> tuple[list[CatalogueBook], list[LeftOut]]:
-    """The books to ask for, at most ``settings.limit``, and what is to be said of the others that were meant.
+    """The books to fetch, at most ``settings.limit``, and the reasons for the other selected ones.
 
     With ``ids`` those, in their order. Else the books of one of the languages, one of the subjects and one of the
     bookshelves (parts of their names do, capitals do not count; none set means any): first those that ``dated`` names,
@@ -200,8 +200,8 @@ def _over_limit(fitting: int, settings: GutenbergSettings) -> list[LeftOut]:
     return [LeftOut(f"{settings.collection}: the catalogue", reason)] if over > 0 else []
 
 
-def _names_one(names: Iterable[str], wanted: Sequence[str]) -> bool:
-    return not wanted or any(part.lower() in name.lower() for name in names for part in wanted)
+def _names_one(names: Iterable[str], selected: Sequence[str]) -> bool:
+    return not selected or any(part.lower() in name.lower() for name in names for part in selected)
 
 
 def addresses(number: int, settings: GutenbergSettings) -> list[str]:

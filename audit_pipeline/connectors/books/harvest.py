@@ -35,7 +35,7 @@ def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
 
 
 def _library_harvest(settings: BooksSettings, cache: Path) -> Harvest:
-    """What the libraries have; nothing is asked for, and what there was stays, where the file of dates is broken."""
+    """What the libraries have; with a broken file of dates nothing is fetched, and earlier documents stay."""
     try:
         entries, left_out = _dates(settings.dates)
     except DataError as error:

@@ -94,7 +94,7 @@ class BooksSettings(SourceSection):
 
     ``dates`` is a .csv or .jsonl with the columns ``id`` and ``published`` for books of the libraries (a Gutenberg
     number, or an id such as jane-austen/persuasion). ``contact`` goes into the user agent, so that a library can write
-    to whoever fetches from it.
+    to the user who fetches from it.
     """
 
     folder: Path | None = Field(

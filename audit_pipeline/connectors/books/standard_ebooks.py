@@ -3,7 +3,7 @@
 What belongs here: reading a feed, where a book's EPUB lies, and the years of publication that its colophon states. What
 does not: the network (polite_client.py, fetching.py), the inside of an EPUB (epub.py), what is matter (matter.py).
 
-The dates in feeds and in a book's metadata are those of the ebook. When the work came out stands in the colophon, in
+The dates in feeds and in a book's metadata are those of the ebook. When the work came out is in the colophon, in
 prose: "was published in 1817 by".
 """
 

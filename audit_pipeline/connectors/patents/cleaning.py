@@ -6,7 +6,7 @@ does not: where texts come from (one module per source).
 Zhang et al. 2024 (section 2.2) clean their patents with "several preprocessing and cleaning steps similar to those used
 in ChineseWebText" and do not list them. The rules and their thresholds here are those that ChineseWebText's tool chain
 EvalWeb applies before its models (Chen et al. 2023: length, share of Chinese characters, repetition within a text).
-The steps that mend a text are ours; docs/benchmarks/patentmia.md lists both, and what is left undone.
+The steps that mend a text are ours; docs/benchmarks/patentmia.md lists both, and what is not done.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class CleaningRules(SourceSection):
 
 
 class NestedMarkupError(Exception):
-    """A text whose markup is escaped over and over, so that cleaning it comes to no end."""
+    """A text whose markup is escaped over and over, so that cleaning it does not end."""
 
 
 class _KeptCharacters(dict[int, int | None]):
@@ -102,7 +102,7 @@ def with_line_ends(text: str) -> str:
 
 
 def without_markup(text: str) -> str:
-    """Without what is left of HTML: entities become their characters, tags of blocks line ends, others nothing.
+    """Without the remains of HTML: entities become their characters, tags of blocks line ends, others nothing.
 
     Only names of elements count as tags: a<b is a comparison. One layer of escaping comes off at a time.
     """
@@ -134,7 +134,7 @@ def without_page_furniture(text: str) -> str:
 
 
 def without_repeated_lines(text: str, at_least: int | None) -> str:
-    """Each line of ``at_least`` characters or more once, where it stands first; shorter lines always."""
+    """Each line of ``at_least`` characters or more once, at its first place; shorter lines always."""
     if at_least is None:
         return text
     seen: set[str] = set()

@@ -4,7 +4,7 @@ What belongs here: the charset, the fields by their microdata and meta tags, and
 not: where pages come from (raw_pages.py, raw_pages.py), the check of dates (record.py), and cleaning.
 
 The page must be the source that the server sends, not what a browser made of it. A page in another language holds a
-machine translation with the original beside it (class google-src-text); the original is taken.
+machine translation together with the original (class google-src-text); the original is taken.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def decoded(content: bytes, charset: str | None = None) -> str:
     """``content`` as text: by its byte-order mark, as UTF-8, as declared (by ``charset`` or within), or as GB18030.
 
     UTF-8 goes before what is declared, since nothing else passes for it; GB2312 and GBK are read as GB18030, which
-    holds both. GB18030 that nobody declares is taken only where the text then reads as Chinese.
+    holds both. Undeclared GB18030 is taken only if the text then reads as Chinese.
     Raises UnusablePatentError where none fits.
     """
     for mark, name in (
@@ -124,7 +124,7 @@ def _reads_as_chinese(text: str) -> bool:
 
 
 def _tree(text: str) -> etree._Element:
-    # Without the encoding said, libxml2 would believe the page's own declaration, which is of its bytes.
+    # Without an explicit encoding, libxml2 would believe the page's own declaration, which is of its bytes.
     parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
     try:
         tree = html.document_fromstring(text.encode("utf-8", errors="replace"), parser=parser)
@@ -134,7 +134,7 @@ def _tree(text: str) -> etree._Element:
 
 
 def _fields(tree: etree._Element, name: str) -> Iterator[etree._Element]:
-    """The elements of the page's own field ``name``: those of cited, similar and related patents stand in tables."""
+    """The elements of the page's own field ``name``: those of cited, similar and related patents are in tables."""
     for element in tree.iterfind(f".//*[@itemprop='{name}']"):
         if next(element.iterancestors("tr"), None) is None:
             yield element

@@ -8,7 +8,7 @@ Files are untrusted: a page, compressed or not, is read up to a limit, and links
 A compressed WARC holds one gzip member a record. Members are unpacked here one by one, so that one that is broken or
 cut short costs no other: crawls that were killed leave such files.
 
-Every answer of a crawl is in the client's store before the next number is asked for. A crawl that was killed, or that
+Every answer of a crawl is in the client's store before the next number is requested. A crawl that was killed, or that
 gave up, goes on where it was when the source is fetched again.
 """
 
@@ -65,7 +65,7 @@ def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[SavedPage]:
             yield LeftOut(name, problem)
             continue
         try:
-            if _is_warc(path):
+            if path.name.lower().endswith((".warc", ".warc.gz")):
                 yield from _warc_pages(name, path, largest)
             else:
                 yield _page(name, path, largest)
@@ -84,10 +84,6 @@ def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
 
 def _kind_problem(path: Path) -> str | None:
     return None if path.name.lower().endswith(SUFFIXES) else f"not one of {', '.join(SUFFIXES)}"
-
-
-def _is_warc(path: Path) -> bool:
-    return path.name.lower().endswith((".warc", ".warc.gz"))
 
 
 def _too_large(largest: int) -> str:
@@ -127,7 +123,7 @@ def _warc_pages(name: str, path: Path, largest: int) -> Iterator[SavedPage]:
 def _gzip_members(file: BinaryIO) -> Iterator[tuple[int, bytes | str]]:
     """The place (in bytes) of each gzip member and its content, or what is wrong with it.
 
-    After a member that is broken, cut short or too large the next one is looked for by its first bytes.
+    After a member that is broken, cut short or too large the next one is found by its first bytes.
     """
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         start, faults = 0, 0
@@ -228,13 +224,13 @@ def _body(record: ArcWarcRecord, largest: int) -> bytes:
     """The record's content, unpacked, up to one byte more than ``largest``."""
     stream = record.content_stream()
     pieces: list[bytes] = []
-    left = largest + 1
-    while left > 0:
-        piece = stream.read(min(left, _CHUNK))
+    remaining = largest + 1
+    while remaining > 0:
+        piece = stream.read(min(remaining, _CHUNK))
         if not piece:
             break
         pieces.append(piece)
-        left -= len(piece)
+        remaining -= len(piece)
     return b"".join(pieces)
 
 
@@ -300,10 +296,10 @@ def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None)
             left_out.append(LeftOut(f"{path.name}:{place}", f"not of {', '.join(countries)}: {number}"))
         else:
             numbers[number] = None
-    wanted = tuple(numbers)[:limit]
-    if len(wanted) < len(numbers):
-        left_out.append(LeftOut(path.name, f"numbers over the limit of {limit}: {len(numbers) - len(wanted)}"))
-    return NumberList(wanted, tuple(left_out))
+    taken = tuple(numbers)[:limit]
+    if len(taken) < len(numbers):
+        left_out.append(LeftOut(path.name, f"numbers over the limit of {limit}: {len(numbers) - len(taken)}"))
+    return NumberList(taken, tuple(left_out))
 
 
 def crawled_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE) -> Iterator[CrawledPage]:
@@ -316,7 +312,7 @@ def crawled_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE
     failures, last = 0, ""
     for number in numbers:
         if failures >= _ENOUGH_FAILURES:
-            yield _missing(number, f"not asked for after {failures} failures in a row; the last: {last}")
+            yield _missing(number, f"not fetched after {failures} failures in a row; the last: {last}")
             continue
         try:
             page = client.get(page_address(number, site), limit=LARGEST_PAGE, refused=_no_patent)

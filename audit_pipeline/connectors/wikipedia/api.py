@@ -3,7 +3,7 @@
 What belongs here: the questions to the API and what its answers mean. What does not: politeness (polite_client.py),
 which pages are taken (pages.py), and turning wikitext into prose (wikitext.py).
 
-robots.txt is not asked: on Wikimedia's sites it shuts /w/ to search engines, and the API's own etiquette holds for
+robots.txt is not read: on Wikimedia's sites it shuts /w/ to search engines, and the API's own etiquette holds for
 programs instead (a user agent with a contact, one request at a time, maxlag, back-off).
 """
 
@@ -159,8 +159,8 @@ class _Api:
         return self._page(page_id, {**question, "rvstart": until.strftime("%Y-%m-%dT%H:%M:%SZ")}, None)
 
     def _page(self, page_id: int, question: Mapping[str, str], max_age: timedelta | None) -> _Page:
-        asked = {"prop": "revisions", "pageids": str(page_id), "rvlimit": "1", **question}
-        pages = self._ask(_PagesAnswer, asked, max_age).query.pages
+        query = {"prop": "revisions", "pageids": str(page_id), "rvlimit": "1", **question}
+        pages = self._ask(_PagesAnswer, query, max_age).query.pages
         return pages[0] if pages else _Page(missing=True)
 
     def _ask(self, kind: type[Json], question: Mapping[str, str], max_age: timedelta | None) -> Json:
@@ -189,7 +189,7 @@ def _refusal(page: FetchedPage) -> str | None:
 def _walk(api: _Api, settings: WikipediaSettings) -> _CategoryPages:
     """The articles of the categories, breadth first, each category once."""
     found = _CategoryPages()
-    level = list(dict.fromkeys(_category_title(name) for name in settings.categories))
+    level = list(dict.fromkeys(name if ":" in name else f"Category:{name}" for name in settings.categories))
     visited = set(level)
     failures = 0
     for _ in range(settings.depth + 1):
@@ -198,7 +198,7 @@ def _walk(api: _Api, settings: WikipediaSettings) -> _CategoryPages:
             any_member = False
             if failures == _MOST_FAILURES:
                 found.missing.append(
-                    MissingPart(category, "not asked for: the site is out of reach", settings.collection)
+                    MissingPart(category, "not fetched: the site cannot be reached", settings.collection)
                 )
                 continue
             try:
@@ -220,10 +220,6 @@ def _walk(api: _Api, settings: WikipediaSettings) -> _CategoryPages:
     return found
 
 
-def _category_title(name: str) -> str:
-    return name if ":" in name else f"Category:{name}"
-
-
 def _harvest_pages(api: _Api, found: _CategoryPages, settings: WikipediaSettings) -> Harvest:
     documents: list[Document] = []
     missing = list(found.missing)
@@ -240,7 +236,7 @@ def _harvest_pages(api: _Api, found: _CategoryPages, settings: WikipediaSettings
     asked_for = list(sought)[: settings.most_pages]
     for done, page_id in enumerate(asked_for):
         if failures == _MOST_FAILURES:
-            reason = f"not asked for: {failures} pages in a row could not be had; refresh again to go on from here"
+            reason = f"not fetched: {failures} pages in a row failed; refresh again to go on from here"
             missing.append(MissingPart(f"API: {pages_in_words(len(asked_for) - done)}", reason, settings.collection))
             break
         try:
@@ -259,7 +255,7 @@ def _harvest_pages(api: _Api, found: _CategoryPages, settings: WikipediaSettings
     left_out = [*found.left_out, *not_taken.entries()]
     if len(sought) > len(asked_for):
         more = pages_in_words(len(sought) - len(asked_for))
-        left_out.append(LeftOut(f"API: {more}", f"not asked for: most_pages is {settings.most_pages}"))
+        left_out.append(LeftOut(f"API: {more}", f"not fetched: most_pages is {settings.most_pages}"))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 

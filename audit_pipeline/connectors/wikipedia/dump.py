@@ -204,9 +204,9 @@ class _Page:
         return DumpPage(self.page_id, self.title, self.namespace, created, self._newest_by_then or self._newest)
 
 
-def _later(one: Revision | None, other: Revision) -> Revision:
+def _later(first: Revision | None, second: Revision) -> Revision:
     """The later of two; of one second, the one that comes later in the file."""
-    return other if one is None or other.written >= one.written else one
+    return second if first is None or second.written >= first.written else first
 
 
 class _Handler(ContentHandler):

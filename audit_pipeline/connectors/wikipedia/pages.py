@@ -205,11 +205,8 @@ class Choice:
 
 def choice_of(settings: WikipediaSettings) -> Choice:
     """The choice that the settings make."""
-    return Choice(*(re.compile(one, re.IGNORECASE) if one else None for one in _expressions(settings)))
-
-
-def _expressions(settings: WikipediaSettings) -> tuple[str | None, str | None, str | None]:
-    return settings.event_title, settings.event_category, settings.left_out_title
+    patterns = (settings.event_title, settings.event_category, settings.left_out_title)
+    return Choice(*(re.compile(pattern, re.IGNORECASE) if pattern else None for pattern in patterns))
 
 
 def harvest_files(
@@ -224,7 +221,7 @@ def harvest_files(
     A file that cannot be read to its end (``documents_of`` raises DataError) is missing from there on: what came before
     is taken.
     """
-    files = [path] if path.is_file() else sorted(one for one in found if one.name.endswith(suffixes))
+    files = [path] if path.is_file() else sorted(file for file in found if file.name.endswith(suffixes))
     if not files:
         problem = f"holds no {', '.join(suffixes)} file" if path.is_dir() else "no such file or folder"
         return Harvest((), (MissingPart(path.name, f"{path}: {problem}", collection),))
@@ -292,7 +289,7 @@ def document(
 
 
 def date_problem(created: date | None, written: date | None, as_of: date | None) -> str | None:
-    """Why a page's dates forbid its use: created on an unknown day, or not to be had as it was; None where they do not.
+    """Why a page's dates forbid its use: created on an unknown day, or not available as it was; None where they do not.
 
     ``written`` is the day of the revision at hand, None where it is not known.
     """

@@ -4,7 +4,7 @@ What belongs here: reading its rows. What does not: dates, which it does not hav
 (dump.py).
 
 There are no categories, so titles alone choose the event pages; and no revisions, so a page that existed on ``as_of``
-cannot be had as it was. Headings stand on lines of their own, unmarked: a short line without a full stop is taken for
+cannot be had as it was. Headings are on lines of their own, unmarked: a short line without a full stop is taken for
 one where the lead ends, and one that names references or links ends the text.
 """
 

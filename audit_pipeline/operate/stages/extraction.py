@@ -25,11 +25,11 @@ from audit_pipeline.catalogue.contracts import (
     NON_MEMBER,
     Pair,
 )
+from audit_pipeline.catalogue.control_files import occurrences_in_training
+from audit_pipeline.catalogue.control_roles import EXPOSED
 from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents
-from audit_pipeline.controls.kept import occurrences_in_training
-from audit_pipeline.controls.roles import EXPOSED
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from
 from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX

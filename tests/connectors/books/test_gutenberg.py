@@ -199,7 +199,7 @@ def test_books_that_cannot_be_had_are_missing_and_a_dead_mirror_is_left_alone(sh
     shelf.requests.clear()
     again = harvest(shelf, tmp_path / "fresh", ids=[12, 1342, 20, 7])
     assert [item.name for item in again.missing] == ["12", "1342", "20", "7"]
-    assert again.missing[-1].reason.startswith("not asked for, after 3 books in a row")
+    assert again.missing[-1].reason.startswith("not fetched, because 3 books in a row failed")
     # Twice each, as the client was told; other addresses are not tried where there is no answer.
     assert len([path for path in shelf.requests if "pg7" in path or "/7/" in path]) == 0
     assert len(shelf.requests) == 1 + 3 * 2

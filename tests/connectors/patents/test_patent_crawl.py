@@ -125,7 +125,7 @@ def test_a_site_that_is_out_of_reach_is_left_alone(site: Site, tmp_path: Path) -
     assert pages == []
     assert set(missing) == set(NUMBERS)
     assert site.asked == dict.fromkeys(NUMBERS[:3], 3)
-    assert "not asked for after 3 failures in a row; the last: " in missing[NUMBERS[3]]
+    assert "not fetched after 3 failures in a row; the last: " in missing[NUMBERS[3]]
 
 
 def test_only_failures_in_a_row_end_the_crawl(site: Site, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_depth_and_most_pages(server: BadServer, wiki: Wiki, tmp_path: Path) -> 
     assert [one.name for one in harvested(server, tmp_path / "a", depth=0).documents] == ["1"]
     few = harvested(server, tmp_path / "b", most_pages=1)
     assert [one.name for one in few.documents] == ["1"]
-    assert ("API: 3 pages", "not asked for: most_pages is 1") in {(item.part, item.reason) for item in few.left_out}
+    assert ("API: 3 pages", "not fetched: most_pages is 1") in {(item.part, item.reason) for item in few.left_out}
 
 
 def test_text_as_of_a_day(server: BadServer, wiki: Wiki, tmp_path: Path) -> None:

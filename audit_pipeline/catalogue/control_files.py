@@ -1,7 +1,7 @@
-"""What is kept of a trained control: its manifest and its texts.
+"""The files of a trained control: its manifest and its texts.
 
-What belongs here: reading them, what they say of a text, and checking whether they are whole. What does not: whether
-they are as the control's entry says now (current.py), training (build.py).
+What belongs here: reading them, how often training held a text, and checking whether they are whole. What does not:
+whether they are as the control's entry says now (controls/current.py), training (controls/build.py).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, text_sha256
+from audit_pipeline.catalogue.control_roles import Role
 from audit_pipeline.catalogue.files import read_json, read_table
 from audit_pipeline.catalogue.integrity import require_folder
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.roles import Role
 from audit_pipeline.errors import DataError
 
 MANIFEST, TEXTS = "manifest.json", "texts.parquet"

@@ -1,6 +1,6 @@
 """The two models of a control, and the control that checks the instrument.
 
-What belongs here: their names. What does not: anything that imports a model library; configuration reads this module.
+What belongs here: their names. What does not: any import of a heavy library: configuration and help read this module.
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ Role = Literal["exposed", "twin"]
 EXPOSED: Role = "exposed"
 TWIN: Role = "twin"
 INSTRUMENT_CHECK = "instrument_check"
-"""The control of the default configuration that shows whether detectors find what is there."""
+"""The control of the default configuration that shows whether detectors find what a model was trained on."""
 INSTRUMENT_CHECK_TAKES = "about 3 minutes on two cores"
 """Measured on one core that was shared: 2 minutes of its time, 3 on the clock."""
