@@ -137,9 +137,9 @@ def _provenance(answer: Mapping[str, Any]) -> str:
         if answer["design_stated_by"]
         else answer["design"]
     )
-    told = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
-    told += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
-    return "; ".join([*told, f"design: {design}"])
+    facts = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
+    facts += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
+    return "; ".join([*facts, f"design: {design}"])
 
 
 _METRICS = {
@@ -179,7 +179,7 @@ def publish_audited(audited: Sequence[Audited]) -> None:
     from audit_pipeline.operate.situation import steps_to_publish
 
     paths = DataPaths.from_environment()
-    if not steps_to_publish([pair for one in audited for pair in one.pairs], paths):
+    if not steps_to_publish([pair for audit in audited for pair in audit.pairs], paths):
         return
 
     definitions = dagster_definitions()
