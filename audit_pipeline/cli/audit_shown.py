@@ -134,9 +134,9 @@ def _provenance(answer: Mapping[str, Any]) -> str:
         if answer["design_stated_by"]
         else answer["design"]
     )
-    told = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
-    told += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
-    return "; ".join([*told, f"design: {design}"])
+    facts = [f"Detector: {answer['detector']}{chosen}"] if answer["detector"] else []
+    facts += [f"labels: {answer['labels_by']}"] if answer["labels_by"] else []
+    return "; ".join([*facts, f"design: {design}"])
 
 
 _METRICS = {

@@ -86,10 +86,12 @@ def show_file_facts(looked: Looked) -> None:
     from audit_pipeline.operate.own_files import in_words
 
     titles = [line for side in looked.sides for line in _titles(side, looked.of_side(side))]
-    documents = [{"side": one.collection, "title": one.title, "name": one.name} for one in looked.documents]
+    documents = [
+        {"side": document.collection, "title": document.title, "name": document.name} for document in looked.documents
+    ]
     unused = [{"part": part, "reason": reason} for part, reason in looked.unused]
     reasons = in_words(looked.unused)
-    lines = [f"  {visible(one)}" for one in reasons[:_NAMED]]
+    lines = [f"  {visible(reason)}" for reason in reasons[:_NAMED]]
     if len(reasons) > _NAMED:
         lines.append(f"  and {len(reasons) - _NAMED:,} more reasons")
     if unused:
@@ -100,8 +102,8 @@ def show_file_facts(looked: Looked) -> None:
 def _titles(side: str, documents: Sequence[Document]) -> Iterator[str]:
     """The titles of the first documents of a side, each with its file or row."""
     yield f"\nTitles of the {side.replace('_', '-')} documents:"
-    for one in documents[:_TITLES]:
-        yield f"  {one.title} ({one.name})"
+    for document in documents[:_TITLES]:
+        yield f"  {document.title} ({document.name})"
     if len(documents) > _TITLES:
         yield f"  and {len(documents) - _TITLES:,} more"
 
@@ -126,8 +128,8 @@ def say_possible_conclusions(
 
     reach = within_reach(looked.known_beforehand, search)
     stronger = [*_suggest_newer_as_held_out(looked, model), *reach.stronger, *_suggest_instrument_check(instrument)]
-    words = ["\nWhat can be concluded:", *(f"  * {one}" for one in reach.conclusions)]
-    words += ["What would make it stronger:", *(f"  * {one}" for one in stronger)] if stronger else []
+    words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
+    words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)] if stronger else []
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
     say("\n".join(words), **facts, instrument_check=None if instrument is None else asdict(instrument))
 
@@ -179,19 +181,19 @@ class _SeveralFiles(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         given: list[str] = []
         side: str | None = None
-        for place, one in enumerate(args):
-            if one == "--":
+        for place, word in enumerate(args):
+            if word == "--":
                 given += args[place:]
                 break
-            if one in _SIDES:
-                side = one
+            if word in _SIDES:
+                side = word
                 if place + 1 == len(args) or args[place + 1].startswith("-"):
-                    raise click.UsageError(f"{one} needs a file or a folder", ctx)
-            elif one.startswith("-"):
+                    raise click.UsageError(f"{word} needs a file or a folder", ctx)
+            elif word.startswith("-"):
                 side = None
-                given.append(one)
+                given.append(word)
             else:
-                given += [one] if side is None else [side, one]
+                given += [word] if side is None else [side, word]
         return super().parse_args(ctx, given)
 
 
@@ -312,7 +314,7 @@ def _passage_search(model: TokenizedModel, looked: Looked) -> PassageSearch:
     lengths, documents = USUAL.lengths, looked.of_side(AUDITED)
     if (problem := explain_window_too_long(model, lengths)) is not None:
         return PassageSearch(len(documents), 0, lengths.window, problem)
-    too_short = sum(not windows_at(model, one.text, [0], lengths) for one in documents)
+    too_short = sum(not windows_at(model, document.text, [0], lengths) for document in documents)
     return PassageSearch(len(documents), too_short, lengths.window)
 
 
@@ -360,8 +362,8 @@ def _prepare_and_estimate(tokenized: TokenizedModel, families: list[str], option
 def _audit(model: str, families: list[str], asked: AuditOptions, *, details: bool) -> None:
     audited = [audit_pairs(model, family, asked) for family in families]
     publish_audited(audited)
-    for one in audited:
-        show_audited(one, details=details)
+    for audit in audited:
+        show_audited(audit, details=details)
 
 
 def _line_in(folder: Path, command: str) -> str:

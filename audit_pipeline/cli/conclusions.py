@@ -184,12 +184,12 @@ def _read_scores(model: str, benchmark: str, detector: str | None) -> _PairScore
         if model not in models:
             raise DataError(f"there are no scores of the model '{model}' with an AUROC; {did_you_mean(model, models)}")
         benchmark = only_partition(benchmark, [name for of, name in audited if of == model])
-        there = connection.execute(
+        detectors = connection.execute(
             "SELECT DISTINCT detector, parameters FROM leaderboard_history WHERE is_latest"
             " AND model = $model AND benchmark = $benchmark AND auroc IS NOT NULL",
             {"model": model, "benchmark": benchmark},
         ).fetchall()
-        settings = dict(there)
+        settings = dict(detectors)
         named = named_headline(connection, model, benchmark)
         chosen = detector or headline_detector(set(settings), named)
         if chosen is None:
@@ -211,8 +211,8 @@ def _read_scores(model: str, benchmark: str, detector: str | None) -> _PairScore
 def _say_power(report: PowerReport) -> None:
     say(report.sentence, sentence=report.sentence)
     rows = [
-        {"texts": one.n, "mean_score": one.mean_score, "flagged": one.flagged, "resampled": one.resampled}
-        for one in report.curve
+        {"texts": point.n, "mean_score": point.mean_score, "flagged": point.flagged, "resampled": point.resampled}
+        for point in report.curve
     ]
     heads = {
         "mean_score": "power of the mean score",

@@ -55,8 +55,8 @@ def control(name: str, device: str | None) -> None:
     """
     audited = audit_control(name, device)
     publish_audited(audited)
-    for one in audited:
-        show_audited(one)
+    for audit in audited:
+        show_audited(audit)
     show_checks(audited)
     show_memorisation(audited)
 
@@ -79,7 +79,7 @@ def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
     """Each model of a control on each benchmark of it, as the configuration has them."""
     from audit_pipeline.catalogue.contracts import Pair
 
-    models = [one.name for one in config.models.values() if one.control and one.control.name == name]
+    models = [model.name for model in config.models.values() if model.control and model.control.name == name]
     benchmarks = [spec.name for spec in config.benchmarks.values() if spec.control == name]
     return [Pair(benchmark, model) for model in models for benchmark in benchmarks]
 
@@ -121,23 +121,23 @@ def study(name: str) -> None:
 def show_checks(audited: Sequence[AuditOutcome]) -> None:
     """The check of the instrument on each of the control's benchmarks; raises the error where a pair met a fault."""
     _require_done(audited)
-    models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
-    for benchmark in dict.fromkeys(spec.name for one in audited for spec in one.benchmarks):
+    models: dict[str, str] = {audit.model.control.role: audit.model.name for audit in audited if audit.model.control}
+    for benchmark in dict.fromkeys(spec.name for audit in audited for spec in audit.benchmarks):
         _show_check(DataPaths.from_environment(), benchmark, models)
 
 
 def _require_done(audited: Sequence[AuditOutcome]) -> None:
     """Raise the error where a pair met a fault."""
-    for one in audited:
-        if one.failed is not None:
-            raise one.failed
+    for audit in audited:
+        if audit.failed is not None:
+            raise audit.failed
 
 
 def show_memorisation(audited: Sequence[AuditOutcome]) -> None:
     """How often texts had to be trained on until the model gives them word for word, where documents were searched."""
     _require_done(audited)
-    searched = dict.fromkeys(spec.name for one in audited for spec in one.benchmarks if spec.settings.extraction)
-    models: dict[str, str] = {one.model.control.role: one.model.name for one in audited if one.model.control}
+    searched = dict.fromkeys(spec.name for audit in audited for spec in audit.benchmarks if spec.settings.extraction)
+    models: dict[str, str] = {audit.model.control.role: audit.model.name for audit in audited if audit.model.control}
     for benchmark in searched:
         _show_memorised(DataPaths.from_environment(), benchmark, models)
 

@@ -127,7 +127,7 @@ def extract(
     paths = DataPaths.from_environment() if dry_run else data_to_write()
     configured = model_named(model)
     if out is not None:
-        require_output(out, *(one for one in (file, held_out) if one is not None))
+        require_output(out, *(path for path in (file, held_out) if path is not None))
     of_file = [] if file is None else _documents(file, text_column)
     unread = [] if held_out is None else _documents(held_out, text_column)
 
@@ -160,7 +160,7 @@ def _require_one_kind(
     file: Path | None, benchmark: str | None, document: str | None, held_out: Path | None, reference_model: str | None
 ) -> None:
     """Raise UsageError where the documents are not named in one way, with what goes with it."""
-    if sum(one is not None for one in (file, benchmark, document)) != 1:
+    if sum(source is not None for source in (file, benchmark, document)) != 1:
         raise click.UsageError("say which documents: --texts FILE, --benchmark NAME or --document ID, one of them")
     if benchmark is not None and (held_out is not None or reference_model is not None):
         raise click.UsageError(
@@ -185,7 +185,7 @@ def _run(
         found = search.run(backend_of, on_progress)
     if search.unreadable_parts:
         tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
-    audited = [one for one in found if one.document.side == "audited"]
+    audited = [result for result in found if result.document.side == "audited"]
     if out is not None:
         from audit_pipeline.extraction.tables import write_windows
 
@@ -199,14 +199,14 @@ def _run(
         show_long_runs(search, backend_of, shown, generation.continued)
     show_claims(found)
     if out is not None:
-        say(f"{sum(len(one.windows) for one in audited):,} windows in {out}", out=out)
+        say(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
 
 
 def _one_benchmark(name: str) -> BenchmarkSpec:
     specs = whole_configuration().benchmarks_named(name)
     if len(specs) != 1:
         raise ConfigError(
-            f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(one.name for one in specs)}"
+            f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(spec.name for spec in specs)}"
         )
     return specs[0]
 
@@ -244,11 +244,11 @@ def _merge_held_out_documents(
     documents: Sequence[SearchedDocument], unread: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
     """Both together, those on the other side marked; raises DataError where a document stands on both sides."""
-    held_out = {one.text: one.name for one in unread}
-    both = [f"{one.name} ({held_out[one.text]})" for one in documents if one.text in held_out]
+    held_out = {document.text: document.name for document in unread}
+    both = [f"{document.name} ({held_out[document.text]})" for document in documents if document.text in held_out]
     if both:
         raise DataError(f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}")
-    return [*documents, *(replace(one, side="held_out") for one in unread)]
+    return [*documents, *(replace(document, side="held_out") for document in unread)]
 
 
 def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:

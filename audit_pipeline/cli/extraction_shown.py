@@ -100,7 +100,7 @@ class GenerationOptions:
                 "weights have to be on this machine"
             )
 
-    def of_passage(self, search: Search, backend_of: BackendOf, one: Extraction, number: int, *, quoted: bool) -> Row:
+    def of_passage(self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool) -> Row:
         """What came of a document's window ``number``: facts by name, None where they were not asked for."""
         from audit_pipeline.extraction.documents import excerpt
 
@@ -108,9 +108,11 @@ class GenerationOptions:
         if self.near_verbatim is not None:
             from audit_pipeline.extraction.continuations import Nearness
 
-            near = search.near_verbatim(one, number, backend_of, Nearness(self.near_verbatim, self.beams, self.edits))
+            near = search.near_verbatim(
+                result, number, backend_of, Nearness(self.near_verbatim, self.beams, self.edits)
+            )
         if self.generate is not None:
-            drawn = search.generated(one, number, backend_of, self.generate, self.seed)
+            drawn = search.generated(result, number, backend_of, self.generate, self.seed)
         return {
             "log_p_near_verbatim": None if near == -math.inf else near,
             "draws": drawn and drawn.draws,
@@ -144,12 +146,12 @@ def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extrac
 
     rows: list[Row] = []
     with report_slow_work("continuing from the beginning of") as tell_what:
-        for one in shown:
-            tell_what(one.document.name)
-            found = search.continue_document(one.document, backend_of, tokens)
+        for result in shown:
+            tell_what(result.document.name)
+            found = search.continue_document(result.document, backend_of, tokens)
             rows.append(
                 {
-                    "document": one.document.name,
+                    "document": result.document.name,
                     "tokens": found.tokens,
                     "begin": found.begin,
                     "end": found.end,
@@ -200,7 +202,9 @@ _DRAWS = "draws for an even chance"
 def strongest_of(found: Sequence[Extraction]) -> Sequence[Extraction]:
     """The audited documents that are shown one by one, the strongest first."""
     by_strength = sorted(
-        (one for one in _of_side(found, "audited") if one.found.strongest), key=_get_strongest_log_p, reverse=True
+        (result for result in _of_side(found, "audited") if result.found.strongest),
+        key=_get_strongest_log_p,
+        reverse=True,
     )
     if len(by_strength) > _SHOWN_DOCUMENTS:
         say(f"Passages of the {_SHOWN_DOCUMENTS} strongest documents of {len(by_strength)}; --out has every window.")
@@ -217,9 +221,9 @@ def show_passages(
     """The strongest passages of the documents ``shown``; ``generated_of`` gives what ``columns`` show of each."""
     passages: list[Row] = []
     with report_slow_work("generating continuations of passages in") as tell_what:
-        for one in shown:
-            tell_what(one.document.name)
-            passages += _passages(one, generated_of, quoted=quoted)
+        for result in shown:
+            tell_what(result.document.name)
+            passages += _passages(result, generated_of, quoted=quoted)
     show_table(
         "passages",
         passages,
@@ -237,19 +241,19 @@ def show_passages(
 
 def show_claims(found: Sequence[Extraction]) -> None:
     """What may be said of the audited documents, and what the held-out ones say of that."""
-    searched = [one for one in found if len(one.windows)]
+    searched = [result for result in found if len(result.windows)]
     audited, held_out = _of_side(searched, "audited"), _of_side(searched, "held_out")
     if not audited:
         say("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
         return
-    apart = sum(one.found.set_apart for one in audited)
+    apart = sum(result.found.set_apart for result in audited)
     if apart:
         say(f"{apart:,} window(s) are set apart. {SET_APART_IN_WORDS}", set_apart=apart)
-    claim = extraction_claim(sum(one.found.reproduced for one in audited))
+    claim = extraction_claim(sum(result.found.reproduced for result in audited))
     say(EXTRACTION_IN_WORDS[claim], claim_level=claim, claim=EXTRACTION_IN_WORDS[claim])
-    if not all(one.windows.top_is_known for one in audited):
+    if not all(result.windows.top_is_known for result in audited):
         say(LIKELIEST_UNKNOWN_IN_WORDS, drawn_from="whole distribution")
-    if any(one.found.greedy is None for one in audited):
+    if any(result.found.greedy is None for result in audited):
         say(FIRST_CHOICES_UNKNOWN_IN_WORDS, first_choices_known=False)
     if held_out:
         from audit_pipeline.evidence.conformal import MIN_COMPARED
@@ -263,7 +267,7 @@ def show_claims(found: Sequence[Extraction]) -> None:
 
 
 def _of_side(found: Sequence[Extraction], side: str) -> list[Extraction]:
-    return [one for one in found if one.document.side == side]
+    return [result for result in found if result.document.side == side]
 
 
 def _show_held_out(held_out: Sequence[Extraction]) -> None:
@@ -271,11 +275,11 @@ def _show_held_out(held_out: Sequence[Extraction]) -> None:
 
     rows = [
         {
-            **{"threshold": one.threshold, "reached": one.n_reached, "documents": one.documents},
-            **{"low": one.reached_low, "high": one.reached_high},
+            **{"threshold": rate.threshold, "reached": rate.n_reached, "documents": rate.documents},
+            **{"low": rate.reached_low, "high": rate.reached_high},
         }
-        for one in extraction_rates(held_out, "")
-        if one.unit == "benchmark"
+        for rate in extraction_rates(held_out, "")
+        if rate.unit == "benchmark"
     ]
     show_table(
         "held_out",
@@ -295,19 +299,19 @@ def show_documents(found: Sequence[Extraction]) -> None:
 
     tests = compare_with_held_out(found)
     rows = [
-        _document_row(one, test)
-        for one, test in zip(found, tests, strict=True)
-        if len(one.windows) and one.document.side == "audited"
+        _document_row(result, test)
+        for result, test in zip(found, tests, strict=True)
+        if len(result.windows) and result.document.side == "audited"
     ]
     rows.sort(key=lambda row: -math.inf if row["log_p"] is None else row["log_p"], reverse=True)
-    short = [one.document.name for one in _of_side(found, "audited") if not len(one.windows)]
+    short = [result.document.name for result in _of_side(found, "audited") if not len(result.windows)]
     if short:
         named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
         say(words, shorter_than_a_window=short)
     compared = ("windows compared", lambda row: f"{row['windows_compared']} of {row['windows']:,}")
     tested: Columns = [compared, ("p-value", "p_value", probability), ("q-value", "q_value", probability)]
-    shares = [(f"p ≥ {one}", f"covered_{one}", share) for one in THRESHOLDS]
+    shares = [(f"p ≥ {threshold}", f"covered_{threshold}", share) for threshold in THRESHOLDS]
     show_table(
         "documents",
         rows,
@@ -329,24 +333,24 @@ def _matches(row: Row) -> str:
     return "not known" if row["matches"] is None else f"{row['matches']} of {row['tokens']}"
 
 
-def _get_strongest_log_p(one: Extraction) -> float:
-    return float(one.windows.log_p[one.found.strongest[0]])
+def _get_strongest_log_p(result: Extraction) -> float:
+    return float(result.windows.log_p[result.found.strongest[0]])
 
 
-def _document_row(one: Extraction, test: HeldOutTest | None) -> dict[str, Any]:
+def _document_row(result: Extraction, test: HeldOutTest | None) -> dict[str, Any]:
     from audit_pipeline.extraction.conclusions import THRESHOLDS
 
-    shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, one.found.covered, strict=True)}
+    shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, result.found.covered, strict=True)}
     return {
-        "document": one.document.name,
-        "characters": one.found.characters,
-        "windows": one.found.windows,
+        "document": result.document.name,
+        "characters": result.found.characters,
+        "windows": result.found.windows,
         **shares,
-        "greedy": one.found.greedy,
-        **{"reproduced": one.found.reproduced, "set_apart": one.found.set_apart},
-        "covered_set_apart": one.found.covered_set_apart,
-        "longest_run": one.found.longest_run,
-        "log_p": _get_strongest_log_p(one) if one.found.strongest else None,
+        "greedy": result.found.greedy,
+        **{"reproduced": result.found.reproduced, "set_apart": result.found.set_apart},
+        "covered_set_apart": result.found.covered_set_apart,
+        "longest_run": result.found.longest_run,
+        "log_p": _get_strongest_log_p(result) if result.found.strongest else None,
         "p_value": test and test.p_value,
         "q_value": test and test.q_value,
         "windows_compared": test and test.windows,
@@ -354,17 +358,17 @@ def _document_row(one: Extraction, test: HeldOutTest | None) -> dict[str, Any]:
     }
 
 
-def _passages(one: Extraction, generated_of: Callable[[Extraction, int], Row], *, quoted: bool) -> list[Row]:
+def _passages(result: Extraction, generated_of: Callable[[Extraction, int], Row], *, quoted: bool) -> list[Row]:
     from audit_pipeline.extraction.documents import excerpt
 
-    windows, text = one.windows, one.document.text
+    windows, text = result.windows, result.document.text
     rows: list[Row] = []
-    for number in one.found.strongest[:_SHOWN_PASSAGES]:
+    for number in result.found.strongest[:_SHOWN_PASSAGES]:
         start, begin, end = (int(places[number]) for places in (windows.start, windows.begin, windows.end))
         log_p_top = float(windows.log_p_top[number])
         rows.append(
             {
-                "document": one.document.name,
+                "document": result.document.name,
                 "start": start,
                 "begin": begin,
                 "end": end,
@@ -374,7 +378,7 @@ def _passages(one: Extraction, generated_of: Callable[[Extraction, int], Row], *
                 "tokens": int(windows.tokens[number]),
                 "prefix": excerpt(text[start:begin], last=True) if quoted else None,
                 "suffix": excerpt(text[begin:end]) if quoted else None,
-                **generated_of(one, number),
+                **generated_of(result, number),
             }
         )
     return rows

@@ -78,7 +78,8 @@ def say_what_next() -> None:
         begun = paths.dagster_home.is_dir()
         say(f"{'An audit was begun' if begun else 'There are no results yet'} in {_shown(paths.root)}")
         say_commands(
-            "Next:" if begun else "First:", [*_BEGUN, *(one for one in _FIRST if one[0] != "demo")] if begun else _FIRST
+            "Next:" if begun else "First:",
+            [*_BEGUN, *(command for command in _FIRST if command[0] != "demo")] if begun else _FIRST,
         )
     else:
         _say_of_results(paths)
@@ -269,8 +270,8 @@ def demo(model: str) -> None:
     show_checks(checked)
     show_memorisation(memorised)
     show_audited(audited)
-    for one in recited:
-        show_famous_texts(one)
+    for result in recited:
+        show_famous_texts(result)
     paths = DataPaths.from_environment()
     say_commands(
         "Next:",

@@ -43,37 +43,39 @@ from audit_pipeline.operate.console import end_step, quietly, tell
 
 _ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _IN_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")
-# SQLite maps the index of its log into memory: where there is no room for it, all it says is that this failed.
+# SQLite maps the index of its log into memory: without room for it, it only reports that this failed.
 _UNSPECIFIC = "disk I/O error"
 _NO_ROOM_BYTES = 1 << 20
 
 
 def full_disk(error: BaseException, data: Path) -> str | None:
-    """What to tell the user, in one line, where a full disk is behind ``error``; None where something else is.
+    """The message to the user, in one line, where a full disk caused ``error``; None where something else did.
 
     ``data`` is the data folder: it is named where the error names no path.
     """
-    for one in _causes(error):
-        if _reports_full_disk(one) or (_is_unspecific(one) and _is_full(data)):
-            named = one.filename if isinstance(one, OSError) and one.filename is not None else data
-            said = " ".join(str(one).split("\n")[0].split())
-            return f"the disk of {named} is full ({said}): make room and run the same again; what was finished is kept"
+    for cause in _causes(error):
+        if _reports_full_disk(cause) or (_is_unspecific(cause) and _is_full(data)):
+            named = cause.filename if isinstance(cause, OSError) and cause.filename is not None else data
+            message = " ".join(str(cause).split("\n")[0].split())
+            return (
+                f"the disk of {named} is full ({message}): make room and run the same again; what was finished is kept"
+            )
     return None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     seen: list[BaseException] = []
-    one: BaseException | None = error
-    while one is not None and one not in seen:
-        seen.append(one)
-        yield one
-        one = one.__cause__ or one.__context__
+    cause: BaseException | None = error
+    while cause is not None and cause not in seen:
+        seen.append(cause)
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _reports_full_disk(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in _ERRNOS
-    # Only of these: other errors quote what users have typed. Who has no DuckDB loaded has no error of it.
+    # Only of these: other errors quote what users have typed. Without DuckDB loaded there are no errors of it.
     duckdb = sys.modules.get("duckdb")
     of_databases = (sqlite3.OperationalError, *(() if duckdb is None else (duckdb.IOException,)))
     return isinstance(error, of_databases) and any(words in str(error) for words in _IN_WORDS)
@@ -84,8 +86,8 @@ def _is_unspecific(error: BaseException) -> bool:
 
 
 def _is_full(folder: Path) -> bool:
-    there = next(one for one in (folder, *folder.parents) if one.exists())
-    return shutil.disk_usage(there).free < _NO_ROOM_BYTES
+    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return shutil.disk_usage(nearest).free < _NO_ROOM_BYTES
 
 
 class _Front(click.Group):
@@ -96,7 +98,9 @@ class _Front(click.Group):
         for section, commands in _SECTIONS.items():
             with formatter.section(section):
                 room = formatter.width - width - 6
-                formatter.write_dl([(f"{one.name:<{width}}", one.get_short_help_str(room)) for one in commands])
+                formatter.write_dl(
+                    [(f"{command.name:<{width}}", command.get_short_help_str(room)) for command in commands]
+                )
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
@@ -128,13 +132,13 @@ class _Front(click.Group):
                 _fail(error)
             except Exception as error:
                 paths = DataPaths.from_environment()
-                # Whoever met it: Dagster's own databases and DuckDB tell of a full disk in words of their own.
+                # Dagster's own databases and DuckDB report a full disk in their own words.
                 full = full_disk(error, paths.root)
                 if full is not None:
                     kept = libraries.keep(paths.logs)
                     _fail(AuditError(full if kept is None else f"{full}; what libraries printed of it: {kept}"))
                 libraries.release()
-                # OSError: the machine said no: no permission, a folder where a file should be.
+                # OSError: no permission, or a folder where a file should be.
                 if isinstance(error, AuditError | OSError):
                     _fail(error)
                 raise
@@ -149,7 +153,7 @@ def _refuse_repeated(ctx: click.Context, args: list[str]) -> None:
         if args and args[0] in command.commands:
             _refuse_repeated(click.Context(command.commands[args[0]], info_name=args[0], parent=ctx), args[1:])
         return
-    names = [one.split("=", 1)[0] for one in itertools.takewhile(lambda one: one != "--", args)]
+    names = [word.split("=", 1)[0] for word in itertools.takewhile(lambda word: word != "--", args)]
     for option in command.params:
         if isinstance(option, click.Option) and not (option.multiple or option.is_flag):
             times = sum(name in option.opts for name in names)
@@ -225,8 +229,8 @@ def main(ctx: click.Context) -> None:
 def _add_quiet_option(command: click.Command) -> None:
     """Give the option --quiet to the command, or to those of its group."""
     if isinstance(command, click.Group):
-        for one in command.commands.values():
-            _add_quiet_option(one)
+        for subcommand in command.commands.values():
+            _add_quiet_option(subcommand)
     else:
         command.params.append(
             click.Option(

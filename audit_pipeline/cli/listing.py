@@ -264,12 +264,12 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
         require_name(hub)
         token = require_token()
     run_id = str(uuid.uuid4())
-    ready = [ExportCandidate(one, quality_of(one, paths, run_id)) for one in built]
+    ready = [ExportCandidate(benchmark, quality_of(benchmark, paths, run_id)) for benchmark in built]
     tell_step(f"writing {folder}, and reading it back")
     done = export(ready, folder, paths, hub=hub, with_text=with_text)
     show_table(
         "exported",
-        [{"benchmark": one, "content_digest": digest} for one, digest in done.digests.items()],
+        [{"benchmark": name, "content_digest": digest} for name, digest in done.digests.items()],
         (("benchmark", "benchmark"), ("content digest", "content_digest")),
     )
     say(f"{done.texts:,} texts in {folder}", folder=str(folder), texts=done.texts)

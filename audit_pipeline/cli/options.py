@@ -22,7 +22,9 @@ Declared = TypeVar("Declared")
 def options_of(declared: type, *names: str) -> Callable[[Command], Command]:
     """The options that a dataclass declares itself, or those of ``names``: each an argument of its field's name."""
     hints = get_type_hints(declared, include_extras=True)
-    defaults = {one.name: one.default for one in fields(declared) if one.name in (names or declared.__annotations__)}
+    defaults = {
+        field.name: field.default for field in fields(declared) if field.name in (names or declared.__annotations__)
+    }
     options = [
         _option(name, option, default)
         for name, default in defaults.items()
@@ -56,7 +58,7 @@ def _option(name: str, option: Option, default: Any) -> Callable[[Command], Comm
 
 def build(declared: type[Declared], given: Mapping[str, Any]) -> Declared:
     """The dataclass that declares options, of those of its options that a command was ``given``."""
-    return declared(**{one.name: given[one.name] for one in fields(declared) if one.name in given})  # type: ignore[arg-type]
+    return declared(**{field.name: given[field.name] for field in fields(declared) if field.name in given})  # type: ignore[arg-type]
 
 
 MODEL = options_of(ScoreOptions, "model")

@@ -100,7 +100,7 @@ def sql(statement: str, layout: str) -> None:
     if layout == "csv":
         _print_csv(rows)
     elif layout == "json" and not answers_in_json():
-        names = _each_once(rows.column_names)
+        names = _number_repeated(rows.column_names)
         for row in _rows(rows):
             click.echo(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False))
     else:
@@ -115,12 +115,12 @@ def _rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
         raise AuditError(f"a value of the result cannot be shown ({error}): cast it to VARCHAR") from error
 
 
-def _each_once(names: Sequence[str]) -> list[str]:
-    """The names, those that stand again with a number (a, a_1)."""
+def _number_repeated(names: Sequence[str]) -> list[str]:
+    """The names, repeated ones with a number (a, a_1)."""
     unique: list[str] = []
     for name in names:
         numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
-        unique.append(next(one for one in numbered if one not in unique))
+        unique.append(next(candidate for candidate in numbered if candidate not in unique))
     return unique
 
 
@@ -139,7 +139,7 @@ def _cell(value: object) -> object:
 
 
 def _print_rows(rows: pa.Table) -> None:
-    names = _each_once(rows.column_names)
+    names = _number_repeated(rows.column_names)
     found = [dict(zip(names, row, strict=True)) for row in _rows(rows)]
     show_table("rows", found, list(zip(rows.column_names, names, strict=True)))
     say(f"{len(rows):,} row(s)", row_count=len(rows))

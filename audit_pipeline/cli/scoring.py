@@ -122,8 +122,8 @@ def _opened(file: Path, text_column: str | None, label_column: str) -> TextStrea
     texts = open_texts(file, text_column, [label_column, GROUP])
     if texts.rows.note is not None:
         tell_step(texts.rows.note)
-    there = texts.rows_at_a_glance()
-    tell_step(f"{texts.rows.file.name}: {'about ' if there.estimated else ''}{there.rows:,} row(s)")
+    counted = texts.rows_at_a_glance()
+    tell_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
     return texts
 
 
@@ -135,15 +135,15 @@ def _show_separation(scores: FileScores) -> None:
             tell(words)
     rows = [
         {
-            "detector": one.detector,
-            "parameters": json.loads(one.parameters),
-            "auroc": one.auroc,
-            "auroc_low": one.interval.low,
-            "auroc_high": one.interval.high,
-            "n_members": one.n_members,
-            "n_nonmembers": one.n_nonmembers,
+            "detector": separation.detector,
+            "parameters": json.loads(separation.parameters),
+            "auroc": separation.auroc,
+            "auroc_low": separation.interval.low,
+            "auroc_high": separation.interval.high,
+            "n_members": separation.n_members,
+            "n_nonmembers": separation.n_nonmembers,
         }
-        for one in labelled.separations()
+        for separation in labelled.separations()
     ]
     interval = ("AUROC [95% interval]", estimate_of("auroc"))
     if rows or answers_in_json():

@@ -103,11 +103,11 @@ def ready_to_run(
 
 
 def tell_problems(problems: Iterable[Problem]) -> None:
-    """What is wrong with entries that were not asked for, a line each on standard error, once per command."""
-    told: set[Problem] = click.get_current_context().meta.setdefault(_TOLD, set())
+    """Report problems of entries that were not asked for, a line each on standard error, once per command."""
+    reported: set[Problem] = click.get_current_context().meta.setdefault(_TOLD, set())
     for problem in problems:
-        if problem not in told:
-            told.add(problem)
+        if problem not in reported:
+            reported.add(problem)
             tell(str(problem), style="yellow")
 
 
@@ -165,13 +165,13 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
         )
         hosts.append({"model": name, "url": sending.url, "tokens": sent, "cost": cost})
         total, total_cost, no_price = total + sent, total_cost + (cost or 0.0), no_price or cost is None
-        said, over = _allowed(sending.limits, sent, cost)
-        allowed += [f"{one} (the entry of {name})" for one in said]
+        limits_in_words, over = _allowed(sending.limits, sent, cost)
+        allowed += [f"{limit} (the entry of {name})" for limit in limits_in_words]
         is_over = is_over or over
     if not hosts:
         return
-    said, over = _allowed(limits, total, total_cost)
-    allowed, is_over = [*said, *allowed], is_over or over
+    limits_in_words, over = _allowed(limits, total, total_cost)
+    allowed, is_over = [*limits_in_words, *allowed], is_over or over
     if not allowed:
         words = "No limit is set: --max-tokens and --max-cost set one, and so does the model's entry."
     elif is_over:
@@ -185,7 +185,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
 
 def _allowed(limits: Limits, tokens: int, cost: float | None) -> tuple[list[str], bool]:
     """The limits in words, and whether so much would exceed one."""
-    said = [] if limits.max_tokens is None else [f"{limits.max_tokens:,} tokens"]
-    said += [] if limits.max_cost is None else [f"a cost of {limits.max_cost:,.4g}"]
+    words = [] if limits.max_tokens is None else [f"{limits.max_tokens:,} tokens"]
+    words += [] if limits.max_cost is None else [f"a cost of {limits.max_cost:,.4g}"]
     over_tokens = limits.max_tokens is not None and tokens > limits.max_tokens
-    return said, over_tokens or (limits.max_cost is not None and cost is not None and cost > limits.max_cost)
+    return words, over_tokens or (limits.max_cost is not None and cost is not None and cost > limits.max_cost)

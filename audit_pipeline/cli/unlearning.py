@@ -70,7 +70,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(definitions, paths, tell_step, include_text=texts_are_quoted())
     _show(done.findings)
-    rows = [asdict(one) for one in done.findings]
+    rows = [asdict(finding) for finding in done.findings]
     found = conclude(rows, before=first.entry.name, after=second.entry.name)
     words = "\n".join(["", found.headline, *found.explanation])
     say(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))
@@ -89,9 +89,11 @@ def _built(given: str, paths: DataPaths) -> BuiltBenchmark:
 def _show(findings: Sequence[Finding]) -> None:
     """Every number, one side beside the other."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
-    for one in findings:
-        row = rows.setdefault((one.metric, one.role), {"metric": one.metric, "role": one.role})
-        row[one.side] = {name: value for name, value in asdict(one).items() if name not in ("metric", "role", "side")}
+    for finding in findings:
+        row = rows.setdefault((finding.metric, finding.role), {"metric": finding.metric, "role": finding.role})
+        row[finding.side] = {
+            name: value for name, value in asdict(finding).items() if name not in ("metric", "role", "side")
+        }
     heads = (("to be forgotten", "forget"), ("held out", "holdout"), ("one against the other", "both"))
     sides = [(head, partial(_cell, side)) for head, side in heads]
     show_table("unlearning", list(rows.values()), [("metric", "metric"), ("model", "role"), *sides])
@@ -108,7 +110,7 @@ def _cell(side: str, row: Row) -> str:
 
 def _reasons(findings: Sequence[Finding]) -> dict[str, list[str]]:
     reasons: dict[str, dict[str, None]] = {}
-    for one in findings:
-        if one.reason is not None:
-            reasons.setdefault(one.reason, {})[one.metric] = None
+    for finding in findings:
+        if finding.reason is not None:
+            reasons.setdefault(finding.reason, {})[finding.metric] = None
     return {reason: list(metrics) for reason, metrics in reasons.items()}

@@ -39,9 +39,9 @@ def init(folder: Path) -> None:
     say("Made, with the default configuration:")
     for path in lay_out(folder.resolve()):
         say(f"  {path}")
-    there = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
+    enter = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
     say(
-        f"\nNext: {there}edit config/models.yaml and config/benchmarks.yaml, which describe their keys at the top, and "
+        f"\nNext: {enter}edit config/models.yaml and config/benchmarks.yaml, which describe their keys at the top, and "
         "run `corpus-audit benchmarks`, which lists any mistakes with their place. Every command that is run in this "
         "folder or below it uses its configuration and its data."
     )
@@ -109,7 +109,8 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
     if forgotten.dead_runs:
         tell(f"marked {len(forgotten.dead_runs)} dead run(s) of this machine failed and freed their slots")
     rows: list[dict[str, Any]] = [
-        {"what": one.what, "files": one.files, "rows": one.rows, "bytes": one.bytes} for one in forgotten.gone
+        {"what": removed.what, "files": removed.files, "rows": removed.rows, "bytes": removed.bytes}
+        for removed in forgotten.gone
     ]
     if forgotten.had_partition:
         rows.append({"what": "partition in Dagster", "files": None, "rows": None, "bytes": None})
@@ -119,7 +120,7 @@ def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
         show_table(name, rows, [("would be removed" if dry_run else "removed", "what"), *numbers])
     else:
         say(f"There is nothing to remove of {target}.", **{name: rows})
-    lines = [f"Kept: {one}" for one in forgotten.kept]
+    lines = [f"Kept: {name}" for name in forgotten.kept]
     lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
     lines += [f"Kept: {path}, the log of somebody's session on an earlier warehouse" for path in forgotten.aside]
     if forgotten.configured:

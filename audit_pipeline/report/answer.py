@@ -20,7 +20,7 @@ better than it is. Of documents the q-values that allow for every detector are t
 
 A document stands out with a q-value (Benjamini-Hochberg) of at most 0.05. Conformal p-values that share their
 calibration documents are positively dependent, so that it controls the false discovery rate (Bates et al. 2023, Annals
-of Statistics 51); Benjamini-Yekutieli, which holds whatever the dependence, stands beside it, and counts over every
+of Statistics 51); Benjamini-Yekutieli, which holds whatever the dependence, is reported too, and counts over every
 detector where none was named. Where even the smallest q-value that the calibration documents allow lies above that,
 none can, and the report says so instead of "none". Documents stand out with *high* scores; where it is known, or must
 be feared, that scores run against training, none is said to stand out.
@@ -68,22 +68,22 @@ def smallest_q(calibration_groups: int, tested: int, factor: float = 1.0) -> flo
 
 
 def of_documents(found: PairFindings, aurocs: Sequence[Estimate | None]) -> Words:
-    """What is said of a shelf's documents, which there are; ``aurocs``: of every detector."""
+    """The answer for a shelf's documents; ``aurocs``: of every detector."""
     assert found.documents is not None
     against_training = _runs_against_training(found, found.documents, aurocs)
     words = _answer_from_counts(found, found.documents, against_training=against_training)
     # By which known members score lower.
-    left_aside = [one.detector for one in found.every if one.direction == OPPOSITE]
-    if against_training or not left_aside:
+    excluded = [finding.detector for finding in found.every if finding.direction == OPPOSITE]
+    if against_training or not excluded:
         return words
-    by = f" By {', '.join(left_aside)} known members score lower than non-members: nothing stands out by that."
+    by = f" By {', '.join(excluded)} known members score lower than non-members: nothing stands out by that."
     return replace(words, explanation=f"{words.explanation}{by} {found.origin.asked_in_passing}")
 
 
 def _runs_against_training(found: PairFindings, documents: ShelfDocuments, aurocs: Sequence[Estimate | None]) -> bool:
-    """Whether high scores are no sign of training: by texts of which it is known; else it must be feared.
+    """Whether high scores are no sign of training: texts of known membership decide; without them it is assumed.
 
-    It must be feared of a user's own scores where no text is a known member, and the audited texts together score lower
+    It is assumed of a user's own scores where no text is a known member, and the audited texts together score lower
     than those held out: by every AUROC, or by dataset inference.
     """
     if documents.direction is not None or not found.origin.handed_over or found.sides == "labelled":
@@ -156,23 +156,23 @@ def _describe_detectable_effect(documents: ShelfDocuments) -> str:
     )
 
 
-def _describe_standing_out(some: str, found: PairFindings, documents: ShelfDocuments) -> tuple[str, str]:
+def _describe_standing_out(share: str, found: PairFindings, documents: ShelfDocuments) -> tuple[str, str]:
     """The headline, and what the level allows to say of documents that stand out."""
-    stand = "stands" if documents.standing_out == 1 else "stand"
+    verb = "stands" if documents.standing_out == 1 else "stand"
     if found.claim_level == SOUND:
         return (
-            f"{some} {stand} out: higher scores than chance allows.",
+            f"{share} {verb} out: higher scores than chance allows.",
             f"{found.origin.chance('what the model could have read')}: of the documents that stand out, at most"
             f" {Q_LEVEL:.0%} are expected to do so by accident.",
         )
     if found.claim_level == STATISTICAL:
         return (
-            f"{some} {stand} out: statistical evidence of training on them.",
+            f"{share} {verb} out: statistical evidence of training on them.",
             "The documents that they are compared with are like them by design, so this is statistical evidence of"
             f" training on them, with at most {Q_LEVEL:.0%} of these documents expected to stand out by accident.",
         )
     return (
-        f"{some} {stand} out: worth a closer look.",
+        f"{share} {verb} out: worth a closer look.",
         "That says where to look. It is no evidence: the documents that they are compared with may differ from them"
         + (
             " in more than training, and can be separated from them without the model."
@@ -183,7 +183,7 @@ def _describe_standing_out(some: str, found: PairFindings, documents: ShelfDocum
 
 
 def _orientation_words(documents: ShelfDocuments, origin: ScoreOrigin) -> str:
-    """What is not known of the direction that the scores run in."""
+    """What is unknown about the direction of the scores."""
     if documents.direction == "none":
         return " Where it is known, members do not clearly score higher than non-members here."
     if documents.direction is None and origin.handed_over:
@@ -199,12 +199,12 @@ _OF_INTEREST = 0.7
 
 
 def answer_words(found: PairFindings) -> Words:
-    """The answer, from what the detector that was named beforehand came to, or every one where none was.
+    """The answer, from the results of the detector that was named beforehand, or of every one where none was.
 
-    A shelf's documents come first: they are what was asked about. Else the AUROC of labelled members against
+    A shelf's documents come first: they are the question. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts.
     """
-    aurocs = [found.auroc, *(one.auroc for one in found.every)]
+    aurocs = [found.auroc, *(finding.auroc for finding in found.every)]
     if _all_equal(aurocs) and (found.documents is not None or found.split_verdict != SEPARABLE):
         return _EQUAL
     if found.documents is not None:
@@ -243,7 +243,7 @@ _EQUAL = Words(
 
 
 def _all_equal(aurocs: Sequence[Estimate | None]) -> bool:
-    """Whether there is an AUROC, and each is one of equal scores."""
+    """Whether at least one AUROC is known, and every known one is of equal scores."""
     methods = [auroc.method for auroc in aurocs if auroc is not None and auroc.value is not None]
     return bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
 
@@ -258,7 +258,7 @@ def detectable_auroc(low: float, high: float) -> float:
 def _describe_no_difference(bounded: Sequence[Estimate]) -> tuple[str, str]:
     """The kind and the headline of no difference, by what the comparison with the widest interval would have found."""
     detectable = max(
-        detectable_auroc(one.low, one.high) for one in bounded if one.low is not None and one.high is not None
+        detectable_auroc(auroc.low, auroc.high) for auroc in bounded if auroc.low is not None and auroc.high is not None
     )
     if detectable > 1:
         times = math.ceil(((detectable - CHANCE) / (_OF_INTEREST - CHANCE)) ** 2)
@@ -303,9 +303,9 @@ def _reversed(words: str, origin: ScoreOrigin) -> Words:
 def _answer_by_every_detector(found: PairFindings) -> Words:
     every, origin = found.every, found.origin
     first, second = _names(found.sides)
-    known = [one.auroc for one in every if one.auroc.value is not None]
-    bounded = [one for one in known if one.low is not None and one.high is not None]
-    lower = [one for one in bounded if one.high is not None and one.high < CHANCE]
+    known = [finding.auroc for finding in every if finding.auroc.value is not None]
+    bounded = [auroc for auroc in known if auroc.low is not None and auroc.high is not None]
+    lower = [auroc for auroc in bounded if auroc.high is not None and auroc.high < CHANCE]
     if found.split_verdict == SEPARABLE:
         return _separable(lower[0] if lower else None, found.sides, origin)
     if not bounded:
@@ -313,13 +313,13 @@ def _answer_by_every_detector(found: PairFindings) -> Words:
             "not_defined",
             f"{COULD_NOT} no number has an interval.",
             f"Of {things(len(every), 'detector', 'detectors')} none has an AUROC with an interval: "
-            + "; ".join(dict.fromkeys(one.auroc.method or "not defined" for one in every))
+            + "; ".join(dict.fromkeys(finding.auroc.method or "not defined" for finding in every))
             + ".",
         )
     if len(lower) == len(bounded):
         return _reversed(f"By every detector the scores of {first} are lower than those of {second}", origin)
     against = f" By {count(len(lower))} of them {first} score lower. {origin.asked_in_passing}" if lower else ""
-    if not any(one.low is not None and one.low > CHANCE for one in bounded):
+    if not any(auroc.low is not None and auroc.low > CHANCE for auroc in bounded):
         kind, headline = _describe_no_difference(bounded)
         return Words(
             kind,
@@ -327,7 +327,7 @@ def _answer_by_every_detector(found: PairFindings) -> Words:
             f"None of {things(len(every), 'detector', 'detectors')} separates {first} from {second} better than chance."
             f"{against} Text that was trained on can go unnoticed.",
         )
-    values = [one.value for one in known if one.value is not None]
+    values = [auroc.value for auroc in known if auroc.value is not None]
     return Words(
         "no_detector_named",
         f"{NO_CONCLUSION} a difference by some of {count(len(every))} detectors, of which none was named beforehand.",

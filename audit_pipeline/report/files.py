@@ -9,7 +9,7 @@ A page is written again only where what it says, or the code that lays it out, h
 the others' pages stay as they are.
 
 The schema's version goes up where a section or a column is renamed, removed or means something else. One that is added
-leaves it as it is: who reads a copy passes over what it does not know.
+leaves it as it is: readers of a copy ignore names that they do not know.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _HEAD: Mapping[str, Mapping[str, Any]] = {
 
 @functools.cache
 def schema_text() -> str:
-    """The schema as it is written beside the reports; made once a process, of SQL and types that stay as they are."""
+    """The schema as it is written beside the reports; made once per process: its SQL and types do not change."""
     return json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -133,13 +133,13 @@ def _counts(found: Mapping[str, object]) -> dict[str, Any]:
 
 def _of_part(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of rows that belong to one pair: they do not name it again."""
-    columns = {name: one for name, one in schema["items"]["properties"].items() if name not in ("model", "benchmark")}
+    columns = {name: of for name, of in schema["items"]["properties"].items() if name not in ("model", "benchmark")}
     return {**schema, "items": _object(columns)}
 
 
 def _meanings(section: SectionFiles, comments: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
     """What columns mean: as the query's head says, or else as in the first table or view that the query reads, or that
-    its head names as the "view …" or "table …" behind what it reads."""
+    its head names as the "view …" or "table …" that its source is made from."""
     meanings: dict[str, str] = {}
     code = re.sub(r"--.*", "", section.sql)
     for word in [*re.findall(r"\w+", code), *re.findall(r"(?:view|table) (\w+)", section.description)]:
@@ -149,7 +149,7 @@ def _meanings(section: SectionFiles, comments: Mapping[str, Mapping[str, str]]) 
 
 
 def _type(kind: Any, name: str, meanings: Mapping[str, str]) -> dict[str, Any]:
-    """The schema of a column or field; every one may be null, for nothing is known of what there is not."""
+    """The schema of a column or field; each may be null, because any value can be unknown."""
     known: dict[str, Any]
     if kind.id == "list":
         known = {"type": ["array", "null"], "items": _type(kind.children[0][1], "", meanings)}
@@ -276,7 +276,9 @@ def _write(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime
     whole = digest(content)
     if path.exists() and _is_copy_of(_read(json_copy(path)), content, whole):
         return 0
-    fitting, html = _fitting(page, lambda one: render(one, written_at=now, pages=names, data_version=whole).encode())
+    fitting, html = _fitting(
+        page, lambda shown: render(shown, written_at=now, pages=names, data_version=whole).encode()
+    )
     _put(path, html)
     copy = plain({"written_at": now, "whole_sha256": whole, **(content if fitting is page else page_as_json(fitting))})
     # Last: a page without its copy is written again.
@@ -308,9 +310,9 @@ def _halved(page: ReportPage, section: str, column: str) -> ReportPage:
     numbers = {row["number"] for row in kept}
     others = {
         name: Rows(
-            [{**row, column: None} if row.get(column) not in (None, *numbers) else row for row in some], some.in_all
+            [{**row, column: None} if row.get(column) not in (None, *numbers) else row for row in found], found.in_all
         )
-        for name, some in page.sections.items()
+        for name, found in page.sections.items()
     }
     return replace(page, sections={**others, section: kept})
 
@@ -329,7 +331,7 @@ def _is_copy_of(copy: object, content: Mapping[str, Any], whole: str) -> bool:
         return False
     if copy.get("left_out") != content["left_out"]:
         return bool(copy.get("whole_sha256") == whole)
-    return {key: one for key, one in copy.items() if key not in ("written_at", "whole_sha256")} == content
+    return {key: value for key, value in copy.items() if key not in ("written_at", "whole_sha256")} == content
 
 
 def _remove_others(folder: Path, pages: set[Path]) -> None:

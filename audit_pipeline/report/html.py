@@ -1,4 +1,4 @@
-"""The page of a report: HTML made of its data, the words of the documentation's glossary explained where they stand.
+"""The page of a report: HTML made of its data, its terms explained by the documentation's glossary.
 
 What belongs here: the template environment, what templates need beside the data, and turning the terms of
 docs/glossary.md, of which an installed package has a copy, into links whose title says what they mean. What does not:
@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, partial
@@ -100,7 +100,7 @@ class Term:
 
 @cache
 def terms() -> Mapping[str, Term]:
-    """The rows of the glossary by every word that they explain: those in front, and those in bold behind."""
+    """The rows of the glossary by every term that they explain: in the first cell, or in bold in the second."""
     found: dict[str, Term] = {}
     for head, meaning in _ROW.findall(GLOSSARY.read_text(encoding="utf-8")):
         names = [name for part in _BOLD.findall(head) for name in part.split(", ")]
@@ -133,14 +133,14 @@ class Glossary:
 
     def explained(self, sentence: str) -> Markup:
         """A sentence, with the first use of each of its terms as a link; everything else in it is text."""
-        told, end, seen = Markup(), 0, set[str]()
+        linked, end, seen = Markup(), 0, set[str]()
         for match in _in_sentences().finditer(sentence):
             name = next(name for name in IN_SENTENCES if _spelt(name).fullmatch(match[0]))
             if name not in seen:
                 seen.add(name)
-                told += escape(sentence[end : match.start()]) + self.term(name, match[0])
+                linked += escape(sentence[end : match.start()]) + self.term(name, match[0])
                 end = match.end()
-        return told + escape(sentence[end:])
+        return linked + escape(sentence[end:])
 
 
 @cache
@@ -180,9 +180,9 @@ MOST_COUNTED = 4
 MOST_DOCUMENTS = 20
 """Documents of one audit in view; the others are folded."""
 FIRST_ANSWERS = 3
-"""Answers that are shown in full where there are several; all of them stand in a table."""
+"""Answers that are shown in full where there are several; the table has all of them."""
 SIGN_SHAPES: Mapping[Sign, str] = {"found": "◆", "stands out": "▲", "nothing found": "○", "no conclusion": "?"}
-"""What tells the kinds of answers apart without colour, beside the word."""
+"""Shapes that tell the kinds of answers apart without colour, beside the word."""
 
 Row = Mapping[str, Any]
 
@@ -199,22 +199,18 @@ def layout_digest() -> str:
 
 
 def _files(folder: Traversable, below: str = "") -> Iterator[tuple[str, Traversable]]:
-    for one in folder.iterdir():
-        path = f"{below}/{one.name}"
-        if one.is_dir():
-            yield from _files(one, path)
-        elif one.name.endswith((".py", ".j2", ".sql")):
-            yield path, one
+    for entry in folder.iterdir():
+        path = f"{below}/{entry.name}"
+        if entry.is_dir():
+            yield from _files(entry, path)
+        elif entry.name.endswith((".py", ".j2", ".sql")):
+            yield path, entry
 
 
 @dataclass
 class Subject:
-    """All that is said of one model on one benchmark or set: from scores, word for word, and by tests of the whole set.
+    """The results of one model on one benchmark or set: from scores, word for word, and by tests of the whole set."""
 
-    ``one``: any of these rows, for its titles.
-    """
-
-    one: Row
     answer: Row | None = None
     found: Row | None = None
     tests: list[Row] = field(default_factory=list)
@@ -231,14 +227,14 @@ class Subject:
 
 
 def subjects_of(sections: Mapping[str, Sequence[Row]]) -> list[Subject]:
-    """What the first screen is about: what was seen first, then evidence of tests, answers, and all others."""
+    """The subjects of the first screen: reproduced passages first, then evidence of tests, answers, and all others."""
     (asked,) = sections["first_screen"]
     tests = [test for test in sections["corpus_tests"] if is_shown_first(test)]
     answers, searched = sections["answers"], asked["word_for_word"]
     subjects: dict[tuple[str, str], Subject] = {}
     first = [*(found for found in searched if found["reproduced"]), *filter(is_evidence, tests)]
     for row in (*first, *answers, *searched, *tests):
-        subjects.setdefault((row["model"], row["benchmark"]), Subject(row))
+        subjects.setdefault((row["model"], row["benchmark"]), Subject())
     for row in answers:
         subjects[row["model"], row["benchmark"]].answer = row
     for row in searched:
@@ -285,7 +281,15 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
+    environment.filters.update(_filters())
+    environment.tests.update(shown_first=is_shown_first, evidence=is_evidence)
+    environment.globals.update(_globals())
+    return environment
+
+
+def _filters() -> dict[str, Callable[..., object]]:
+    """How templates write values, by the names that they use."""
+    return dict[str, Callable[..., object]](
         count=count,
         counted=counted_words,
         day=day,
@@ -311,8 +315,11 @@ def _environment() -> jinja2.Environment:
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
         unlearning=lambda name: METRIC_IN_WORDS.get(name, spoken(name)),
     )
-    environment.tests.update(shown_first=is_shown_first, evidence=is_evidence)
-    environment.globals.update(
+
+
+def _globals() -> dict[str, object]:
+    """The limits, pictures and scales of templates, by the names that they use."""
+    return dict[str, object](
         side_names=SIDE_NAMES,
         sign_shapes=SIGN_SHAPES,
         scale_of=Scale.of,
@@ -334,7 +341,6 @@ def _environment() -> jinja2.Environment:
         first_tests=FIRST_TESTS,
         first_command=FIRST_COMMAND,
     )
-    return environment
 
 
 class Contents:
@@ -370,20 +376,20 @@ class Scale:
         cls, estimates: Sequence[Row | None], least: float, most: float, bounds: tuple[float, float] = (0.0, 1.0)
     ) -> Scale:
         """From ``least`` to ``most``, and as much further as the numbers go, within ``bounds``."""
-        known = [one for part in estimates if part for one in (part["low"], part["value"], part["high"])]
-        numbers = [least, most, *(one for one in known if one is not None)]
+        known = [number for row in estimates if row for number in (row["low"], row["value"], row["high"])]
+        numbers = [least, most, *(number for number in known if number is not None)]
         return cls(max(bounds[0], min(numbers)), min(bounds[1], max(numbers)))
 
     def place(self, value: float) -> str:
-        """Where a value stands, as a percentage of the width."""
+        """The position of a value, as a percentage of the width."""
         share = (value - self.low) / ((self.high - self.low) or 1.0)
         return f"{100 * (ROOM + (1 - 2 * ROOM) * min(1.0, max(0.0, share))):.2f}%"
 
     def width(self, low: float, high: float) -> str:
         """How wide an interval is, as a percentage of the width."""
         span = (self.high - self.low) or 1.0
-        left, right = (min(1.0, max(0.0, (value - self.low) / span)) for value in (low, high))
-        return f"{100 * (1 - 2 * ROOM) * (right - left):.2f}%"
+        start, end = (min(1.0, max(0.0, (value - self.low) / span)) for value in (low, high))
+        return f"{100 * (1 - 2 * ROOM) * (end - start):.2f}%"
 
 
 def heat_levels(texts: Sequence[Row]) -> dict[float, int]:

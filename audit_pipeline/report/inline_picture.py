@@ -25,14 +25,14 @@ _INK = "#757575"
 
 def axis_markdown(rows: Sequence[tuple[str, Estimate]]) -> str:
     """AUROCs with their intervals on one axis, chance marked, as a Markdown image; a row each, two at most."""
-    drawn = "".join(_row(place, name, one) for place, (name, one) in enumerate(rows))
+    drawn = "".join(_row(place, name, auroc) for place, (name, auroc) in enumerate(rows))
     bottom = _ROW * len(rows)
     chance, perfect = _place(0.5), _place(1.0)
     axis = (
         f'<path d="M{chance} 0V{bottom}" stroke="#888" stroke-dasharray="3"/>'
         f'<text x="{chance - 38}" y="{bottom + 14}">0.5 chance</text><text x="{perfect}" y="{bottom + 14}">1</text>'
     )
-    values = "; ".join(f"{name} {number(one.value)}" for name, one in rows)
+    values = "; ".join(f"{name} {number(auroc.value)}" for name, auroc in rows)
     return _image(f"AUROC: {values}; chance 0.5", 400, bottom + 20, axis + drawn)
 
 
@@ -44,15 +44,15 @@ def counted_markdown(name: str, hit: int, total: int) -> str:
     return _image(words, 460, 24, f'{bar}<text x="{_BAR + 8}" y="16">{html.escape(words)}</text>')
 
 
-def _row(place: int, name: str, one: Estimate) -> str:
+def _row(place: int, name: str, auroc: Estimate) -> str:
     middle = _ROW * place + 13
     colour = "#888" if place else PALETTE[0]
     reach = ""
-    if one.low is not None and one.high is not None:
-        low, high = _place(one.low), _place(one.high)
+    if auroc.low is not None and auroc.high is not None:
+        low, high = _place(auroc.low), _place(auroc.high)
         reach = f'<path d="M{low} {middle}H{high}" stroke="{colour}" stroke-width="5" opacity=".4"/>'
-    dot = f'<circle cx="{_place(one.value or 0.0)}" cy="{middle}" r="5" fill="{colour}"/>'
-    value = f'<text x="356" y="{middle + 4}">{number(one.value)}</text>'
+    dot = f'<circle cx="{_place(auroc.value or 0.0)}" cy="{middle}" r="5" fill="{colour}"/>'
+    value = f'<text x="356" y="{middle + 4}">{number(auroc.value)}</text>'
     return f'<text y="{middle + 4}">{html.escape(name)}</text>{reach}{dot}{value}'
 
 

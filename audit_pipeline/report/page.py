@@ -22,6 +22,7 @@ from datetime import date, datetime
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -42,7 +43,7 @@ _COLUMN = re.compile(r"-- (\w+): (.+)")
 
 @dataclass(frozen=True)
 class SectionFiles:
-    """A section: its query, where its template stands, and the sections of its rows.
+    """A section: its query, the path of its template, and the sections of its rows.
 
     ``description``: what its rows are; ``columns``: what some of them mean, by name.
     """
@@ -58,21 +59,21 @@ class SectionFiles:
 @cache
 def sections() -> tuple[SectionFiles, ...]:
     """All sections, in the order of the page."""
-    return _found(SECTIONS, "")
+    return _read_sections(SECTIONS, "")
 
 
-def _found(folder: Traversable, below: str) -> tuple[SectionFiles, ...]:
-    names = {one.name: one for one in folder.iterdir()}
-    found = []
-    for file in sorted(name for name in names if _NAMED.fullmatch(name)):
-        stem = file.removesuffix(".sql")
-        parts = _found(names[stem], f"{below}{stem}/") if stem in names else ()
-        found.append(_section(names[file].read_text(encoding="utf-8"), below + stem, parts))
-    return tuple(found)
+def _read_sections(folder: Traversable, below: str) -> tuple[SectionFiles, ...]:
+    files = {file.name: file for file in folder.iterdir()}
+    sections = []
+    for name in sorted(filter(_NAMED.fullmatch, files)):
+        stem = name.removesuffix(".sql")
+        parts = _read_sections(files[stem], f"{below}{stem}/") if stem in files else ()
+        sections.append(_section(files[name].read_text(encoding="utf-8"), below + stem, parts))
+    return tuple(sections)
 
 
 def _section(sql: str, stem: str, parts: tuple[SectionFiles, ...]) -> SectionFiles:
-    head = sql.splitlines()[: _lines_of_head(sql)]
+    head = list(takewhile(lambda line: line.startswith("--"), sql.splitlines()))
     end = head.index("--") if "--" in head else len(head)
     known = [_COLUMN.fullmatch(line) for line in head[end:]]
     return SectionFiles(
@@ -83,11 +84,6 @@ def _section(sql: str, stem: str, parts: tuple[SectionFiles, ...]) -> SectionFil
         columns={match[1]: match[2] for match in known if match},
         parts=parts,
     )
-
-
-def _lines_of_head(sql: str) -> int:
-    lines = sql.splitlines()
-    return next((place for place, line in enumerate(lines) if not line.startswith("--")), len(lines))
 
 
 Connection = duckdb.DuckDBPyConnection
@@ -113,7 +109,7 @@ _PLACES = (
     f"metric_place(metric) AS coalesce(list_position({[*METRIC_IN_WORDS]}, metric), {len(METRIC_IN_WORDS) + 1})",
     f"rule_place(rule, alpha) AS {choice.rule_place_sql()}",
 )
-"""Macros that order rows by lists that stand in Python."""
+"""Macros that order rows by lists of Python."""
 
 
 class Rows(list[dict[str, Any]]):
@@ -143,9 +139,9 @@ class ReportPage:
 class Site:
     """What all pages share, read once.
 
-    ``answers``: of every pair. ``controls`` are the models that were trained here; they have a page of their own and
-    stand in the instrument check, but no answer among those of audited models. ``models``:
-    those that have a page: with an answer, with a test of a whole set, or asked to go on with documents.
+    ``answers``: of every pair. ``controls`` are the models that were trained here: each has its own page and a row in
+    the instrument check, and no answer among those of audited models. ``models``: those that have a page, for an
+    answer, a test of a whole set, or a search for passages.
     """
 
     answers: Sequence[Row]
@@ -161,12 +157,15 @@ def left_out(sections: Mapping[str, Rows]) -> dict[str, int]:
 
 
 def rows_of(connection: Connection, sql: str, *, filled_as: str = "") -> list[dict[str, Any]]:
-    """The rows of a query; what is no number, or no finite one, is None, for JSON has no other word for it.
+    """The rows of a query; a number that is not finite is None, because JSON has no other word for it.
 
     ``filled_as``: the section or table whose columns Python fills (filled_columns.py); columns for that alone are left
     out.
     """
-    rows = connection.sql(sql).to_arrow_table().to_pylist()
+    # Not connection.sql, which plans every query twice.
+    result = connection.execute(sql)
+    columns = [name for name, *_ in result.description]
+    rows = [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
     fill_columns(filled_as, rows)
     return [_finite({name: value for name, value in row.items() if not name.startswith("_")}) for row in rows]
 
@@ -215,25 +214,28 @@ def model_pages(connection: Connection, site: Site, *, include_text: bool) -> It
     most = choice.sections_a_model(len(site.models))
     for model in site.models:
         answers = choice.in_order([answer for answer in site.answers if answer["model"] == model])
-        create_page_tables(connection, answers, model=model, sections_shown=most, include_text=include_text)
-        yield model, _page("model", read_sections(connection), include_text)
+        yield model, _read_page(connection, answers, model=model, sections_shown=most, include_text=include_text)
 
 
 def page_across(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
-    """The page across models: every answer, and what stands behind all of them."""
+    """The page across models: every answer, and the evidence for all of them."""
     answers = choice.in_order([answer for answer in site.answers if answer["model"] not in site.controls])
-    create_page_tables(connection, answers, model=None, sections_shown=0, include_text=include_text)
-    return _page("across", read_sections(connection), include_text)
+    return _read_page(connection, answers, model=None, sections_shown=0, include_text=include_text)
 
 
-def _page(kind: Kind, sections: Mapping[str, Rows], include_text: bool) -> ReportPage:
-    return ReportPage(kind, sections["first_screen"][0]["heading"], include_text, sections)
+def _read_page(
+    connection: Connection, answers: Sequence[Row], *, model: str | None, sections_shown: int, include_text: bool
+) -> ReportPage:
+    """The page of a ``model``, or across models (None), with the rows of every section."""
+    create_page_tables(connection, answers, model=model, sections_shown=sections_shown, include_text=include_text)
+    rows = {section.name: _rows_with_parts(connection, section) for section in sections()}
+    return ReportPage("across" if model is None else "model", rows["first_screen"][0]["heading"], include_text, rows)
 
 
 def create_page_tables(
     connection: Connection, answers: Sequence[Row], *, model: str | None, sections_shown: int, include_text: bool
 ) -> None:
-    """Make the tables that the queries of a page go by; ``model`` None: across models."""
+    """Make the tables that the queries of a page read; ``model`` None: across models."""
     parameters = {
         "kind": "across" if model is None else "model",
         "model": model,
@@ -241,27 +243,11 @@ def create_page_tables(
         "sections": sections_shown,
     }
     connection.execute(_PAGE, parameters)
-    for name, some in (("asked_pairs", answers), ("shown_pairs", answers[: choice.MAX_ANSWERS])):
+    for name, pairs in (("asked_pairs", answers), ("shown_pairs", answers[: choice.MAX_ANSWERS])):
         columns = ("model", "benchmark", "detector", "parameters")
-        given = {f"{column.removesuffix('s')}s": [one[column] for one in some] for column in columns}
+        given = {f"{column.removesuffix('s')}s": [pair[column] for pair in pairs] for column in columns}
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", given)
     connection.execute(_sql("page"))
-
-
-def read_sections(connection: Connection) -> dict[str, Rows]:
-    """The rows of every section of the page that the connection is turned to."""
-    return {section.name: _rows_with_parts(connection, section) for section in sections()}
-
-
-def answers_of(connection: Connection, model: str) -> list[dict[str, Any]]:
-    """The answers of one model, of a connection that is prepared."""
-    return [row for row in rows_of(connection, "FROM answers", filled_as="answers") if row["model"] == model]
-
-
-def tests_of(connection: Connection, model: str) -> list[dict[str, Any]]:
-    """The latest result of every test of a whole set by one model, of a connection that is prepared."""
-    found = rows_of(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
-    return [row for row in found if row["model"] == model]
 
 
 class Conclusions(NamedTuple):
@@ -277,10 +263,14 @@ def conclusions_of(warehouse: Path, model: str) -> Conclusions:
     """What is concluded of a model; raises DataError where there is no warehouse that can be read."""
     with open_read_only(warehouse) as connection:
         prepare(connection)
-        answers = {answer["benchmark"]: plain(answer) for answer in answers_of(connection, model)}
-        counted = rows_of(connection, "SELECT model, benchmark, conclusion FROM extraction_counts")
-        given = {row["benchmark"]: plain(row["conclusion"]) for row in counted if row["model"] == model}
-        return Conclusions(answers, [plain(one) for one in tests_of(connection, model)], given)
+        answers = rows_of(connection, "FROM answers", filled_as="answers")
+        tests = rows_of(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
+        searches = rows_of(connection, "SELECT model, benchmark, conclusion FROM extraction_counts")
+    return Conclusions(
+        answers={row["benchmark"]: plain(row) for row in answers if row["model"] == model},
+        tests=[plain(row) for row in tests if row["model"] == model],
+        word_for_word={row["benchmark"]: plain(row["conclusion"]) for row in searches if row["model"] == model},
+    )
 
 
 def plain(row: Row) -> dict[str, Any]:

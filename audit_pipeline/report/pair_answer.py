@@ -98,65 +98,80 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
     tests = [row for row in tables["group_tests"].to_pylist() if row["is_default"]]
     detectors = [row for row in evaluated if row["detector"] != BLIND_CONTROL]
     setting, chosen = _choose_headline_setting(detectors, tests, asked)
-    board = next((row for row in detectors if _setting(row) == setting), None) or min(
-        detectors, key=_setting, default=None
-    )
-    tested = [row for row in tests if row["label"] is None and asked.audited]
-    documents = _documents(tested, tests, setting)
-    level = _level(board, tests, setting)
-    verdict = None if board is None else board["split_verdict"]
-    answers = board is not None and _setting(board) == setting
-    auroc = _estimate(detectors, setting, "auroc") if answers else None
-    blind = _estimate(evaluated, _blind(evaluated), "auroc")
-    sides: Sides = "none"
-    if detectors:
-        against = any(is_against_held_out(row["method"]) for row in detectors)
-        sides = "audited against held-out" if against else "labelled"
-    stated_by = find_claim_source(level, asked.design_stated_by, None if blind is None else blind.value)
-    of_board = None if board is None else _estimate(detectors, _setting(board), "auroc")
-    warning = None
-    if board is not None and of_board is not None and of_board.value is not None:
-        warning = warn_of_few_texts(board["n_members"], board["n_nonmembers"])
-    found = PairFindings(
-        sides=sides,
-        claim_level=level,
-        split_verdict=verdict,
-        auroc=auroc,
-        margin=_estimate(detectors, setting, "auroc_margin") if answers else None,
-        blind=blind,
-        every=_summarise_every_setting(detectors, tested, tests) if setting is None else (),
-        documents=documents,
-        audited=asked.audited,
-        whole_set=_whole_set(tables["corpus_tests"]),
-        warning=warning,
-        origin=ScoreOrigin(asked.handed_over, stated_by),
-        design=asked.design,
-        member_before=asked.member_before,
-        nonmember_from=asked.nonmember_from,
-    )
+    corpus_tests = tables["corpus_tests"].to_pylist()
+    whole_set = next((row["direction"] for row in corpus_tests if row["test"] == "dataset_inference"), None)
+    found = _collect_findings(evaluated, tests, setting, asked, whole_set)
     words = answer_words(found)
-    brief = brief_of(asked.model_title, asked.benchmark_title, words.outcome, found)
+    documents = found.documents
+    detector, parameters = setting or (None, None)
     row = {
         "model": pair.model,
         "benchmark": pair.benchmark,
         "sign": kind_of(words.outcome).sign,
         **asdict(words),
-        **asdict(brief),
-        "sides": sides,
-        "claim_level": level,
-        "claim_stated_by": stated_by,
-        "split_verdict": verdict,
-        "detector": None if setting is None else setting[0],
+        **asdict(brief_of(asked.model_title, asked.benchmark_title, words.outcome, found)),
+        "sides": found.sides,
+        "claim_level": found.claim_level,
+        "claim_stated_by": found.origin.stated_by,
+        "split_verdict": found.split_verdict,
+        "detector": detector,
         "detector_chosen": chosen,
-        "parameters": None if setting is None else setting[1],
-        "warning": warning,
-        **_columns_of(documents),
+        "parameters": parameters,
+        "warning": found.warning,
+        **{name: None if documents is None else getattr(documents, name) for name in _DOCUMENT_COLUMNS},
         "calibration_groups_in_all": None
         if documents is None
         else _count_calibration_groups(tables["decisions"], setting),
         "run_id": run_id,
     }
-    return PairAnswer(row, auroc, blind)
+    return PairAnswer(row, found.auroc, found.blind)
+
+
+def _collect_findings(
+    evaluated: Sequence[Row], tests: Sequence[Row], setting: Setting | None, asked: AskedPair, whole_set: str | None
+) -> PairFindings:
+    """The findings that the answer rests on: of the ``setting`` that answers, or of every one where none does.
+
+    ``evaluated`` and ``tests``: the rows at default parameters. ``whole_set``: the direction that dataset inference
+    found.
+    """
+    detectors = [row for row in evaluated if row["detector"] != BLIND_CONTROL]
+    board = next((row for row in detectors if _setting(row) == setting), None) or min(
+        detectors, key=_setting, default=None
+    )
+    tested = [row for row in tests if row["label"] is None and asked.audited]
+    level = _level(board, tests, setting)
+    answers = board is not None and _setting(board) == setting
+    blind_setting = next((_setting(row) for row in evaluated if row["detector"] == BLIND_CONTROL), None)
+    blind = _estimate(evaluated, blind_setting, "auroc")
+    sides: Sides = "none"
+    if detectors:
+        against = any(is_against_held_out(row["method"]) for row in detectors)
+        sides = "audited against held-out" if against else "labelled"
+    of_board = None if board is None else _estimate(detectors, _setting(board), "auroc")
+    warning = None
+    if board is not None and of_board is not None and of_board.value is not None:
+        warning = warn_of_few_texts(board["n_members"], board["n_nonmembers"])
+    return PairFindings(
+        sides=sides,
+        claim_level=level,
+        split_verdict=None if board is None else board["split_verdict"],
+        auroc=_estimate(detectors, setting, "auroc") if answers else None,
+        margin=_estimate(detectors, setting, "auroc_margin") if answers else None,
+        blind=blind,
+        every=_summarise_every_setting(detectors, tested, tests) if setting is None else (),
+        documents=_documents(tested, tests, setting),
+        audited=asked.audited,
+        whole_set=whole_set,
+        warning=warning,
+        origin=ScoreOrigin(
+            asked.handed_over,
+            find_claim_source(level, asked.design_stated_by, None if blind is None else blind.value),
+        ),
+        design=asked.design,
+        member_before=asked.member_before,
+        nonmember_from=asked.nonmember_from,
+    )
 
 
 def _setting(row: Row) -> Setting:
@@ -180,10 +195,6 @@ def _choose_headline_setting(
         if asked.named is None:
             break
     return None, None
-
-
-def _blind(evaluated: Sequence[Row]) -> Setting | None:
-    return next((_setting(row) for row in evaluated if row["detector"] == BLIND_CONTROL), None)
 
 
 def _level(board: Row | None, tests: Sequence[Row], setting: Setting | None) -> str | None:
@@ -261,12 +272,6 @@ def _common_direction(tests: Sequence[Row], settings: set[Setting]) -> str | Non
     return "none" if len(others) > 1 else others.pop()
 
 
-def _whole_set(corpus_tests: pa.Table) -> str | None:
-    """The direction that dataset inference found."""
-    directions = [row["direction"] for row in corpus_tests.to_pylist() if row["test"] == "dataset_inference"]
-    return next(iter(directions), None)
-
-
 def _count_calibration_groups(decisions: pa.Table, setting: Setting | None) -> int | None:
     return max(
         (
@@ -278,11 +283,7 @@ def _count_calibration_groups(decisions: pa.Table, setting: Setting | None) -> i
     )
 
 
-_OF_DOCUMENTS = (
+_DOCUMENT_COLUMNS = (
     *("tested", "standing_out", "detectors", "tests", "can_stand_out", "direction"),
     *("calibration_groups", "smallest_q"),
 )
-
-
-def _columns_of(documents: ShelfDocuments | None) -> dict[str, Any]:
-    return {name: None if documents is None else getattr(documents, name) for name in _OF_DOCUMENTS}

@@ -57,14 +57,14 @@ def strip_shapes(row: StripRow) -> list[tuple[str, str]]:
     ``set_apart``, the numbers of the bins that a window that is set apart touches.
     """
     apart = set(row["set_apart"])
-    classes = [_class(value, number in apart) for number, value in enumerate(row["log10_p"])]
+    classes = [_css_class(value, number in apart) for number, value in enumerate(row["log10_p"])]
     width = STRIP_WIDTH / max(1, len(classes))
     paths: dict[str, list[str]] = {}
     for name, bins in groupby(range(len(classes)), key=lambda number: classes[number]):
         if name is not None:
-            some = list(bins)
-            left, wide = some[0] * width, len(some) * width
-            paths.setdefault(name, []).append(f"M{left:.5g} 0h{wide:.5g}v{STRIP_HEIGHT}h-{wide:.5g}z")
+            numbers = list(bins)
+            start, wide = numbers[0] * width, len(numbers) * width
+            paths.setdefault(name, []).append(f"M{start:.5g} 0h{wide:.5g}v{STRIP_HEIGHT}h-{wide:.5g}z")
     return [(name, "".join(parts)) for name, parts in sorted(paths.items())]
 
 
@@ -73,7 +73,7 @@ def shade(log10_p: float) -> int:
     return sum(log10_p >= least for least, _ in SHADES)
 
 
-def _class(log10_p: float | None, is_set_apart: bool) -> str | None:
+def _css_class(log10_p: float | None, is_set_apart: bool) -> str | None:
     """A passage that counts is shown before one that is set apart."""
     if is_set_apart and (log10_p is None or log10_p < math.log10(REPRODUCED_FROM)):
         return SET_APART
@@ -171,7 +171,9 @@ def _spread(row: Row) -> Spread:
 
 def _line(line: Row) -> tuple[str, list[IntervalRow]]:
     points = [(point["place"], point["auroc"]) for point in line["points"]]
-    return line["detector"], [IntervalRow(place, one["value"], one["low"], one["high"]) for place, one in points]
+    return line["detector"], [
+        IntervalRow(place, auroc["value"], auroc["low"], auroc["high"]) for place, auroc in points
+    ]
 
 
 def _markup(figure: Figure, title: str, description: str = "") -> Markup:

@@ -43,7 +43,7 @@ LOCK_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class WarehouseReport:
-    """What a build did: rows by table, files left out, and where a .wal of somebody's session was moved to, if any.
+    """What a build did: rows by table, files left out, and where the .wal of another session was moved to, if any.
 
     ``doubled``: by table, how many rows have a key that another row has too; none is as it should be.
     ``files_loaded``: Parquet files whose rows were read; ``files_carried_over``: those whose rows the earlier warehouse
@@ -152,7 +152,7 @@ def _one_build_at_a_time(warehouse: Path) -> Iterator[None]:
 
 @contextmanager
 def _building_folder(warehouse: Path) -> Iterator[Path]:
-    """A folder beside the warehouse that holds everything a build writes; what killed builds left behind goes first."""
+    """A folder beside the warehouse that holds everything a build writes; the leftovers of killed builds go first."""
     for left_over in warehouse.parent.glob(f"{warehouse.name}.*.building"):
         shutil.rmtree(left_over)
     with tempfile.TemporaryDirectory(prefix=f"{warehouse.name}.", suffix=".building", dir=warehouse.parent) as folder:

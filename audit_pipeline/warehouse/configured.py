@@ -54,7 +54,7 @@ def configured_models(folder: Path) -> Configured:
 def configured_benchmarks(folder: Path, paths: DataPaths, up_to_date: Mapping[str, bool | None]) -> Configured:
     """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length.
 
-    ``up_to_date``: whether a benchmark is built as its entry says; None, or no word of it: nobody can tell.
+    ``up_to_date``: whether a benchmark is built as its entry says; None, or no entry: unknown.
     A benchmark whose entry is broken has the row that it was built by, where it was. Raises AuditError where the file
     cannot be read.
     """

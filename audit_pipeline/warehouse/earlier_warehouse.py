@@ -4,8 +4,8 @@ What belongs here: knowing the earlier warehouse again, and telling which files'
 which files are loaded. What does not: loading files (table_files.py), the order of it all (fill.py), comparing a file
 that is carried over byte for byte: only a build of everything and `corpus-audit doctor --deep` do that.
 
-A file is known again by size, time and inode. Rows are told apart by the columns that say of what they are
-(Table.partition_columns). Where two files gave rows that these columns do not tell apart, both are loaded again as
+A file is recognised by size, time and inode. Rows are assigned to files by their partition columns
+(Table.partition_columns). Where two files gave rows with the same values of these columns, both are loaded again as
 soon as one of them changes.
 """
 
@@ -106,7 +106,7 @@ def keep_record(paths: DataPaths, record: BuildRecord) -> None:
 
 
 def checksum(warehouse: Path) -> int:
-    """The CRC-32 of a warehouse: it shows damage, and that somebody wrote into it, in half the time of a digest."""
+    """The CRC-32 of a warehouse: it shows damage and later writes, in half the time of a digest."""
     found = 0
     with warehouse.open("rb") as file:
         while chunk := file.read(_AT_ONCE):
@@ -189,7 +189,7 @@ def as_rows(loaded: LoadedFiles, paths: DataPaths) -> pa.Table:
 
 
 def as_values(table: Table, values: Iterable[tuple[str, ...]]) -> pa.Table:
-    """Values of the columns that tell of what a row is, as rows."""
+    """Values of the partition columns, as rows."""
     schema = pa.schema([(name, pa.string()) for name in table.partition_columns])
     return pa.Table.from_pylist(
         [dict(zip(table.partition_columns, value, strict=True)) for value in sorted(values)], schema=schema
@@ -222,10 +222,10 @@ def _compute_removed_share(earlier: Earlier, listed: Iterable[ListedFiles]) -> f
     """The share of the rows that will have been taken out since the last build of everything."""
     out = earlier.rows_taken_out
     rows = 0
-    for one in listed:
-        loaded = earlier.files.get(one.table.name, {})
+    for files in listed:
+        loaded = earlier.files.get(files.table.name, {})
         rows += sum(file.gave.rows for file in loaded.values())
-        out += plan_reload(one, loaded, {}).rows_out
+        out += plan_reload(files, loaded, {}).rows_out
     return out / max(rows, 1)
 
 
@@ -237,10 +237,10 @@ def _is_same(loaded: LoadedFile, listed: ListedFiles, digests: Mapping[Path, Col
 def _add_indistinguishable(
     changed: Set[Path], loaded: Mapping[Path, LoadedFile]
 ) -> tuple[set[Path], set[tuple[str, ...]]]:
-    """The files that have to go with the changed ones, and of what the rows of all these are."""
+    """The files that have to go with the changed ones, and the partition columns of their rows."""
     of_value: dict[tuple[str, ...], list[Path]] = {}
-    for path, one in loaded.items() if changed else ():
-        for value in one.gave.holds:
+    for path, file in loaded.items() if changed else ():
+        for value in file.gave.holds:
             of_value.setdefault(value, []).append(path)
     gone, out, waiting = set(changed), set[tuple[str, ...]](), list(changed)
     while waiting:

@@ -77,8 +77,8 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Judgement:
-    """What whoever operates the audits makes of what there is: ``up_to_date``, whether each benchmark of the
-    configuration is built as its entry says (None: nobody can tell), and ``coverage``, the rows of that table, read
+    """The planner's judgement of the data folder: ``up_to_date``, whether each benchmark of the configuration is built
+    as its entry says (None: unknown), and ``coverage``, the rows of that table, read
     from the others when they are filled."""
 
     up_to_date: Mapping[str, bool | None]
@@ -174,8 +174,8 @@ def _fill_tables(
     remove_duplicate_rows(connection, changed_relation(TOKEN_STATISTICS.name))
     unreadable = [*loader.unreadable, *_load_given(connection, site, judgement)]
     insert(connection, LOADED_FILES, as_rows(loader.loaded, site.paths))
-    left_out = {one.path: one.reason for one in unreadable}
-    read = [one for name in RUN_TABLES for one in _written(name, listed[name].identities.keys() - left_out.keys())]
+    left_out = {file.path: file.reason for file in unreadable}
+    read = [file for name in RUN_TABLES for file in _written(name, listed[name].identities.keys() - left_out.keys())]
     gone = missing_files(entries, lambda file: file not in left_out and _is_there(file, listed))
     fill_derived(connection, read, gone, left_out)
     insert(connection, COVERAGE, judgement.coverage(connection))
@@ -187,7 +187,7 @@ def _fill_tables(
     return Filled(
         rows,
         doubled,
-        sorted(unreadable, key=lambda one: one.path),
+        sorted(unreadable, key=lambda file: file.path),
         loader.files_loaded,
         loader.files_carried_over,
         loader.rows_taken_out,
@@ -224,7 +224,7 @@ class _Loader:
             found = load_self_digested(self._connection, table, part.load)
         else:
             compared = compare_files(table, part.load, digests)
-            damaged = {one.path for one in compared.damaged}
+            damaged = {file.path for file in compared.damaged}
             self.unreadable += compared.damaged
             whole = [path for path in part.load if path not in damaged]
             sha256, found = compared.sha256, load_parquet(self._connection, table, whole)
@@ -264,16 +264,16 @@ def lineage_entries(connection: duckdb.DuckDBPyConnection) -> list[LineageEntry]
 
 
 def _is_there(file: Path, listed: Mapping[str, ListedFiles]) -> bool:
-    return any(file in one.identities for one in listed.values()) or file.exists()
+    return any(file in files.identities for files in listed.values()) or file.exists()
 
 
 _OF_RUN = re.compile(r"partition=(?P<partition>.+)/run_id=(?P<run_id>.+)\.parquet")
 
 
 def _written(table: str, files: Iterable[Path]) -> list[WrittenFile]:
-    """The partition and run in each file's name; files that somebody named otherwise have none."""
+    """The partition and run in each file's name; files with other names have none."""
     found = (_OF_RUN.fullmatch(f"{file.parent.name}/{file.name}") for file in files)
-    return [(table, unsegment(one["partition"]), unsegment(one["run_id"])) for one in found if one]
+    return [(table, unsegment(match["partition"]), unsegment(match["run_id"])) for match in found if match]
 
 
 def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:

@@ -122,8 +122,8 @@ DEFINED: tuple[View | Macro, ...] = (
 )
 """Views and macros in the order they are made: each after those that it reads."""
 
-VIEWS = tuple(one for one in DEFINED if isinstance(one, View))
-MACROS = tuple(one for one in DEFINED if isinstance(one, Macro))
+VIEWS = tuple(view for view in DEFINED if isinstance(view, View))
+MACROS = tuple(macro for macro in DEFINED if isinstance(macro, Macro))
 
 
 WrittenFile = tuple[str, str, str]
@@ -144,7 +144,7 @@ def create_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]
 def create_views(connection: duckdb.DuckDBPyConnection) -> None:
     """Make the views and macros, every column commented: by the view's own file, else as in what it reads, else by
     the end of its name."""
-    _execute_in_transaction(connection, (one.sql for one in DEFINED))
+    _execute_in_transaction(connection, (definition.sql for definition in DEFINED))
     comments: dict[str, dict[str, str | None]] = {}
     found = connection.execute("SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal")
     for name, column, comment in found.fetchall():
@@ -173,7 +173,7 @@ def _execute_in_transaction(connection: duckdb.DuckDBPyConnection, statements: I
 
 
 def changed_relation(table: str) -> str:
-    """The name of the relation that says of what the rows of a table are that a build loaded or took out."""
+    """The name of the relation with the partition columns of a table's rows that a build loaded or took out."""
     return f"changed_{table}"
 
 
@@ -191,11 +191,11 @@ def fill_derived(
     rows = [dict(zip(_FILES.names, file, strict=True)) for file in files]
     gone = [
         {
-            **{name: getattr(one.entry, name) for name in _FILES.names},
-            "run_went_on": one.run_went_on,
-            "left_out": (left_out or {}).get(one.path),
+            **{name: getattr(file.entry, name) for name in _FILES.names},
+            "run_went_on": file.run_went_on,
+            "left_out": (left_out or {}).get(file.path),
         }
-        for one in missing
+        for file in missing
     ]
     given = {
         "written_files": pa.Table.from_pylist(rows, schema=_FILES),
@@ -205,8 +205,8 @@ def fill_derived(
         connection.register(name, table)
     connection.execute(f"CREATE TEMP VIEW rows_by_run AS {rows_by_run(EXPLAINED)}")
     connection.execute(f"CREATE TEMP TABLE earlier_runs AS {_LATEST_SCORES}")
-    for one in DERIVED:
-        connection.execute(fill_of(one))
+    for table in DERIVED:
+        connection.execute(fill_of(table))
     connection.execute("DROP VIEW rows_by_run")
     for name in given:
         connection.unregister(name)
@@ -223,7 +223,7 @@ def check_keys(
     """Fill the table of keys; how many rows too many each table has whose key does not hold.
 
     ``before``: :func:`read_doubled_counts` of the rows that are carried over. Where these had none too many, and rows
-    of one key agree in what tells of what they are, only the rows that :func:`changed_relation` names are looked at.
+    of one key agree in their partition columns, only the rows that :func:`changed_relation` names are looked at.
     """
     broken = {}
     of_files = {table.name for table in OF_FILES}

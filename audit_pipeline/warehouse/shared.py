@@ -51,8 +51,8 @@ def share(new: Path, warehouse: Path, put_in_place: Callable[[], Placed]) -> Pla
         copy.bucket.create(_POINTER, pointer)
     else:
         copy.bucket.replace(_POINTER, pointer, before.tag)
-    listed = (one for one in copy.bucket.objects(WAREHOUSES) if one.name.endswith(".duckdb"))
-    others = sorted((one for one in listed if one.name != name), key=lambda one: one.written_at, reverse=True)
+    listed = (file for file in copy.bucket.objects(WAREHOUSES) if file.name.endswith(".duckdb"))
+    others = sorted((file for file in listed if file.name != name), key=lambda file: file.written_at, reverse=True)
     copy.bucket.delete([other.name for other in others[_KEPT - 1 :]])
     placed = put_in_place()
     _write_digest_note(copy, sha256)

@@ -107,9 +107,9 @@ def changed_since(listed: Iterable[ListedFiles]) -> list[Path]:
     """The files that were replaced or taken away since they were listed."""
     return [
         path
-        for one in listed
-        if one.may_change
-        for path, identity in one.identities.items()
+        for files in listed
+        if files.may_change
+        for path, identity in files.identities.items()
         if not _has_identity(path, identity)
     ]
 
@@ -141,7 +141,7 @@ _LOAD_ERRORS = (duckdb.Error, UnicodeDecodeError)
 
 @dataclass(frozen=True)
 class FileRows:
-    """What a file gave: how many rows, and which values they have in the columns that tell of what a row is."""
+    """What a file gave: how many rows, and its values in the partition columns."""
 
     rows: int = 0
     holds: frozenset[tuple[str, ...]] = frozenset()
@@ -178,12 +178,12 @@ def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, file
 
     unreadable = _load(table, files, load)
     if len(files) == 1:
-        return Loaded(loaded, [*unreadable, *(UnreadableTableFile(*one) for one in wrong.items())])
+        return Loaded(loaded, [*unreadable, *(UnreadableTableFile(*item) for item in wrong.items())])
     # Halves, down to each for itself: how one damaged file is read may change how all of them are.
     again = [load_self_digested(connection, table, half) for half in _halves(list(wrong))]
-    for one in again:
-        loaded.update(one.files)
-    return Loaded(loaded, [*unreadable, *(left for one in again for left in one.unreadable)])
+    for half in again:
+        loaded.update(half.files)
+    return Loaded(loaded, [*unreadable, *(file for half in again for file in half.unreadable)])
 
 
 def _load(
@@ -203,13 +203,13 @@ def _load(
     else:
         return []
     if len(versions) > 1:
-        return [one for version in versions for one in _load(table, version, load)]
+        return [file for version in versions for file in _load(table, version, load)]
     try:
         load(_with_later_columns(table, files), files)
     except _LOAD_ERRORS as error:
         if len(files) == 1:
             return [UnreadableTableFile(files[0], _without_query(error))]
-        return [one for half in _halves(files) for one in _load(table, half, load)]
+        return [file for half in _halves(files) for file in _load(table, half, load)]
     return []
 
 
@@ -280,8 +280,7 @@ def _file_rows(gave: Sequence[tuple[int, tuple[str, ...]]]) -> FileRows:
 
 
 def take_out(connection: duckdb.DuckDBPyConnection, table: Table, changed: str) -> None:
-    """Delete the rows of a table whose values stand in the relation ``changed``, of the columns that tell of what a row
-    is."""
+    """Delete the rows of a table whose partition columns have values of the relation ``changed``."""
     connection.execute(f"DELETE FROM {table.name} USING {changed} WHERE {_same(table, changed)}")  # noqa: S608 - declared names
 
 
