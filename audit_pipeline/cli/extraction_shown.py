@@ -100,7 +100,9 @@ class GenerationOptions:
                 "weights have to be on this machine"
             )
 
-    def of_passage(self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool) -> Row:
+    def of_passage(
+        self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
+    ) -> Row:
         """What came of a document's window ``number``: facts by name, None where they were not asked for."""
         from audit_pipeline.extraction.documents import excerpt
 
