@@ -17,9 +17,9 @@ from audit_pipeline.cli.audit_shown import audit_pairs, show_audited
 from audit_pipeline.cli.options import DETAILS, DEVICE, ENGINE, LIMITS, MODEL, json_option, options_of
 from audit_pipeline.cli.shared import about, say_room, say_sending, seconds_of, tell_problems
 from audit_pipeline.errors import AuditError
+from audit_pipeline.operate.audit_request import audit_request
 from audit_pipeline.operate.console import Row, answers_in_json, say, show_table, tell
 from audit_pipeline.operate.options import BENCHMARK, AuditOptions
-from audit_pipeline.operate.requests import audit_request
 from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:

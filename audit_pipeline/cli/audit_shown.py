@@ -16,6 +16,7 @@ from typing import Any
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.shared import dagster_definitions, detector_and_setting, estimate_of, sides, tell_problems
+from audit_pipeline.operate.audit_request import AuditOutcome, audit_request
 from audit_pipeline.operate.console import (
     Columns,
     Row,
@@ -28,7 +29,7 @@ from audit_pipeline.operate.console import (
     visible,
 )
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import AuditOutcome, audit_request, run_audit
+from audit_pipeline.operate.requests import run_audit
 
 _NAMED = 5
 

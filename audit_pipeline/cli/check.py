@@ -34,9 +34,9 @@ from audit_pipeline.cli.shared import (
     tell_problems,
     whole_configuration,
 )
+from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.console import Row, answers_in_json, report_slow_work, say, show_table, tell_step, visible
 from audit_pipeline.operate.options import AuditOptions, RunOptions
-from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:

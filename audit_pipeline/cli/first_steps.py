@@ -27,9 +27,9 @@ from audit_pipeline.cli.controls import MEMORISATION_CHECK, audit_control, show_
 from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import dagster_definitions, whole_configuration
 from audit_pipeline.errors import AuditError, one_line
+from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.console import say, show_table, tell, tell_step, visible
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
 from audit_pipeline.report.numbers import DASH, probability, thousands, yes_or_no
 
 if TYPE_CHECKING:

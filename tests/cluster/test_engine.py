@@ -18,9 +18,9 @@ from audit_pipeline.cluster.ray_pool import RayPool, Room, cluster, room_for, wa
 from audit_pipeline.cluster.worker import Assignment, WorkerError
 from audit_pipeline.errors import ClusterError, ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry
+from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster.resources import Models
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.requests import AuditRequest
 
 GPUS = [{"CPU": 8.0, "GPU": 4.0}, {"CPU": 8.0, "GPU": 2.0}, {"CPU": 4.0}]
 CORES = [{"CPU": 8.0}, {"CPU": 6.0}, {"memory": 1.0}]

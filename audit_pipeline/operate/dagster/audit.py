@@ -25,12 +25,12 @@ from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.load import TokenizedModel, reference_of
+from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
 from audit_pipeline.operate.dagster.step_runs import Runner, carry_out, ensure, ensure_frequencies, product, run_pairs
 from audit_pipeline.operate.dagster.tags import compute_remaining_limits, tags_of_command
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import as_built, plan, problems, state_of
-from audit_pipeline.operate.requests import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.operate.situation import look
 from audit_pipeline.scoring.session import audit_session
 from audit_pipeline.token_statistics.cached_texts import Plan, require_kinds

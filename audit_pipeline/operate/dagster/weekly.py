@@ -21,6 +21,7 @@ from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.configuration import OF_AUDITS, load_configuration
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.audit import audit_model, find_done, steps_of_pairs
@@ -29,7 +30,6 @@ from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, carry_out
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import as_built, plan, problems
-from audit_pipeline.operate.requests import AuditOutcome, AuditRequest
 from audit_pipeline.operate.situation import look
 
 Log = Callable[[str], None]

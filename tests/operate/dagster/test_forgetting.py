@@ -23,6 +23,7 @@ from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import write_card
+from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster import forgetting, work_claims
 from audit_pipeline.operate.dagster.audit import audit
 from audit_pipeline.operate.dagster.forgetting import (
@@ -35,7 +36,6 @@ from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, pro
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.removal import RemovalTarget, unfinished
-from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only

@@ -29,11 +29,11 @@ from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.build import build_control
 from audit_pipeline.controls.config import load_controls
+from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster.audit import dry_run
 from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.plan import plan, problems
-from audit_pipeline.operate.requests import AuditRequest
 from audit_pipeline.operate.situation import look
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
