@@ -1,4 +1,4 @@
-"""What `make test` leaves out: pictures and resamples of audits to which they do not matter, and most architectures.
+"""What `make test` leaves out: pictures, resamples and detectors of audits to which they do not matter, and most architectures.
 
 What belongs here: what is left out of audits, as contexts that fixtures of any scope may enter, and which cases of a
 test are slow. What does not: fixtures (conftest.py), the examples of property tests (profiles.py).
@@ -16,11 +16,16 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from audit_pipeline.detectors import registry
+from audit_pipeline.detectors.detector import Detector, ParameterValue
 from audit_pipeline.metrics.intervals import GroupBootstrap
 from audit_pipeline.report import pair_plots, pictures
+from audit_pipeline.scoring import session
 
 FEW = 50
 """Resamples of :func:`few_resamples`."""
+FEW_DETECTORS = ("loss", "min_k_plus_plus")
+"""Those of :func:`few_detectors_alone`."""
 
 
 @contextmanager
@@ -53,6 +58,18 @@ def few_resamples() -> Iterator[None]:
     made = GroupBootstrap.__init__
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GroupBootstrap, "__init__", draw_groups)
+        yield
+
+
+@contextmanager
+def few_detectors_alone() -> Iterator[None]:
+    """Audits that score by few detectors, that of the decisions among them: every further one takes its time."""
+
+    def select(**options: Any) -> list[tuple[Detector, list[dict[str, ParameterValue]]]]:
+        return [one for one in registry.select(**options) if one[0].name in FEW_DETECTORS]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "select", select)
         yield
 
 
