@@ -16,8 +16,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.detector import Detector, ParameterValue
+from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.metrics.intervals import GroupBootstrap
 from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.scoring import session
@@ -25,7 +24,7 @@ from audit_pipeline.scoring import session
 FEW = 50
 """Resamples of :func:`few_resamples`."""
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
-"""Those of :func:`few_detectors_alone`."""
+"""Those of :func:`few_detectors`."""
 
 
 @contextmanager
@@ -62,14 +61,15 @@ def few_resamples() -> Iterator[None]:
 
 
 @contextmanager
-def few_detectors_alone() -> Iterator[None]:
+def few_detectors() -> Iterator[None]:
     """Audits that score by few detectors, that of the decisions among them: every further one takes its time."""
 
-    def select(**options: Any) -> list[tuple[Detector, list[dict[str, ParameterValue]]]]:
-        return [one for one in registry.select(**options) if one[0].name in FEW_DETECTORS]
+    def select(overrides: Overrides) -> session.Selection:
+        return [one for one in audit_selection(overrides) if one[0].name in FEW_DETECTORS]
 
+    audit_selection = session.audit_selection
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "select", select)
+        patch.setattr(session, "audit_selection", select)
         yield
 
 

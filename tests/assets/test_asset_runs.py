@@ -25,7 +25,7 @@ from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.stages.shown_pairs import decided
-from audit_pipeline.scoring.session import audit_selection
+from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_detectors")
@@ -252,7 +252,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
     assert loads == ["one", "two"], "each model is loaded once, for all its benchmarks"
     found = run.materialisations(run_id)
     assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
-    settings = sum(len(one) for _, one in audit_selection({}))
+    settings = sum(len(one) for _, one in session.audit_selection({}))
     for pair in PAIRS:
         benchmark, model = pair.split("|")
         texts = len(read_built(built.paths, benchmark).examples)
