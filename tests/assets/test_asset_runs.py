@@ -401,7 +401,7 @@ def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: 
     found = run.materialisations(run_id)
     report = found["contamination_report", None]
     assert (report["models"], report["benchmarks"], report["pairs"]) == (1, 1, 1)
-    assert report["findings"] == len(audit_selection({}))
+    assert report["findings"] == len(session.audit_selection({}))
     assert report["bytes"] == built.paths.report.stat().st_size
     assert "| evaluations |" in found["warehouse", None]["tables"]
     assert {name: check.passed for (_, name), check in run.checks(run_id).items()} == {

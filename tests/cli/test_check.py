@@ -31,14 +31,18 @@ pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 Check = Callable[..., Result]
 
 
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("check") / "weights", max_position_embeddings=256)
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where somebody works, with a configuration of theirs that has a model called tiny."""
     with quick_folder(tmp_path) as quick:
         here = quick / "here"
         lay_out(here)
-        save_model(here / "weights", max_position_embeddings=256)
-        tiny = {"path": "../weights", "reference_corpus": None, "release_date": "2024-06-01"}
+        tiny = {"path": str(weights), "reference_corpus": None, "release_date": "2024-06-01"}
         (here / "config/models.yaml").write_text(yaml.safe_dump({"models": {"tiny": tiny}}))
         for name in ("CORPUS_AUDIT_CONFIG", "CORPUS_AUDIT_DATA", "BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
             # Set first, so that what the command line exports is taken back in the end.
