@@ -179,6 +179,7 @@ def test_the_weekly_audit_asks_first(workspace: Workspace, server: FakeEndpoint)
     assert state(workspace) == [("done", None)], "the model that is there now was audited"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_detectors")
 def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server: FakeEndpoint) -> None:
     workspace.write_benchmarks(made=temporal([24]))
