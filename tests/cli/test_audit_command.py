@@ -212,17 +212,6 @@ def test_a_benchmark_that_fails_a_check_is_refused_now_and_later(workspace: Work
 
 
 @pytest.mark.usefixtures("few_detectors")
-def test_texts_that_nobody_has_labelled_are_scored_and_no_more(workspace: Workspace) -> None:
-    rows = [{"input": made_text(f"row {place}", 8)} for place in range(4)]
-    (workspace.config / "Rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    workspace.write_benchmarks(rows={**LABELLED, "path": ".", "label_column": None})
-    shown = told(workspace.run("audit", "--model", "tiny", "--benchmark", "rows"))
-    assert "rows_8: This comparison could not have found anything: no comparison documents, 79 needed" in shown
-    scored = "SELECT count(DISTINCT example_id) AS n FROM scores_with_examples WHERE status = 'ok'"
-    assert json.loads(told(workspace.run("sql", scored, "--format", "json"))) == {"n": 4}
-
-
-@pytest.mark.usefixtures("few_detectors")
 def test_full_logits_have_a_budget(audited_copy: Workspace) -> None:
     arguments = ("audit", "--model", "tiny", "--benchmark", "made_8", "--kinds", "logits")
     error = error_of(audited_copy.run(*arguments, "--logits-budget-gb", "0.00001"))
