@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
 from profiles import load_profile
-from quick import empty_pictures, few_resamples
+from quick import empty_pictures, few_detectors, few_resamples
 from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -125,6 +125,13 @@ def quick_pictures() -> Iterator[None]:
 def quick_audits(quick_pictures: None) -> Iterator[None]:
     """Audits of a module with empty pictures and few resamples, its fixtures' as well."""
     with few_resamples():
+        yield
+
+
+@pytest.fixture(name="few_detectors")
+def audits_by_few_detectors() -> Iterator[None]:
+    """Audits of a test that score by few detectors."""
+    with few_detectors():
         yield
 
 

@@ -35,8 +35,8 @@ from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.load import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, build_benchmark, refresh_source
-from audit_pipeline.operate.stages.evaluations import evaluate_pair
-from audit_pipeline.operate.stages.scores import run_tokens, score_pair
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
+from audit_pipeline.operate.stages.scores import SCORES_VERSION, run_tokens, score_pair
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
 from audit_pipeline.sources.config import all_sources
@@ -173,10 +173,11 @@ class Workspace:
         forward = cache(lambda: forward_of(tokenized))
         for spec in resolve(benchmark):
             pair, run = Pair(spec.name, model), f"audited-{spec.name}-{model}"
-            step = partial(LineageStep.now, run, code_version="1")
-            run_tokens(pair, tokenized, self.paths, forward, step("token_statistics"), kinds=("base",), logits_budget=0)
-            score_pair(pair, tokenized, self.paths, step("scores"))
-            evaluate_pair(pair, tokenized, self.paths, step("evaluations"))
+            step = partial(LineageStep.now, run)
+            first = step("token_statistics", "1")
+            run_tokens(pair, tokenized, self.paths, forward, first, kinds=("base",), logits_budget=0)
+            score_pair(pair, tokenized, self.paths, step("scores", SCORES_VERSION))
+            evaluate_pair(pair, tokenized, self.paths, step("evaluations", EVALUATIONS_VERSION))
 
     def model(self, name: str) -> TokenizedModel:
         return load_tokenizer(load_models()[name], self.paths)

@@ -1,4 +1,4 @@
-"""What `make test` leaves out: pictures and resamples of audits to which they do not matter, and most architectures.
+"""What `make test` leaves out: pictures, resamples and detectors where they do not matter, and most architectures.
 
 What belongs here: what is left out of audits, as contexts that fixtures of any scope may enter, and which cases of a
 test are slow. What does not: fixtures (conftest.py), the examples of property tests (profiles.py).
@@ -16,11 +16,15 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.metrics.intervals import GroupBootstrap
 from audit_pipeline.report import pair_plots, pictures
+from audit_pipeline.scoring import session
 
 FEW = 50
 """Resamples of :func:`few_resamples`."""
+FEW_DETECTORS = ("loss", "min_k_plus_plus")
+"""Those of :func:`few_detectors`."""
 
 
 @contextmanager
@@ -53,6 +57,19 @@ def few_resamples() -> Iterator[None]:
     made = GroupBootstrap.__init__
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GroupBootstrap, "__init__", draw_groups)
+        yield
+
+
+@contextmanager
+def few_detectors() -> Iterator[None]:
+    """Audits that score by few detectors, that of the decisions among them: every further one takes its time."""
+
+    def select(overrides: Overrides) -> session.Selection:
+        return [one for one in audit_selection(overrides) if one[0].name in FEW_DETECTORS]
+
+    audit_selection = session.audit_selection
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "audit_selection", select)
         yield
 
 

@@ -87,6 +87,7 @@ def test_errors_say_what_to_do(workspace: Workspace) -> None:
         ca.score("a text", model="tiny")
 
 
+@pytest.mark.usefixtures("few_detectors")
 def test_an_audit_gives_findings_answers_and_the_report(
     workspace: Workspace, capfd: pytest.CaptureFixture[str]
 ) -> None:

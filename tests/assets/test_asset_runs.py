@@ -21,15 +21,14 @@ from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.store import read_documents
-from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.stages.shown_pairs import decided
-from audit_pipeline.scoring.session import audit_selection
+from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_detectors")
 PAIRS = ["made_8|one", "made_8|two", "made_12|one", "made_12|two"]
 PLOT_BYTES = 100_000
 SHOWN = ("alpha", "threshold", "fpr", "tpr", "reason")
@@ -83,6 +82,7 @@ def run(definitions: dg.Definitions, instance: dg.DagsterInstance, workspace: Wo
 def built(workspace: Workspace) -> Workspace:
     workspace.fetch(*made_documents(2, 40))
     workspace.build("made")
+    workspace.assess("made")
     return workspace
 
 
@@ -245,17 +245,14 @@ def test_a_blocking_check_that_fails_stops_what_comes_after(workspace: Workspace
 
 def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
     loads = count_loads(built.monkeypatch)
-    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|two"))
+    # So the daemon tags the runs of a backfill from the page of a job: the range counts all the same.
+    tags = dict(run.definitions.resolve_job_def("audit_pairs").get_tags_for_partition_key("made_8|one", None))
+    assert tags.pop("dagster/partition") == "made_8|one"
+    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|two"), tags=tags)
     assert loads == ["one", "two"], "each model is loaded once, for all its benchmarks"
     found = run.materialisations(run_id)
     assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
-    selection = audit_selection({"infilling": {"m": 1}})
-    settings = sum(len(one) for _, one in selection)
-    # Neither has a reference model, no frequencies were counted, and too few texts are for calibration.
-    without = ("reference", "dc_pdd", "recall", "con_recall")
-    lacking = sum(len(one) for detector, one in selection if detector.name in without)
-    # Not every text has a surprising token.
-    some_lack = sum(len(one) for detector, one in selection if detector.name == "surp")
+    settings = sum(len(one) for _, one in session.audit_selection({}))
     for pair in PAIRS:
         benchmark, model = pair.split("|")
         texts = len(read_built(built.paths, benchmark).examples)
@@ -265,8 +262,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         assert statistics["tokens_computed"] > texts
         assert statistics["model_fingerprint"] == built.model(model).identity.model_fingerprint
         assert scores["dagster/row_count"] == texts * settings
-        assert scores["scores ok"] + scores["scores not_applicable"] == texts * settings
-        assert texts * lacking <= scores["scores not_applicable"] <= texts * (lacking + some_lack)
+        assert scores["scores ok"] == texts * settings
         assert evaluations["dagster/row_count"] == 5 * (settings + 1)
         assert {one["status"] for one in (statistics, scores, evaluations)} == {"ok"}
         assert evaluations["claim level"] == "screening only"
@@ -295,19 +291,8 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
 
 
 @pytest.mark.usefixtures("quick_audits")
-def test_a_range_run_with_the_tags_of_its_first_partition_covers_the_range(built: Workspace, run: Runner) -> None:
-    # So the daemon tags the runs of a backfill from the page of a job.
-    job = run.definitions.resolve_job_def("audit_pairs")
-    tags = dict(job.get_tags_for_partition_key("made_8|one", None))
-    assert tags.pop("dagster/partition") == "made_8|one"
-    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|two"), tags=tags)
-    found = run.materialisations(run_id)
-    assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
-
-
-@pytest.mark.usefixtures("quick_audits")
 def test_a_second_range_computes_nothing_and_loads_no_model(built: Workspace, run: Runner) -> None:
-    run("audit_pairs", partition_key="made_8|one")
+    built.audit("one", "made_8")
     loads = count_loads(built.monkeypatch)
     found = run.materialisations(run("audit_pairs", partition_range=("made_8|one", "made_12|one")))
     assert loads == ["one"], "made_12 has texts of its own"
@@ -322,14 +307,15 @@ def test_a_second_range_computes_nothing_and_loads_no_model(built: Workspace, ru
 
 @pytest.mark.usefixtures("quick_audits")
 def test_optional_kinds_and_their_budget(built: Workspace, run: Runner) -> None:
+    passes = [dg.AssetKey("token_statistics")]
     kinds = {"token_statistics": {"topk": True, "logits": True}}
-    run("audit_pairs", partition_key="made_8|one", ops=kinds)
+    run("audit_pairs", partition_key="made_8|one", ops=kinds, selection=passes)
     for kind in ("base", "topk", "logits"):
         assert len(built.parts(kind)) == 1, kind
     small = {"token_statistics": {"logits": True, "logits_budget_gb": 1e-6}}
     before = built.parts("logits")
     with pytest.raises(Exception, match="full logits of these texts take") as raised:
-        run("audit_pairs", partition_key="made_12|one", ops=small)
+        run("audit_pairs", partition_key="made_12|one", ops=small, selection=passes)
     assert type(raised.value).__name__ == "BudgetError"
     assert built.parts("logits") == before
 
@@ -382,38 +368,40 @@ def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: 
 
 
 @pytest.mark.usefixtures("quick_audits")
-@pytest.mark.parametrize("asset", ["token_statistics", "scores", "evaluations", "extraction"])
 def test_a_pair_whose_benchmark_is_not_built_never_counts_as_materialised(
-    built: Workspace, run: Runner, instance: dg.DagsterInstance, asset: str
+    built: Workspace, run: Runner, instance: dg.DagsterInstance
 ) -> None:
     built.paths.examples("made_12").unlink()
-    with pytest.raises(DataError, match=r"the benchmark made_12 has not been built yet, so nothing was run"):
-        run("audit_pairs", partition_range=("made_8|one", "made_12|one"), selection=[dg.AssetKey(asset)])
-    assert not instance.get_materialized_partitions(dg.AssetKey(asset))
+    for asset in map(dg.AssetKey, ("token_statistics", "scores", "evaluations", "extraction")):
+        with pytest.raises(DataError, match=r"the benchmark made_12 has not been built yet, so nothing was run"):
+            run("audit_pairs", partition_range=("made_8|one", "made_12|one"), selection=[asset])
+        assert not instance.get_materialized_partitions(asset)
 
 
 @pytest.mark.usefixtures("quick_audits")
 def test_a_damaged_part_is_set_aside_its_texts_run_again_and_the_check_warns(built: Workspace, run: Runner) -> None:
-    run("audit_pairs", partition_key="made_8|one")
+    built.audit("one", "made_8")
+    passes: dict[str, Any] = {"partition_key": "made_8|one", "selection": [dg.AssetKey("token_statistics")]}
     [part] = built.parts()
     part.write_bytes(part.read_bytes()[:200])
-    run_id = run("audit_pairs", partition_key="made_8|one")
+    run_id = run("audit_pairs", **passes)
     check = run.checks(run_id)["token_statistics", "cache_intact"]
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert str(part.with_suffix(".unreadable")) in str(check.metadata["set aside"].value)
     numbers = run.materialisations(run_id)["token_statistics", "made_8|one"]
     assert numbers["texts_computed"] == numbers["texts"]
-    assert all(check.passed for check in run.checks(run("audit_pairs", partition_key="made_8|one")).values())
+    assert all(check.passed for check in run.checks(run("audit_pairs", **passes)).values())
 
 
+@pytest.mark.usefixtures("quick_audits")
 def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: Runner) -> None:
-    for _ in range(2):
-        run("audit_pairs", partition_key="made_8|one")
+    built.audit("one", "made_8")
+    run("audit_pairs", partition_key="made_8|one")
     run_id = run("publish")
     found = run.materialisations(run_id)
     report = found["contamination_report", None]
     assert (report["models"], report["benchmarks"], report["pairs"]) == (1, 1, 1)
-    assert report["findings"] == len(select())
+    assert report["findings"] == len(session.audit_selection({}))
     assert report["bytes"] == built.paths.report.stat().st_size
     assert "| evaluations |" in found["warehouse", None]["tables"]
     assert {name: check.passed for (_, name), check in run.checks(run_id).items()} == {

@@ -28,8 +28,9 @@ from audit_pipeline.operate.dagster import pairs, retries
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 RANGE = ("made_8|one", "made_12|two")
+OF_ONE = ("made_8|one", "made_12|one")
 BROKEN = Pair("made_12", "one")
 PAIRS = {"made_8|one", "made_8|two", "made_12|one", "made_12|two"}
 FailWith = Callable[[Exception, int], list[int]]
@@ -39,6 +40,7 @@ FailWith = Callable[[Exception, int], list[int]]
 def built(workspace: Workspace, instance: dg.DagsterInstance) -> Workspace:
     workspace.fetch(*made_documents(2, 40))
     workspace.build("made")
+    workspace.assess("made")
     register(instance, benchmarks=["made_8", "made_12"], models=["one", "two"])
     workspace.monkeypatch.setattr(pairs, "with_retries", partial(retries.with_retries, sleep=lambda seconds: None))
     return workspace
@@ -67,7 +69,7 @@ def fail_with(built: Workspace) -> FailWith:
 
 
 def audit(instance: dg.DagsterInstance, **target: Any) -> str:
-    return run_job(defs().resolve_job_def("audit_pairs"), instance, **(target or {"partition_range": RANGE}))
+    return run_job(_audit_pairs(), instance, **(target or {"partition_range": RANGE}))
 
 
 def done(instance: dg.DagsterInstance, asset: str) -> set[str]:
@@ -81,7 +83,7 @@ def status(instance: dg.DagsterInstance, asset: str, pair: Pair) -> dict[str, An
     return {name: entry.value for name, entry in record.asset_materialization.metadata.items()}
 
 
-def test_the_others_are_done_and_the_run_fails_for_the_one(
+def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
     loads = count_loads(built.monkeypatch)
@@ -112,6 +114,20 @@ def test_the_others_are_done_and_the_run_fails_for_the_one(
     assert outcome is not None
     assert (outcome.status, outcome.stage, outcome.run_id) == ("failed", "token_statistics", run.run_id)
 
+    # From failure, it stays failed.
+    options = dg.ReexecutionOptions(parent_run_id=run.run_id, step_selection=["evaluations"])
+    with dg.execute_job(dg.reconstructable(_audit_pairs), instance, reexecution_options=options) as result:
+        assert not result.success
+    assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}
+
+    # Alone, and then with the others.
+    audit(instance, partition_key=BROKEN.partition)
+    assert done(instance, "evaluations") == PAIRS
+    assert status(instance, "evaluations", BROKEN)["status"] == "ok"
+    loads.clear()
+    audit(instance)
+    assert loads == [], "all of it is in the cache"
+
 
 def checks(instance: dg.DagsterInstance, run_id: str) -> dict[tuple[str, str, str | None], Any]:
     """What became of every check of a run, by asset, check and partition."""
@@ -123,87 +139,61 @@ def checks(instance: dg.DagsterInstance, run_id: str) -> dict[tuple[str, str, st
     }
 
 
-def test_the_failed_pair_runs_again_alone_or_with_the_others(
-    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
-) -> None:
-    fail_with(RuntimeError("the device fell off the bus"), 1)
-    with pytest.raises(PairsFailedError):
-        audit(instance)
-    audit(instance, partition_key=BROKEN.partition)
-    assert done(instance, "evaluations") == PAIRS
-    assert status(instance, "evaluations", BROKEN)["status"] == "ok"
-    loads = count_loads(built.monkeypatch)
-    audit(instance)
-    assert loads == [], "all of it is in the cache"
-
-
 def test_findings_of_an_earlier_run_do_not_pass_for_those_of_a_pair_that_failed(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
-    audit(instance)
-    before = sorted(built.paths.table("evaluations").rglob("*.parquet"))
+    built.audit("one", "made")
+    before = set(built.paths.table("evaluations").rglob("*.parquet"))
     fail_with(RuntimeError("the device fell off the bus"), 1)
     with pytest.raises(PairsFailedError):
-        audit(instance)
-    new = set(built.paths.table("evaluations").rglob("*.parquet")) - set(before)
-    assert len(new) == 3
-    assert not any("made_12%7Cone" in str(path) for path in new)
+        audit(instance, partition_range=OF_ONE)
+    [new] = set(built.paths.table("evaluations").rglob("*.parquet")) - before
+    assert "made_12%7Cone" not in str(new)
 
 
 def test_a_transient_fault_is_tried_again_and_leaves_no_trace(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
     met = fail_with(TransientError("the hub does not answer"), 3)
-    audit(instance)
+    audit(instance, partition_key=BROKEN.partition)
     assert met == [0, 1, 2]
     assert status(instance, "token_statistics", BROKEN)["status"] == "ok"
     assert latest_outcome(built.paths, BROKEN) is None
-
-
-def test_a_transient_fault_that_stays_fails_the_pair(
-    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
-) -> None:
-    met = fail_with(TransientError("the hub does not answer"), 99)
-    with pytest.raises(PairsFailedError, match="the hub does not answer"):
-        audit(instance)
-    assert len(met) == retries.RETRY_POLICY.attempts
-    assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}
 
 
 def test_bad_input_is_not_tried_again_and_fails_no_range(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
     met = fail_with(ModelError("no model at /nowhere"), 99)
-    audit(instance)
+    audit(instance, partition_range=OF_ONE)
     assert met == [0]
-    assert done(instance, "evaluations") == PAIRS
+    assert done(instance, "evaluations") == set(OF_ONE)
     assert status(instance, "evaluations", BROKEN)["status"] == "not_applicable"
     outcome = latest_outcome(built.paths, BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.reason) == ("not_applicable", "no model at /nowhere")
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
+def test_alone_its_error_is_the_runs_and_only_what_is_of_the_input_condemns_the_pair(
+    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
+) -> None:
+    failed = (
         ConfigError("models.yaml cannot be read"),
         BudgetError("the limit of tokens is reached"),
         RefusedError("the key is not accepted", 401, ""),
         BadAnswerError("no log-probabilities"),
         UnansweredError("no answer", 503),
         ClusterError("the Ray cluster cannot be reached"),
-    ],
-)
-def test_what_is_being_edited_a_limit_a_server_and_a_cluster_fail_pairs_and_condemn_none(
-    error: Exception, built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
-) -> None:
-    met = fail_with(error, 1)
-    with pytest.raises(PairsFailedError, match=str(error)):
-        audit(instance)
-    assert met == [0], "once: nothing of it is tried again at once"
-    outcome = latest_outcome(built.paths, BROKEN)
-    assert outcome is not None
-    assert outcome.status == "failed"
+        TransientError("the hub does not answer"),
+    )
+    for error in (*failed, ModelError("no model at /nowhere")):
+        met = fail_with(error, 99)
+        with pytest.raises(type(error), match=str(error)):
+            audit(instance, partition_key=BROKEN.partition)
+        assert len(met) == (retries.RETRY_POLICY.attempts if error is failed[-1] else 1), error
+        outcome = latest_outcome(built.paths, BROKEN)
+        assert outcome is not None
+        assert outcome.status == ("failed" if error in failed else "not_applicable"), error
 
 
 def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
@@ -215,48 +205,23 @@ def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterIn
         return run_tokens(*arguments, **options)
 
     built.monkeypatch.setattr(module, "run_tokens", break_it)
-    audit(instance)
-    assert done(instance, "evaluations") == PAIRS
-    assert latest_outcome(built.paths, BROKEN) is None
+    audit(instance, partition_range=("made_8|one", "made_8|two"))
+    assert done(instance, "evaluations") == {"made_8|one", "made_8|two"}
+    assert latest_outcome(built.paths, Pair("made_8", "two")) is None
 
 
 def test_the_last_stage_alone_does_not_pass_old_scores_off_as_new(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
-    audit(instance)
+    built.audit("one", "made_12")
     text = (built.config / "models.yaml").read_text()
     built.write_config("models", text.replace("one:", "one:\n    start_token_policy: tokenizer", 1))
     fail_with(RuntimeError("the device fell off the bus"), 1)
     with pytest.raises(PairsFailedError):
         audit(instance, partition_key=BROKEN.partition)
-    job = defs().resolve_job_def("audit_pairs")
     with pytest.raises(DataError, match="of other weights, another start token or older statistics: score it again"):
-        run_job(job, instance, partition_key=BROKEN.partition, selection=[dg.AssetKey("evaluations")])
-
-
-def test_from_failure_the_pair_that_failed_stays_failed(
-    built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
-) -> None:
-    fail_with(RuntimeError("the device fell off the bus"), 1)
-    with pytest.raises(PairsFailedError):
-        audit(instance)
-    [failed] = instance.get_runs()
-    job = defs().resolve_job_def("audit_pairs")
-    options = dg.ReexecutionOptions(parent_run_id=failed.run_id, step_selection=["evaluations"])
-    with dg.execute_job(dg.reconstructable(_audit_pairs), instance, reexecution_options=options) as result:
-        assert not result.success
-    assert job.name == "audit_pairs"
-    assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}
+        audit(instance, partition_key=BROKEN.partition, selection=[dg.AssetKey("evaluations")])
 
 
 def _audit_pairs() -> dg.JobDefinition:
     return defs().resolve_job_def("audit_pairs")
-
-
-def test_alone_its_error_is_the_runs(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:
-    fail_with(ModelError("no model at /nowhere"), 1)
-    with pytest.raises(ModelError, match="no model at /nowhere"):
-        audit(instance, partition_key=BROKEN.partition)
-    outcome = latest_outcome(built.paths, BROKEN)
-    assert outcome is not None
-    assert outcome.status == "not_applicable"

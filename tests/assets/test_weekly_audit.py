@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -20,8 +19,6 @@ from made_workspace import (
     made_document,
     made_documents,
     made_text,
-    make_workspace,
-    quick_folder,
     temporal,
     tiny_control,
 )
@@ -34,23 +31,13 @@ from audit_pipeline.operate.dagster import weekly
 from audit_pipeline.operate.dagster.in_process import ensure_dagster_home
 from audit_pipeline.sources.base import MissingPart
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 TODAY = datetime.now(UTC).date()
 
 
 @pytest.fixture
-def workspace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Callable[[str], Path]
-) -> Iterator[Workspace]:
-    with quick_folder(tmp_path) as folder:
-        made = make_workspace(folder / "made", monkeypatch, one=tiny_folder("llama"), two=tiny_folder("gpt_neox"))
-        made.write_benchmarks(made=temporal([8, 12]))
-        made.hold(*made_documents(2, 40))
-        yield made
-
-
-@pytest.fixture
 def instance(workspace: Workspace) -> Iterator[dg.DagsterInstance]:
+    workspace.hold(*made_documents(2, 40))
     ensure_dagster_home(workspace.paths)
     with dg.DagsterInstance.get() as made:
         yield made

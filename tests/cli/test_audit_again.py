@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_results import run_in_a_new_process, told
+from cli_results import answered, run_in_a_new_process, told
 from made_workspace import (
     NEW,
     SOURCE,
@@ -29,8 +29,9 @@ from audit_pipeline.catalogue.paths import model_page
 from audit_pipeline.models.load import write_card
 from audit_pipeline.operate import situation
 from audit_pipeline.operate.stages.benchmarks import assess_split
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 
-pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits", "few_detectors")
 
 
 def test_a_second_audit_runs_nothing_and_needs_no_heavy_package(audited: Workspace) -> None:
@@ -95,32 +96,32 @@ def test_of_several_pairs_only_those_that_are_not_done_are_run(audited_copy: Wor
     assert [(row["benchmark"], row["runs"]) for row in found] == [("made_10", 1), ("made_12", 1), ("made_8", 1)]
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        (
-            {"start_token_policy": "tokenizer"},
-            "the start token, the window or the form of the token statistics changed since",
-        ),
-        ({"window": 16}, "the start token, the window or the form of the token statistics changed since"),
-        ({"reference_model": "other"}, "the reference model changed since"),
-    ],
-)
 def test_coverage_says_of_a_pair_what_its_audit_says(
-    audited_copy: Workspace, tiny_folder: Callable[[str], Path], changed: Mapping[str, Any], why: str
+    audited_copy: Workspace, tiny_folder: Callable[[str], Path]
 ) -> None:
-    folder = tiny_folder("llama")
-    audited_copy.write_models(tiny={"path": folder, **changed}, other={"path": tiny_folder("gpt_neox")})
-    # So that the reference model was seen once.
-    write_card(audited_copy.model("other"), audited_copy.paths)
-    told(audited_copy.run("report"))
+    statistics = "the start token, the window or the form of the token statistics changed since"
+    for changed, why in (
+        ({"start_token_policy": "tokenizer"}, statistics),
+        ({"window": 16}, statistics),
+        ({"reference_model": "other"}, "the reference model changed since"),
+    ):
+        tiny: dict[str, Any] = {"path": tiny_folder("llama"), **changed}
+        audited_copy.write_models(tiny=tiny, other={"path": tiny_folder("gpt_neox")})
+        # So that the reference model was seen once.
+        write_card(audited_copy.model("other"), audited_copy.paths)
+        build_warehouse(audited_copy.paths)
+        assert coverage(audited_copy) == {"status": "stale", "reason": why}
+        [plan] = answered(audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run", "--json"))[
+            "plans"
+        ]
+        assert plan["because"] == why
+
+
+def coverage(workspace: Workspace) -> dict[str, Any]:
+    """What the warehouse says of the one pair."""
     statement = "SELECT status, reason FROM coverage WHERE (model, benchmark) = ('tiny', 'made_8')"
-    said = json.loads(told(audited_copy.run("sql", statement, "--format", "json")))
-    assert said == {"status": "stale", "reason": why}
-    [plan] = json.loads(
-        told(audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8", "--dry-run", "--json"))
-    )["plans"]
-    assert plan["because"] == why
+    said: dict[str, Any] = json.loads(told(workspace.run("sql", statement, "--format", "json")))
+    return said
 
 
 @pytest.mark.slow
@@ -129,16 +130,11 @@ def test_a_split_of_an_earlier_version_is_assessed_again_and_coverage_and_dry_ru
 ) -> None:
     paths, why = audited_copy.paths, "the code that assesses the split changed since"
     assess_split(read_built(paths, "made_8"), paths, LineageStep.now("older", "split_quality", "0"))
-    told(audited_copy.run("report"))
-    statement = "SELECT status, reason FROM coverage WHERE (model, benchmark) = ('tiny', 'made_8')"
-    said = json.loads(told(audited_copy.run("sql", statement, "--format", "json")))
-    assert said == {"status": "stale", "reason": why}
+    build_warehouse(paths)
+    assert coverage(audited_copy) == {"status": "stale", "reason": why}
     # It comes out as it was: nothing that was made of it is made again, and the warehouse holds it.
     assert again(audited_copy, because=why) == ["• assessing the split of made_8", PUBLISHED]
-    assert json.loads(told(audited_copy.run("sql", statement, "--format", "json"))) == {
-        "status": "done",
-        "reason": None,
-    }
+    assert coverage(audited_copy) == {"status": "done", "reason": None}
 
 
 def test_what_is_done_is_audited_again_where_that_is_asked(audited_copy: Workspace) -> None:
@@ -157,17 +153,9 @@ def test_what_was_published_is_published_again_where_it_is_gone(audited_copy: Wo
     assert "nothing is run" in audited_copy.run("audit", "--model", "tiny", "--benchmark", "made_8").stderr
 
 
-@pytest.mark.parametrize(
-    ("table", "damage"),
-    [
-        ("scores", "a flipped bit"),
-        pytest.param("evaluations", "deleted", marks=pytest.mark.slow),
-        pytest.param("decisions", "a flipped bit", marks=pytest.mark.slow),
-        pytest.param("scores", "deleted", marks=pytest.mark.slow),
-        pytest.param("evaluations", "a flipped bit", marks=pytest.mark.slow),
-        pytest.param("decisions", "deleted", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["a flipped bit", "deleted"])
+@pytest.mark.parametrize("table", ["scores", "evaluations", "decisions"])
 def test_a_lost_finding_is_told_and_made_again(audited_copy: Workspace, table: str, damage: str) -> None:
     [file] = audited_copy.paths.table(table).glob("partition=made_8*/*.parquet")
     if damage == "deleted":

@@ -18,6 +18,7 @@ from written import read_all
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
+from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -162,6 +163,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_folder: Call
     return make_workspace(tmp_path / "work", monkeypatch, tiny=tiny_folder("llama"))
 
 
+@pytest.mark.usefixtures("few_detectors")
 def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
     planned = workspace.run("power", "--auroc", "0.7")
     document = json.loads(workspace.run("power", "--auroc", "0.7", "--json").stdout)
@@ -171,8 +173,11 @@ def test_power_of_an_auroc_and_of_scores_at_hand(workspace: Workspace) -> None:
     assert planned.exit_code == 0, planned.output
     assert "audited texts" in planned.stdout
     workspace.write_benchmarks(made=temporal([8]))
-    workspace.hold(*made_documents(6, 30))
-    assert workspace.run("audit", "--model", "tiny", "--benchmark", "made_8").exit_code == 0
+    workspace.fetch(*made_documents(6, 30))
+    workspace.build("made")
+    workspace.assess("made")
+    workspace.audit("tiny", "made")
+    build_warehouse(workspace.paths)
     done = workspace.run("power", "--model", "tiny", "--benchmark", "made_8")
     assert done.exit_code == 0, done.output
     assert "tiny on made_8, min_k_plus_plus, one value per group:" in done.stdout

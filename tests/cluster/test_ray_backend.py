@@ -88,7 +88,7 @@ def both_ways(
     return model, ours, paths, stood, summary
 
 
-@pytest.mark.parametrize("deaths", [{}, {1: "before", 2: "after", 3: "before"}])
+@pytest.mark.parametrize("deaths", [pytest.param({}, marks=pytest.mark.slow), {1: "before", 2: "after", 3: "before"}])
 def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_path, monkeypatch, llama, deaths):
     model, ours, theirs, stood, summary = both_ways(monkeypatch, llama, deaths, kinds=KINDS_OF_PASS)
     assert (summary.texts_computed, summary.texts_from_cache) == (240, 0)

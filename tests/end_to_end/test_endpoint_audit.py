@@ -179,6 +179,8 @@ def test_the_weekly_audit_asks_first(workspace: Workspace, server: FakeEndpoint)
     assert state(workspace) == [("done", None)], "the model that is there now was audited"
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_detectors")
 def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server: FakeEndpoint) -> None:
     workspace.write_benchmarks(made=temporal([24]))
     workspace.hold(*made_documents(3, 60))
@@ -271,6 +273,7 @@ def test_a_reference_model_behind_an_interface_is_named_and_limited(compared: Wo
     assert 0 < int(sent[TOKENS_TAG]) < tokens
 
 
+@pytest.mark.slow
 def test_a_reference_model_that_cannot_be_asked_costs_one_detector(compared: Workspace, server: FakeEndpoint) -> None:
     def refuse(answer: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
         return {"choices": []}

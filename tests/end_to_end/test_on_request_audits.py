@@ -17,10 +17,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import latest_run
-from audit_pipeline.definitions import defs
 from audit_pipeline.models.load import TokenizedModel
-from audit_pipeline.operate.dagster.in_process import run_job
-from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query
 
@@ -49,6 +46,7 @@ def fill_a_shelf(folder: Path) -> None:
     (folder / "books.jsonl").write_text(jsonl(*rows, {"text": made_text("loose", 20)}) + '{"text": "bro')
 
 
+@pytest.mark.usefixtures("few_detectors")
 def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Workspace) -> None:
     fill_a_shelf(workspace.root / "shelf")
     workspace.write_config("sources", {"local_files": {"path": "../shelf", "group_column": "book"}})
@@ -100,9 +98,8 @@ def test_a_chunk_is_scored_in_all_of_its_context(workspace: Workspace) -> None:
     fields = {"words": [4], "design": "temporal", "calibration_fraction": 0, "seed": 5}
     workspace.write_benchmarks(online={**online, **fields, "on_request": True})
     workspace.build("online")
-    with dg.DagsterInstance.ephemeral() as instance:
-        register(instance, benchmarks=["online_4"], models=["tiny"])
-        run_job(defs().resolve_job_def("audit_pairs"), instance, partition_key="online_4|tiny")
+    workspace.assess("online")
+    workspace.audit("tiny", "online")
 
     examples = {row["example_id"]: row for row in read_built(workspace.paths, "online_4").examples.to_pylist()}
     standing_before = sorted(len((row["context"] or "").split()) for row in examples.values())

@@ -97,8 +97,17 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any], given: set[str], s
                 assert own[name] == []
 
 
-@pytest.mark.parametrize("dialect", ["vllm", "sglang", "completions"])
-@pytest.mark.parametrize("policy", ["always", "tokenizer"])
+@pytest.mark.parametrize(
+    ("dialect", "policy"),
+    [
+        ("vllm", "always"),
+        ("sglang", "tokenizer"),
+        ("completions", "always"),
+        pytest.param("vllm", "tokenizer", marks=pytest.mark.slow),
+        pytest.param("sglang", "always", marks=pytest.mark.slow),
+        pytest.param("completions", "tokenizer", marks=pytest.mark.slow),
+    ],
+)
 def test_rows_are_those_in_process(
     dialect: str, policy: str, behind: Entry, asking: Asking, in_process: InProcess, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from bad_server import Answer, fault, slow, truncated
 from fake_endpoint import FakeEndpoint, Json
-from tiny_models import SENTENCES
+from tiny_models import SENTENCES, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints import backend
@@ -22,24 +22,27 @@ from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import Prompt
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
-from audit_pipeline.endpoints.probe import Check, ProbeResult, probe
+from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of, probe
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.load import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import Window, encode
 
 Entry = Callable[..., TokenizedModel]
 Asking = Callable[..., Client]
+Loaded = tuple[TokenizedModel, ForwardPass]
 TEXTS = tuple(f"{number}: {sentence}" for number in range(3) for sentence in SENTENCES)
 
 
-@pytest.fixture
-def probed(server: FakeEndpoint, behind: Entry, asking: Asking) -> ProbeResult:
-    model = behind()
-    found = probe(model, asking(model))
-    server.forget()
-    return found
+@pytest.fixture(scope="module")
+def probed(counting: Loaded, kept: Path, one_thread: None) -> ProbeResult:
+    """What the probe finds of every server of the model."""
+    with FakeEndpoint(*counting) as server:
+        endpoint = {"url": server.url, "model": "tiny", "dialect": "vllm"}
+        model = tokenized(counting[0].located.folder, kept, window=100, backend="openai", endpoint=endpoint)
+        return probe(model, client_of(model, Budget()))
 
 
 def asked_for(server: FakeEndpoint) -> list[Json]:

@@ -139,6 +139,7 @@ def test_what_is_refused_says_what_to_do(hub: HubServer, told: Told, configured:
     assert "maker/gated is gated, and HF_TOKEN may not read it" in stranger["error"]
 
 
+@pytest.mark.slow
 def test_what_may_pass_is_waited_for_or_told(
     hub: HubServer, told: Told, configured: Callable[..., dict[str, str]]
 ) -> None:
