@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -88,8 +89,14 @@ def imported(tree: ast.Module, module: Path) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
+@cache
 def parse(module: Path) -> ast.Module:
     return ast.parse((ROOT / module).read_text(encoding="utf-8"))
+
+
+@cache
+def names_imported_by(module: Path) -> frozenset[str]:
+    return frozenset(imported(parse(module), module))
 
 
 def module_name(path: Path) -> str:
@@ -102,7 +109,7 @@ def offences(modules: list[Path], forbidden: set[str]) -> set[tuple[str, str]]:
     return {
         (module_name(module).removeprefix("audit_pipeline."), name.removeprefix("audit_pipeline."))
         for module in modules
-        for name in imported(parse(module), module)
+        for name in names_imported_by(module)
         if any(name == bad or name.startswith(f"{bad}.") for bad in forbidden)
         and (name in known or not name.startswith(("audit_pipeline.", "assets", "corpus_audit")))
     }

@@ -90,11 +90,12 @@ def made(generator: np.random.Generator, n: int, shift: float, make: Make) -> li
     return found
 
 
+@pytest.mark.parametrize("n", [40, pytest.param(200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shift", [0.0, 1.0])
-def test_p_values_against_calibration_texts_reach_their_level(text_statistics: Make, shift: float) -> None:
+def test_p_values_against_calibration_texts_reach_their_level(text_statistics: Make, shift: float, n: int) -> None:
     """Ranks are pooled over calibration and audited texts, and p-values of unread texts are still uniform; whether the
     other audited texts were read (``shift``) or not."""
-    generator, p_values, held, n = np.random.default_rng(15), [], 0, 200
+    generator, p_values, held = np.random.default_rng(15), [], 0
     for _ in range(n):
         calibration, unread, read = (made(generator, *one, text_statistics) for one in ((39, 0), (15, 0), (15, shift)))
         every = [*calibration, *unread, *read]

@@ -132,12 +132,13 @@ def test_the_direction_is_decided_on_the_fitted_half_alone(effect: float) -> Non
         assert (p_value < 1) == direction_by_hand(model.coef_, scaled[half], ~held_out[half]), (effect, seed)
 
 
-def test_the_level_holds_and_differences_of_the_other_sign_do_not_count() -> None:
-    """150 made data sets each: without an effect, with some detectors against training, and with all of them."""
+@pytest.mark.parametrize("n", [24, pytest.param(150, marks=pytest.mark.slow)])
+def test_the_level_holds_and_differences_of_the_other_sign_do_not_count(n: int) -> None:
+    """``n`` made data sets each: without an effect, with some detectors against training, and with all of them."""
 
     def directions(effect: float, *, every: bool = False) -> list[str | None]:
         found = []
-        for seed in range(150):
+        for seed in range(n):
             values, held_out, groups = made(seed, groups=20, windows=1, effect=effect)
             values[~held_out, 2:] += effect if every else 0.0
             done = infer((values, held_out, groups))
@@ -145,13 +146,13 @@ def test_the_level_holds_and_differences_of_the_other_sign_do_not_count() -> Non
             found.append(done.direction)
         return found
 
-    limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / 150)
+    limit = 0.05 + 3 * math.sqrt(0.05 * 0.95 / n)
     without, some, every = directions(0.0), directions(-1.2), directions(-1.2, every=True)
-    assert without.count("training") / 150 <= limit
-    assert without.count("opposite") / 150 <= limit
-    assert some.count("training") / 150 <= limit
+    assert without.count("training") / n <= limit
+    assert without.count("opposite") / n <= limit
+    assert some.count("training") / n <= limit
     assert every.count("training") == 0
-    assert every.count("opposite") > 120
+    assert every.count("opposite") > 0.8 * n
 
 
 def test_what_known_members_say_of_a_feature_goes_before_what_audited_texts_do() -> None:

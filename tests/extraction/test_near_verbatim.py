@@ -145,8 +145,10 @@ def windows(taught: Taught, planted: Extraction) -> list[EncodedText]:
     return windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), ASKED.lengths)
 
 
-@pytest.mark.parametrize("edits", [False, True])
-@pytest.mark.parametrize("beams", [1, 20])
+@pytest.mark.parametrize(
+    ("beams", "edits"),
+    [(1, True), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(1, False), (20, False), (20, True)])],
+)
 def test_the_bound_is_never_below_word_for_word(
     taught: Taught, planted: Extraction, windows: list[EncodedText], beams: int, edits: bool
 ) -> None:

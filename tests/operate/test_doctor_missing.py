@@ -48,6 +48,10 @@ REMOVED = {
     "the report": (["reports/contamination_report.html"], REPORT),
 }
 """What is removed from the workspace, and the command that makes it again."""
+QUICK = [
+    *("documents", "examples with their lineage", "blind scores", "cached statistics", "scores"),
+    *("evaluations with their lineage", "a model's card", "the report"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +111,10 @@ def test_a_whole_workspace_has_nothing_wrong(workspace: Workspace) -> None:
     assert look(workspace) == []
 
 
-def test_whatever_is_removed_is_named_with_what_makes_it_again(workspace: Workspace) -> None:
-    for what, (patterns, command) in REMOVED.items():
+@pytest.mark.parametrize("removed", [QUICK, pytest.param([*REMOVED.keys() - {*QUICK}], marks=pytest.mark.slow)])
+def test_whatever_is_removed_is_named_with_what_makes_it_again(workspace: Workspace, removed: list[str]) -> None:
+    for what in removed:
+        patterns, command = REMOVED[what]
         restore(workspace)
         files = remove(workspace, patterns)
         found = look(workspace)
@@ -132,7 +138,10 @@ def test_an_evaluation_is_missed_after_the_warehouse_was_built_without_it(worksp
 @pytest.mark.parametrize(
     "removed",
     [
-        ["documents with their lineage", "a benchmark's manifest", "split quality", "blind scores"],
+        pytest.param(
+            ["documents with their lineage", "a benchmark's manifest", "split quality", "blind scores"],
+            marks=pytest.mark.slow,
+        ),
         pytest.param(["cached statistics", "evaluations with their lineage", "a model's card"], marks=pytest.mark.slow),
         pytest.param(["examples with their lineage", "scores", "the warehouse"], marks=pytest.mark.slow),
     ],
@@ -147,6 +156,7 @@ def test_the_named_commands_make_it_again(workspace: Workspace, removed: list[st
     assert look(workspace) == []
 
 
+@pytest.mark.slow
 def test_nothing_is_missed_of_what_was_forgotten(workspace: Workspace) -> None:
     carry_out(workspace, "corpus-audit forget --benchmark made_9")
     assert look(workspace) == []

@@ -23,24 +23,17 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.evidence.findings import find
 from audit_pipeline.evidence.sides import as_compared
-from audit_pipeline.report import html as report_html
 from audit_pipeline.scoring.given_scores import read_given
 from audit_pipeline.separability import assessment
 from audit_pipeline.separability.assessment import assess
 from audit_pipeline.separability.blind_controls import BlindControl
 from audit_pipeline.warehouse.query import query
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
 NUMBERS = ("evaluations", "decisions", "group_tests", "contamination_rates", "corpus_tests", "calibration_checks")
 WORDS = ("ash", "birch", "cedar", "elm", "fir", "oak", "pine", "yew", "larch", "maple")
 Rows = list[dict[str, Any]]
-
-
-@pytest.fixture(autouse=True)
-def _undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("roc_pictures", "spread_pictures"):
-        monkeypatch.setitem(report_html._environment().globals, name, lambda finding: ())
 
 
 def evaluate(*arguments: str | Path) -> Result:
@@ -208,6 +201,13 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
     )
     assert contrary.exit_code == 2
     assert "holds scores of two on same with the design 'selected'" in " ".join(contrary.stderr.split())
+    for model, other in (("three", "one"), ("one", "two")):
+        refused = evaluate(
+            *(tmp_path / "scores of one.parquet", "--out", out, "--benchmark", "same", "--model", model, "--seed", "3"),
+        )
+        assert refused.exit_code == 2
+        assert f"holds scores of {other} on these texts" in refused.stderr
+        assert "--calibration 0.5 --seed 0" in refused.stderr
     statuses = query(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
     assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"
 
@@ -242,13 +242,6 @@ def test_what_is_printed_is_run_and_gives_the_same_numbers(tmp_path: Path, monke
     again = CliRunner().invoke(main, words[1:], catch_exceptions=False)
     assert again.exit_code == 0, again.output
     assert numbers_in(there / "out of it") == numbers_in(here / "out of it")
-
-    plain = evaluate(file.name, "--out", "plain")
-    assert plain.exit_code == 0
-    (command,) = report_of(there / "plain")["manifest"][0]["commands"]
-    assert shlex.split(command)[4:] == [
-        *("--model", "a model", "--benchmark", "their scores $1", "--out", "plain"),
-    ], "what is at its default is left out"
 
 
 @pytest.mark.slow
@@ -329,7 +322,13 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
     assert left_out == "1"
 
 
-@pytest.mark.parametrize("largest", [math.inf, 1e299, 1.0], ids=["infinite", "huge", "two values"])
+@pytest.mark.parametrize(
+    "largest",
+    [
+        pytest.param(math.inf, id="infinite"),
+        *(pytest.param(most, id=name, marks=pytest.mark.slow) for name, most in (("huge", 1e299), ("two values", 1.0))),
+    ],
+)
 def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path: Path, largest: float) -> None:
     rows = [{"score": largest if text % 2 else -largest, "label": text % 2} for text in range(200)]
     done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
@@ -341,6 +340,7 @@ def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path
     assert "(p = 0" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_shelf_of_equal_scores_has_no_answer(tmp_path: Path) -> None:
     done = evaluate(kept(tmp_path / "s.parquet", [{**row, "score": 0.5} for row in shelf()]))
     assert done.exit_code == 0, done.output
@@ -348,6 +348,7 @@ def test_a_shelf_of_equal_scores_has_no_answer(tmp_path: Path) -> None:
     assert "stand" not in done.stdout
 
 
+@pytest.mark.slow
 def test_a_sign_that_known_members_show_to_be_wrong_is_no_finding_of_the_whole_set(tmp_path: Path) -> None:
     """Unknown books score high, but by scores that are lower for books that the model has read."""
     chance = np.random.default_rng(2)
@@ -387,17 +388,6 @@ def test_one_of_two_detectors_that_runs_against_training_is_left_aside_and_named
     assert "No score is unusual" not in done.stdout
 
 
-def test_other_options_beside_another_model_are_named(tmp_path: Path) -> None:
-    rows = labelled(120)
-    first, second = kept(tmp_path / "a.parquet", rows), kept(tmp_path / "b.parquet", rows)
-    out = ("--out", tmp_path / "out", "--benchmark", "b")
-    assert evaluate(first, *out, "--model", "one").exit_code == 0
-    refused = evaluate(second, *out, "--model", "two", "--seed", "3")
-    assert refused.exit_code == 2
-    assert "holds scores of one on these texts" in refused.stderr
-    assert "--calibration 0.5 --seed 0" in refused.stderr
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "told"),
     [
@@ -435,8 +425,12 @@ def test_few_texts_and_equal_scores_are_told_beside_the_number(tmp_path: Path) -
     assert warning in done.stdout
     assert warning in first_screen(tmp_path / "few_findings")
     equal = [{"score": 0.25, "label": text % 2} for text in range(80)]
-    done = evaluate(kept(tmp_path / "equal.parquet", equal))
+    done = evaluate(kept(tmp_path / "equal.parquet", equal), "--out", tmp_path / "equal_findings")
     assert done.exit_code == 0
+    (command,) = report_of(tmp_path / "equal_findings")["manifest"][0]["commands"]
+    assert shlex.split(command)[4:] == [
+        *("--model", "a model", "--benchmark", "equal", "--out", str(tmp_path / "equal_findings")),
+    ], "what is at its default is left out"
     for told in (done.stdout, first_screen(tmp_path / "equal_findings")):
         assert "This comparison could not have found anything: all scores are equal." in told
         assert "0.500 [" not in told
@@ -503,7 +497,9 @@ def test_documents_of_a_shelf_whose_scores_run_the_other_way_do_not_stand_out(tm
     forgotten = "Nothing found: the scores point away from training. Was the sign of the scores forgotten?"
     assert f"wrong: {forgotten}" in wrong.stdout
 
-    # With known members it is known, by detector: here one has its sign forgotten.
+
+@pytest.mark.slow
+def test_with_known_members_it_is_known_by_detector_whose_sign_was_forgotten(tmp_path: Path) -> None:
     chance = np.random.default_rng(2)
     members = [
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,13 @@ from tests.warehouse.conftest import _audited_once, audited, config, folder, war
 from .written import Written
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages without their pictures."""
-    for name in ("roc_pictures", "spread_pictures"):
-        monkeypatch.setitem(html._environment().globals, name, lambda finding: ())
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Pages without their pictures, its fixtures' as well, from where a module first asks for it to its end."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("roc_pictures", "spread_pictures"):
+            patch.setitem(html._environment().globals, name, lambda finding: ())
+        yield
 
 
 @pytest.fixture(scope="package")

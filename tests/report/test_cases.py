@@ -92,6 +92,7 @@ def test_rates_say_what_they_rest_on(shelved: Folder) -> None:
     rows = [{**row, "assumption": f"assumed of a {row['unit']}"} for row in rates("run-shelf")]
     write_rows(shelved, "contamination_rates", Pair(SHELF, MODEL), "run-shelf", rows)
     found = written(shelved)
+    assert found.reports[MODEL].changes[0].documents == [], "it was evaluated once"
     (finding,) = found.reports[MODEL].evidence
     (shelf,) = finding.shelf
     assert shelf.rule == "marginal"
@@ -215,7 +216,8 @@ def test_scores_handed_over_are_evaluated_again(audited: Folder) -> None:
         )
         assert f"Scores from scores of {model}.csv" in found.pages[model].text
     assert f"scores of {SMALL}" not in found.pages[TINY].text, "the other model's file"
-    assert "What should be audited is not known" in found.pages["across"].text
+    unknown = "What should be audited is not known: the configuration named no model or no benchmark"
+    assert unknown in found.pages["across"].text
     given_to(audited, "speeches_64", settings=False)
     found = across("nowhere")
     assert found.reports[TINY].manifest[0].commands[1:] == [
@@ -233,22 +235,19 @@ def with_a_limit_of_one(section: SectionFiles) -> SectionFiles:
     )
 
 
-def test_what_is_cut_is_counted(audited: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = written(audited)
+def test_what_is_cut_is_counted(warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Written(build_reports(warehouse, tmp_path / "whole"))
     report = whole.reports[TINY]
     assert report.left_out.costs == report.changes[0].more_findings == 0
     monkeypatch.setattr(report_page, "sections", lambda: tuple(with_a_limit_of_one(one) for one in sections()))
-    monkeypatch.setattr("audit_pipeline.report.files.layout_digest", lambda: "another")
-    cut = written(audited)
+    cut = Written(build_reports(warehouse, tmp_path / "cut"))
     less = cut.reports[TINY]
     for part in ("costs", "benchmarks"):
         assert len(less[part]) == 1
         assert less.left_out[part] == len(report[part]) - 1 > 0
     assert len(less.changes[0].findings) == 1
     assert less.changes[0].more_findings == len(report.changes[0].findings) - 1 > 0
-    (row,) = query(
-        audited.paths.warehouse, "SELECT sum(seconds) AS s FROM cost WHERE is_latest AND model = 'tiny-125m'"
-    ).to_pylist()
+    (row,) = query(warehouse, "SELECT sum(seconds) AS s FROM cost WHERE is_latest AND model = 'tiny-125m'").to_pylist()
     assert less.costs[0].all_seconds == report.costs[0].all_seconds == pytest.approx(row["s"])
     text = cut.pages[TINY].text
     assert f"one of the {less.changes[0].more_findings} that are left out here" in text
@@ -258,7 +257,6 @@ def test_what_is_cut_is_counted(audited: Folder, monkeypatch: pytest.MonkeyPatch
 
 
 def test_documents_that_stand_out_are_compared_with_the_evaluation_before(shelved: Folder) -> None:
-    assert written(shelved).reports[MODEL].changes[0].documents == []
     run = "run-later"
     pair = Pair(SHELF, MODEL)
     later = []

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from datetime import timedelta
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
@@ -13,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json, write_json
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.metrics.claims import (
     CALIBRATED_IN_WORDS,
     EXTRACTION_IN_WORDS,
@@ -22,7 +24,7 @@ from audit_pipeline.metrics.claims import (
 )
 from audit_pipeline.report import files as report_module
 from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
-from audit_pipeline.report.files import SCHEMA, json_copy
+from audit_pipeline.report.files import SCHEMA, build_reports, json_copy
 from audit_pipeline.report.numbers import draws, share, visible
 from audit_pipeline.report.pictures import SHADES, shade, strip_shapes
 from tests.warehouse.conftest import DAY, MODELS, Folder
@@ -48,7 +50,8 @@ BOOK = Extracted(
     longest_run=100,
     q_bh=0.333,
 )  # fmt: skip
-OTHER = Extracted("source:shelf:2", [Window(200, 400, 1e-60, strength=1)], title="A book that it does not know")
+HOSTILE = Window(200, 400, 1e-60, strength=1, prefix=SCRIPT, pieces=(SCRIPT, " x"), first_choices=("</ins>", SCRIPT))
+OTHER = Extracted(f"source:shelf:2{SCRIPT}", [HOSTILE], title=f"A book that it does not know {SCRIPT}")
 SHORT = Extracted("source:shelf:3", [], characters=90, title="A short one")
 HELD_OUT = Extracted(
     "source:new:1", [Window(200, 400, 0.002, strength=1)], covered=(0.2, 0, 0, 0, 0), side="held_out", title="A new one"
@@ -82,10 +85,17 @@ def section(found: Written, model: str = TINY) -> str:
     return html[html.index('<span class="anchor" id="extraction">') :].partition('<details class="section">')[0]
 
 
-@pytest.fixture
-def calibrated(folder: Folder) -> Written:
+@pytest.fixture(scope="module")
+def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    folder = Folder(DataPaths(tmp_path_factory.mktemp("calibrated") / "data"))
     extract(audited(folder), BOOK, OTHER, SHORT, HELD_OUT, NEVER)
     return written(folder)
+
+
+def rewritten(found: Written, out: Path, *, include_text: bool = True) -> Written:
+    """Reports of the same warehouse in another folder."""
+    paths = DataPaths(found.summary.path.parent.parent)
+    return Written(build_reports(paths.warehouse, out, include_text=include_text))
 
 
 def test_what_is_said_first(calibrated: Written) -> None:
@@ -225,18 +235,8 @@ def test_a_model_that_was_asked_for_nothing_else_has_a_page(folder: Folder) -> N
     assert {"document_memorisation", "extraction_rates", "extraction_windows"} <= tables
 
 
-def test_a_benchmark_that_was_built_anew_is_told(folder: Folder) -> None:
-    extract(audited(folder), BOOK)
-    manifest = folder.paths.benchmark_manifest("notes_32")
-    write_json(manifest, {**read_json(manifest), "digest": "another"})
-    found = written(folder)
-    assert found.reports[TINY].extraction[0].is_current is False
-    assert "The benchmark was built anew since" in section(found)
-
-
-def test_no_text_means_offsets_alone(folder: Folder) -> None:
-    extract(audited(folder), BOOK)
-    found = written(folder, include_text=False)
+def test_no_text_means_offsets_alone(calibrated: Written, tmp_path: Path) -> None:
+    found = rewritten(calibrated, tmp_path, include_text=False)
     assert "<blockquote" not in section(found)
     assert "characters 350 to 450" in section(found)
     assert not any(row.pieces or row.prefix_excerpt for row in found.reports[TINY].extraction[0].passages)
@@ -244,22 +244,24 @@ def test_no_text_means_offsets_alone(folder: Folder) -> None:
     assert "the end of its prefix" not in copy + found.pages[TINY].html
 
 
-def test_hostile_titles_and_pieces_are_text(folder: Folder) -> None:
-    hostile = Window(200, 400, 0.5, strength=1, prefix=SCRIPT, pieces=(SCRIPT, " x"), first_choices=("</ins>", SCRIPT))
-    book = Extracted(f"source:shelf:{SCRIPT}", [hostile], covered=(0.1, 0, 0, 0, 0), title=f"A book {SCRIPT}")
-    extract(audited(folder), book)
-    page = written(folder).pages[TINY]
+def test_hostile_titles_and_pieces_are_text(calibrated: Written) -> None:
+    page = calibrated.pages[TINY]
     assert "<script" not in page.html
-    assert f"A book {SCRIPT}" in page.text
+    assert OTHER.title in page.text
     assert any(SCRIPT in label for label in page.having("aria-label"))
+    quoted = section(calibrated).rpartition("<blockquote")[2].partition("</blockquote>")[0]
+    assert "&lt;script&gt;" in quoted
+    assert "&lt;/ins&gt;" in quoted
 
 
-def test_a_long_shelf(folder: Folder) -> None:
+def test_a_long_shelf_of_a_benchmark_that_was_built_anew(folder: Folder) -> None:
     shelf = [
         Extracted(f"source:shelf:{place}", [Window(200, 400, 0.01, strength=1)], (1 / (place + 2), 0, 0, 0, 0))
         for place in range(160)
     ]
     extract(audited(folder), *shelf)
+    manifest = folder.paths.benchmark_manifest("notes_32")
+    write_json(manifest, {**read_json(manifest), "digest": "another"})
     found = written(folder)
     (row,) = found.reports[TINY].extraction
     assert (len(row.reproduced_documents), row.left_out.reproduced_documents) == (150, 10)
@@ -267,6 +269,8 @@ def test_a_long_shelf(folder: Folder) -> None:
     html = section(found)
     assert html.index("source:shelf:19") < html.index("130 more documents") < html.index("source:shelf:20<")
     assert "And 10 more:" in html
+    assert row.is_current is False
+    assert "The benchmark was built anew since" in html
     # Of one shade each: what a strip weighs does not depend on how long the document is.
     assert len(html) < 200_000
 
@@ -345,8 +349,9 @@ def test_readings_against_reproduction(folder: Folder) -> None:
     assert "control model 64 20 1 5.0% [0.0, 15.0]" in page.text
 
 
-def test_a_page_that_is_too_large_has_less_of_it(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    extract(audited(folder), BOOK)
+def test_a_page_that_is_too_large_has_less_of_it(
+    calibrated: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(report_module, "MAX_BYTES", 10)
-    report = written(folder).reports[TINY]
+    report = rewritten(calibrated, tmp_path).reports[TINY]
     assert (report.extraction, report.left_out.extraction, len(report.lineage)) == ([], 1, 1)

@@ -11,6 +11,7 @@ import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.numbers import interval, percent, probability
 from audit_pipeline.warehouse.query import query
 from tests.warehouse.conftest import DAY, Folder
@@ -182,16 +183,19 @@ def test_pieces_of_highlights_and_names_of_books_are_escaped(found: tuple[Writte
     assert "not-<there>" in reports.pages["across"].text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_text_no_piece_of_a_highlight_is_left(tmp_path: Path) -> None:
     folder = Folder(DataPaths(tmp_path / "data"))
     write_shelf(folder)
-    reports = written(folder, include_text=False)
+    assert build_warehouse(folder.paths).unreadable == (), "the fixture is a whole warehouse"
+    reports = Written(build_reports(folder.paths.warehouse, folder.paths.reports, include_text=False))
     assert "Highest scores" not in reports.pages[MODEL].text
     for path in reports.paths.values():
         for file in (path, path.with_suffix(".json")):
             assert "onerror" not in file.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_too_few_books_to_compare_with(tmp_path: Path) -> None:
     folder = Folder(DataPaths(tmp_path / "data"))
     write_shelf(folder, held_out=12)
@@ -209,9 +213,3 @@ def test_the_report_joins_what_the_warehouse_joins(found: tuple[Written, Path]) 
     assert {"group_tests", "contamination_rates", "decisions", "highlights", "corpus_tests", "evaluations"} <= tables
     assert section_of(report, SHELF).ledger
     assert datetime.fromisoformat(report.first_screen[0].last_audited) > DAY
-
-
-def test_the_fixture_is_a_whole_warehouse(tmp_path: Path) -> None:
-    folder = Folder(DataPaths(tmp_path / "data"))
-    write_shelf(folder)
-    assert build_warehouse(folder.paths).unreadable == ()

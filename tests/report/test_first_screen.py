@@ -12,14 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
+from audit_pipeline.catalogue.lineage import latest_run
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.report.brief import brief_of, overall_brief, page_heading
 from audit_pipeline.report.html import IN_SENTENCES, SIGN_SHAPES, Glossary, terms
 from audit_pipeline.report.kinds import KINDS, SIGNS, not_shown
 from audit_pipeline.report.summary import TestOutcome
 from audit_pipeline.report.vocabulary import SOUND, STATISTICAL, Estimate, PairFindings, ScoreOrigin, ShelfDocuments
 
-from .four_cases import CASES, MODEL_TITLE, NOTES_TITLE, SHELF_TITLE, written_case
-from .made_findings import MODEL
+from .four_cases import CASES, MODEL_TITLE, NOTES, NOTES_TITLE, SHELF_TITLE, written_case
+from .made_findings import MODEL, SHELF
 from .written import Page, Written
 
 pytestmark = pytest.mark.usefixtures("quick_pictures")
@@ -90,6 +95,31 @@ def test_passages_are_reproduced(cases: Mapping[str, Written]) -> None:
     assert "this is seen directly, and anybody who has the model can repeat it" in told
     assert "It does so with none of 15 documents that it cannot have read." in told
     assert squares(page.html) == [(5, 20), (0, 15), (4, 20)]
+
+
+@pytest.mark.parametrize(
+    ("case", "benchmark", "run"),
+    [
+        ("nothing_found", NOTES, "run-evaluations"),
+        ("separable", NOTES, "run-evaluations"),
+        ("books_stand_out", SHELF, "run-shelf"),
+    ],
+)
+def test_findings_without_an_answer_get_the_one_that_the_report_shows(
+    case: str, benchmark: str, run: str, cases: Mapping[str, Written]
+) -> None:
+    """The Dagster UI shows the one that is stored."""
+    (shown,) = cases[case].reports[MODEL].answers
+    root = cases[case].summary.path.parent.parent
+    paths, pair = DataPaths(root), Pair(benchmark, MODEL)
+    (stored,) = store.read(paths, PAIR_ANSWERS, pair, run_id=f"answer-{run}", what="the answer").to_pylist()
+    for column in ("outcome", "sign", "headline", "explanation", "question", "how_sure", "what_would_change"):
+        assert stored[column] == shown[column]
+    assert MODEL_TITLE in stored["question"]
+    assert stored["sign"] == KINDS[stored["outcome"]].sign
+    before = latest_run(paths, PAIR_ANSWERS.name, pair.partition)
+    answer_missing(paths, root.with_name("config"))
+    assert latest_run(paths, PAIR_ANSWERS.name, pair.partition) == before, "what has an answer keeps it"
 
 
 def squares(html: str) -> list[tuple[int, int]]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import duckdb
+import pytest
 
-from audit_pipeline.report.files import SCHEMA_VERSION, report_schema
+from audit_pipeline.report.files import SCHEMA_VERSION, schema_text
 from audit_pipeline.report.page import SectionFiles, rows_of, sections
 
 
@@ -27,8 +29,14 @@ def all_sections(some: tuple[SectionFiles, ...]) -> Iterator[SectionFiles]:
         yield from all_sections(section.parts)
 
 
-def test_every_section_is_in_the_schema_and_described() -> None:
-    schema = report_schema()
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    """As it is written beside the reports."""
+    read: dict[str, Any] = json.loads(schema_text())
+    return read
+
+
+def test_every_section_is_in_the_schema_and_described(schema: dict[str, Any]) -> None:
     assert schema["properties"]["schema_version"] == {"const": SCHEMA_VERSION}
     for section in sections():
         assert schema["properties"][section.name]["description"] == section.description != ""
@@ -38,15 +46,14 @@ def test_every_section_is_in_the_schema_and_described() -> None:
     assert set(schema["properties"]["left_out"]["properties"]) == {section.name for section in sections()}
 
 
-def test_every_object_is_closed_and_has_columns() -> None:
-    found = list(objects(report_schema()))
+def test_every_object_is_closed_and_has_columns(schema: dict[str, Any]) -> None:
+    found = list(objects(schema))
     assert len(found) > 40
     assert all(one["additionalProperties"] is False and one["required"] == list(one["properties"]) for one in found)
 
 
-def test_what_the_head_of_a_query_describes_is_there() -> None:
+def test_what_the_head_of_a_query_describes_is_there(schema: dict[str, Any]) -> None:
     """A column that was renamed keeps no words of its old name."""
-    schema = report_schema()
     described = {name for one in objects(schema) for name, of in one["properties"].items() if "description" in of}
     for section in all_sections(sections()):
         assert set(section.columns) <= described, section.name

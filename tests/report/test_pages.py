@@ -18,7 +18,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import files as report_module
-from audit_pipeline.report.files import SCHEMA, build_reports, json_copy, model_page
+from audit_pipeline.report.files import SCHEMA, build_reports, json_copy
 from audit_pipeline.report.filled_columns import flattened
 from audit_pipeline.report.numbers import interval, number, signed
 from audit_pipeline.separability import blind_controls
@@ -26,7 +26,7 @@ from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, temporal, write_config
 
-from .written import Page, Written, written
+from .written import Page, Written, reports_of, written
 
 SCRIPT = "<script>alert('text')</script> <img src=x onerror=alert(1)>"
 MAX_GRID_MODELS, MAX_LISTED, TOP_TEXTS = 60, 100, 10
@@ -206,28 +206,42 @@ def test_page_and_json_copy_say_the_same(reports: Written) -> None:
         assert all(command in text for command in report.manifest[0].commands)
 
 
+def test_audited_text_and_names_are_escaped_and_there_is_none_where_none_is_asked_for(folder: Folder) -> None:
+    folder.write_documents("notes")
+    folder.write_card(SMALL)
+    folder.write_examples("notes_32", [f"{index} {SCRIPT}" for index in range(60)])
+    folder.write_audit("notes_32", SMALL, "run<script>", DAY)
+    pages = written(folder).pages
+    for page in pages.values():
+        assert "<script" not in page.html
+        assert "<img" not in page.html
+        assert "<2b>" not in page.html
+        assert "run<script>" in page.text
+    assert SCRIPT in pages[SMALL].text
+    found = reports_of(folder, include_text=False)
+    for name, page in found.pages.items():
+        assert "alert" not in page.html
+        assert "alert" not in json_copy(found.paths[name]).read_text(encoding="utf-8")
+        assert "Highest scores" not in page.html
+        assert not found.reports[name].includes_text
+
+
 @pytest.mark.usefixtures("undrawn")
-def test_nothing_is_written_that_has_not_changed(audited: Folder) -> None:
+def test_nothing_is_written_that_has_not_changed_and_the_page_of_a_model_that_is_gone_goes_too(audited: Folder) -> None:
     first = written(audited)
     before = {name: path.stat().st_mtime_ns for name, path in first.paths.items()}
-    assert written(audited).summary.written == 0
+    assert reports_of(audited).summary.written == 0
     assert {name: path.stat().st_mtime_ns for name, path in first.paths.items()} == before
     audited.write_audit("notes_32", SMALL, "run-new", DAY + timedelta(days=9), signal=2.0)
     assert written(audited).summary.written == 2, "the page of the model, and the one across"
     assert first.paths[TINY].stat().st_mtime_ns == before[TINY]
+    gone = first.paths[SMALL]
     json_copy(first.paths[TINY]).unlink()
-    assert written(audited).summary.written == 1
-    json_copy(first.paths[TINY]).write_text("[1, {", encoding="utf-8")
-    assert written(audited).summary.written == 1
+    json_copy(gone).write_text("[1, {", encoding="utf-8")
+    assert reports_of(audited).summary.written == 2
 
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_page_of_a_model_that_is_gone_goes_too(audited: Folder) -> None:
-    written(audited)
-    gone = model_page(audited.paths.reports, SMALL)
     other = audited.paths.reports / "notes.html"
     other.write_text("mine", encoding="utf-8")
-    assert gone.exists()
     for table in ("scores", "evaluations"):
         for file in audited.paths.table(table).rglob("*.parquet"):
             if "small" in file.parent.name:
@@ -279,27 +293,10 @@ def nasty(folder: Folder) -> Folder:
     return folder
 
 
-def test_audited_text_and_names_are_escaped(folder: Folder) -> None:
-    pages = written(nasty(folder)).pages
-    for page in pages.values():
-        assert "<script" not in page.html
-        assert "<img" not in page.html
-        assert "<2b>" not in page.html
-        assert "run<script>" in page.text
-    assert SCRIPT in pages[SMALL].text
-
-
-def test_no_text_means_no_text(folder: Folder) -> None:
-    found = written(nasty(folder), include_text=False)
-    for name, page in found.pages.items():
-        assert "alert" not in page.html
-        assert "alert" not in json_copy(found.paths[name]).read_text(encoding="utf-8")
-        assert "Highest scores" not in page.html
-        assert not found.reports[name].includes_text
-
-
 def test_nothing_was_left_out(reports: Written) -> None:
     page = reports.pages["across"]
+    assert 'id="instrument"' not in page.html
+    assert "The instrument has not been checked here" in page.html
     assert (
         "What was not audited Nothing: 2 models on 2 benchmarks, 4 pairs in all, are done, and what the findings"
         " rest on has not changed since."
@@ -376,13 +373,6 @@ def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_
     assert f'And {122 - MAX_LISTED} more: corpus-audit sql "FROM not_audited" lists them all.' in page.text
 
 
-def test_an_unreadable_configuration_is_told(audited: Folder, tmp_path: Path) -> None:
-    build_warehouse(audited.paths, config=tmp_path / "nowhere")
-    out = build_reports(audited.paths.warehouse, tmp_path / "reports").path
-    page = Page(out.read_text(encoding="utf-8"))
-    assert "What should be audited is not known: the configuration named no model or no benchmark" in page.text
-
-
 def test_nothing_audited_and_nothing_configured(folder: Folder, tmp_path: Path) -> None:
     build_warehouse(folder.paths, config=tmp_path / "nowhere")
     page = Page(build_reports(folder.paths.warehouse, tmp_path).path.read_text(encoding="utf-8"))
@@ -403,9 +393,13 @@ def test_nothing_audited_yet(folder: Folder) -> None:
 def test_a_blind_control_that_was_not_read(folder: Folder) -> None:
     folder.write_examples("notes_32")
     folder.write_audit("notes_32", TINY, "run", DAY, blind=None)
-    page = written(folder).pages[TINY]
+    found = written(folder)
+    page = found.pages[TINY]
     assert "– not computed" in page.text
     assert "No blind control to compare them with: not read: 60 texts, 200 needed." in page.text
+    across = found.pages["across"]
+    assert "splits" not in across.having("id"), "no split was assessed"
+    assert "strongest:" not in across.text
 
 
 def test_scores_without_evaluations(folder: Folder) -> None:
@@ -458,6 +452,35 @@ def test_a_page_that_cannot_be_written_is_named(warehouse: Path, tmp_path: Path)
     (tmp_path / "reports").write_text("a file where a folder should be", encoding="utf-8")
     with pytest.raises(DataError, match="cannot be written"):
         build_reports(warehouse, tmp_path / "reports")
+
+
+def test_the_splits_of_every_audited_benchmark(reports: Written) -> None:
+    page = reports.pages["across"]
+    assert page.having("class").count("split") == len(BENCHMARKS)
+    assert "splits" in page.having("id")
+    for words in (
+        *("0.512 [0.432, 0.582]", "0.876 [0.796, 0.946] the strongest", "11.1% of 7 words 2.2% of 13 words"),
+        *("5.5% members 6.6% non-members", "words: not read: 48 texts, 200 needed", "strongest: dates 0.876"),
+    ):
+        assert words in page.text
+    assert "0.077" not in page.text
+    assert "matched sides" not in page.text
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_matching_achieved_is_told(audited: Folder) -> None:
+    manifest = audited.paths.benchmark_manifest("notes_32")
+    measured = {"ci_low": 0.9, "ci_high": 0.95, "n": 777, "method": "made up"}
+    achieved = {
+        "before": {"blind_auroc": 0.927, **measured},
+        "after": {"blind_auroc": None, **measured, "ci_low": None},
+    }
+    write_json(manifest, {**read_json(manifest), "matched": {"per_side": 24, "achieved": achieved}})
+    page = written(audited).pages["across"]
+    assert "matched sides" in page.text
+    assert "notes_32: what matching the sides achieved" in page.text
+    assert "before 0.927 [0.900, 0.950] 777" in page.text
+    assert "matched › achieved" not in page.text, "it is told once"
 
 
 def test_flattened() -> None:

@@ -1,51 +1,14 @@
-"""The answer that the Dagster UI shows of a pair: the report's own words, and a picture that is seen in place."""
+"""The pictures that the Dagster UI shows of a pair's answer, seen in place; its words are in test_first_screen.py."""
 
 from __future__ import annotations
 
 import base64
 import re
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
-import pytest
-
-from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
-from audit_pipeline.catalogue.lineage import latest_run
-from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.report.inline_picture import IN_PLACE, axis_markdown, counted_markdown
-from audit_pipeline.report.kinds import KINDS
 from audit_pipeline.report.numbers import count
 from audit_pipeline.report.vocabulary import Estimate
-
-from .four_cases import MODEL_TITLE, NOTES, written_case
-from .made_findings import MODEL, SHELF
-from .written import Written
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    ("case", "benchmark", "run"),
-    [
-        ("nothing_found", NOTES, "run-evaluations"),
-        ("separable", NOTES, "run-evaluations"),
-        ("books_stand_out", SHELF, "run-shelf"),
-    ],
-)
-def test_findings_without_an_answer_get_the_one_that_the_report_shows(
-    case: str, benchmark: str, run: str, tmp_path: Path
-) -> None:
-    (shown,) = Written(written_case(case, tmp_path)).reports[MODEL].answers
-    paths, pair = DataPaths(tmp_path / "data"), Pair(benchmark, MODEL)
-    (stored,) = store.read(paths, PAIR_ANSWERS, pair, run_id=f"answer-{run}", what="the answer").to_pylist()
-    for column in ("outcome", "sign", "headline", "explanation", "question", "how_sure", "what_would_change"):
-        assert stored[column] == shown[column]
-    assert MODEL_TITLE in stored["question"]
-    assert stored["sign"] == KINDS[stored["outcome"]].sign
-    before = latest_run(paths, PAIR_ANSWERS.name, pair.partition)
-    answer_missing(paths, tmp_path / "config")
-    assert latest_run(paths, PAIR_ANSWERS.name, pair.partition) == before, "what has an answer keeps it"
 
 
 def svg_of(markdown: str) -> ET.Element:

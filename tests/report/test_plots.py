@@ -160,7 +160,7 @@ def test_the_same_figure_gives_the_same_svg() -> None:
     assert as_svg(roc_curves([curve()]), "x") == as_svg(roc_curves([curve()]), "x")
 
 
-@pytest.mark.parametrize("label", NASTY)
+@pytest.mark.parametrize("label", NASTY[:2] + [pytest.param(label, marks=pytest.mark.slow) for label in NASTY[2:]])
 def test_labels_are_drawn_as_they_are(label: str) -> None:
     for figure in [draw(label, 1) for draw in FIGURES]:
         shown = texts(as_svg(figure, label))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -78,52 +77,48 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
     assert "None of" in found.reports[SMALL].first_screen[0].summary, "the other model"
 
 
+INFERENCE = {"test": "dataset_inference"}
+REFUSED = {"status": "refused", "reason": "x", "p_value": None}
+NOTHING = (
+    "Nothing found: the published canary does not clearly rank higher than those that were never published"
+    " (p = 0.400). That clears nobody."
+)
+REVERSED = "Nothing found: together the held-out texts score higher than the audited ones."
+
+
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    "of_models",
     [
-        (
-            {"p_value": 0.4},
-            "Nothing found: the published canary does not clearly rank higher than those that were never published"
-            " (p = 0.400). That clears nobody.",
-        ),
-        ({"status": "refused", "reason": "x", "p_value": None}, None),
-        (
-            {"test": "dataset_inference", "benchmark": "notes_32", "status": "refused", "reason": "x", "p_value": None},
-            None,
-        ),
-        (
-            {"test": "dataset_inference", "p_value": 1.0, "direction": "opposite"},
-            "Nothing found: together the held-out texts score higher than the audited ones.",
-        ),
+        {TINY: ({"p_value": 0.4}, NOTHING), SMALL: (REFUSED, None)},
+        {
+            TINY: ({**INFERENCE, "p_value": 1.0, "direction": "opposite"}, REVERSED),
+            SMALL: ({**INFERENCE, **REFUSED, "benchmark": "notes_32"}, None),
+        },
     ],
 )
-def test_what_found_nothing_says_so(audited: Folder, changes: dict[str, Any], told: str | None) -> None:
-    write_test(audited, **changes)
+def test_what_found_nothing_says_so(
+    audited: Folder, of_models: Mapping[str, tuple[Mapping[str, object], str | None]]
+) -> None:
+    for model, (changes, _) in of_models.items():
+        write_test(audited, model, **changes)
     found = written(audited)
-    page, summary = found.pages[TINY], found.reports[TINY].first_screen[0].summary
-    assert summary.startswith("None of 2 answers is evidence of training")
-    if told is None:
-        assert "test of the whole set" not in first_screen(page)
-        assert "refused" not in summary
-        assert "No p-value: x" in page.text
-    else:
-        assert told in summary
-        assert told in first_screen(page)
-
-
-def test_an_order_that_somebody_says_was_drawn_by_chance_is_told_as_such(folder: Folder) -> None:
-    write_test(folder, test="sharded_permutation", assumption="every order was as likely")
-    found = written(folder)
-    (test,) = found.reports[TINY].corpus_tests
-    assert (test.claim_level, test.claim_stated_by) == ("sound test", "whoever ran this")
-    assert "sound test, as stated by whoever ran this" in first_screen(found.pages[TINY])
-    assert "a sound test (as stated by whoever ran this) finds training" in first_screen(found.pages[TINY])
+    for model, (_, told) in of_models.items():
+        page, summary = found.pages[model], found.reports[model].first_screen[0].summary
+        assert summary.startswith("None of 2 answers is evidence of training")
+        if told is None:
+            assert "test of the whole set" not in first_screen(page)
+            assert "refused" not in summary
+            assert "No p-value: x" in page.text
+        else:
+            assert told in summary
+            assert told in first_screen(page)
 
 
 def test_every_test_of_a_set_is_counted(folder: Folder) -> None:
     for place in range(3):
         write_test(folder, run_id=f"run-{place}", at=DAY + timedelta(hours=place), p_value=0.3 - place / 10 - 0.08)
     write_test(folder, run_id="other-set", benchmark="another")
+    write_test(folder, SMALL, test="sharded_permutation", assumption="every order was as likely")
     found = written(folder)
     tests = {test.benchmark: test for test in found.reports[TINY].corpus_tests}
     assert (tests[CANARIES].p_values_so_far, tests["another"].p_values_so_far) == (3, 1)
@@ -136,6 +131,11 @@ def test_every_test_of_a_set_is_counted(folder: Folder) -> None:
     assert found.reports[TINY].first_screen[0].summary == (
         "Of 2 tests of whole sets: 1 where a sound test shows training and 1 with nothing found."
     )
+    # An order that somebody says was drawn by chance is told as such.
+    (test,) = found.reports[SMALL].corpus_tests
+    assert (test.claim_level, test.claim_stated_by) == ("sound test", "whoever ran this")
+    assert "sound test, as stated by whoever ran this" in first_screen(found.pages[SMALL])
+    assert "a sound test (as stated by whoever ran this) finds training" in first_screen(found.pages[SMALL])
 
 
 def test_tests_that_are_cut_are_counted(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

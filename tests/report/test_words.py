@@ -55,27 +55,22 @@ EVIDENCE = ("evidence of training", "statistical evidence", "sound test", "train
 
 
 def words_of(
-    low: float,
-    high: float,
+    low: float = 0.5,
+    high: float = 0.5,
     *,
     level: str = "screening only",
     verdict: str = "undetermined",
     margin: float | None = None,
     sides: Sides = "labelled",
-    documents: ShelfDocuments | None = None,
-    origin: ScoreOrigin | None = None,
+    **others: Any,
 ) -> Words:
-    return answer_words(
-        PairFindings(
-            sides=sides,
-            claim_level=level,
-            split_verdict=verdict,
-            auroc=Estimate(value=(low + high) / 2, low=low, high=high),
-            margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
-            documents=documents,
-            origin=origin or ScoreOrigin(),
-        )
-    )
+    """Of a pair with this interval of its AUROC, unless ``others``, fields of its findings, name another."""
+    given: dict[str, Any] = {
+        "auroc": Estimate(value=(low + high) / 2, low=low, high=high),
+        "margin": None if margin is None else Estimate(value=margin, low=margin, high=margin),
+        **others,
+    }
+    return answer_words(PairFindings(sides=sides, claim_level=level, split_verdict=verdict, **given))
 
 
 def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction: str | None = None) -> ShelfDocuments:
@@ -181,29 +176,11 @@ def test_what_would_have_stood_out_by_scipy(tested: int, groups: int, told: str)
 
 
 def test_what_is_said_where_there_is_no_number() -> None:
-    words = answer_words(
-        PairFindings(
-            sides="labelled",
-            claim_level="screening only",
-            split_verdict="undetermined",
-            auroc=Estimate(value=None, method="not defined: there are no members"),
-            margin=None,
-            documents=None,
-        )
-    )
+    words = words_of(auroc=Estimate(value=None, method="not defined: there are no members"))
     assert words.outcome == "not_defined"
     assert "there are no members" in words.explanation
     for claim in LEVELS:
-        point = answer_words(
-            PairFindings(
-                sides="labelled",
-                claim_level=claim,
-                split_verdict="undetermined",
-                auroc=Estimate(value=0.9, method="one group a side: no interval"),
-                margin=None,
-                documents=None,
-            )
-        )
+        point = words_of(level=claim, auroc=Estimate(value=0.9, method="one group a side: no interval"))
         assert point.outcome == "not_defined"
         assert "one group a side: no interval" in point.explanation
     nothing = answer_words(PairFindings(sides="none", claim_level=None, split_verdict=None, auroc=None))
@@ -296,20 +273,16 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
 ) -> None:
     low, high = sorted((one, other))
     documents = shelf(min(found[:2]), tested=found[0], groups=found[2], direction="opposite") if found else None
-    auroc = Estimate(value=(low + high) / 2, low=low, high=high)
     several = [detector_answer("a", low, high), detector_answer("b", low, high)]
-    words = answer_words(
-        PairFindings(
-            sides=sides,
-            claim_level=claim,
-            split_verdict=verdict,
-            auroc=None if one_of_several else auroc,
-            margin=None if margin is None else Estimate(value=margin, low=margin, high=margin),
-            documents=documents,
-            every=several if one_of_several else (),
-            origin=origin,
-        )
-    )
+    more: dict[str, Any] = {"auroc": None, "every": several} if one_of_several else {}
+    of_pair: dict[str, Any] = {
+        "level": claim,
+        "verdict": verdict,
+        "margin": margin,
+        "sides": sides,
+        "documents": documents,
+    }
+    words = words_of(low, high, **of_pair, origin=origin, **more)
     assert words.outcome not in FINDINGS
     told = f"{words.headline} {words.explanation}"
     assert "stand out: " not in told
@@ -375,18 +348,8 @@ def test_of_several_detectors_of_which_none_was_named_none_answers(
     intervals: list[tuple[float | None, float | None]], verdict: str, outcome: str
 ) -> None:
     for claim in LEVELS:
-        words = answer_words(
-            PairFindings(
-                sides="labelled",
-                claim_level=claim,
-                split_verdict=verdict,
-                auroc=None,
-                margin=None,
-                documents=None,
-                every=[detector_answer(str(place), *one) for place, one in enumerate(intervals)],
-                origin=ScoreOrigin(handed_over=True),
-            )
-        )
+        every = [detector_answer(str(place), *one) for place, one in enumerate(intervals)]
+        words = words_of(level=claim, verdict=verdict, auroc=None, every=every, origin=ScoreOrigin(handed_over=True))
         assert words.outcome == outcome
         if outcome == "no_detector_named":
             assert words.headline.startswith("No conclusion: a difference by some of 2 detectors")
@@ -399,17 +362,10 @@ def test_where_the_whole_set_runs_the_other_way_no_document_of_handed_over_score
     """No member is known and the AUROC's interval holds chance: dataset inference says what must be feared."""
     outcomes = {}
     for direction in ("opposite", "none", "training"):
-        words = answer_words(
-            PairFindings(
-                sides="audited against held-out",
-                claim_level="sound test",
-                split_verdict="randomised by design",
-                auroc=Estimate(value=0.3, low=0.1, high=0.6),
-                margin=None,
-                documents=shelf(5),
-                whole_set=direction,
-                origin=ScoreOrigin(handed_over=handed_over),
-            )
+        words = words_of(
+            *(0.1, 0.6),
+            **{"level": "sound test", "verdict": "randomised by design", "sides": "audited against held-out"},
+            **{"documents": shelf(5), "whole_set": direction, "origin": ScoreOrigin(handed_over=handed_over)},
         )
         outcomes[direction] = words.outcome
     against = "documents_opposite_direction" if handed_over else "documents_stand_out"
@@ -444,7 +400,7 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
 
 def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
     stated = ScoreOrigin(handed_over=True, stated_by="whoever ran this")
-    randomised = {"level": "sound test", "verdict": "randomised by design"}
+    randomised: dict[str, Any] = {"level": "sound test", "verdict": "randomised by design"}
     for words in (
         words_of(0.6, 0.7, **randomised, origin=stated),
         words_of(0.4, 0.6, **randomised, origin=stated),

@@ -76,4 +76,9 @@ class Written:
 
 def written(folder: Folder, *, include_text: bool = True) -> Written:
     build_warehouse(folder.paths)
+    return reports_of(folder, include_text=include_text)
+
+
+def reports_of(folder: Folder, *, include_text: bool = True) -> Written:
+    """Of the warehouse as it stands."""
     return Written(build_reports(folder.paths.warehouse, folder.paths.reports, include_text=include_text))

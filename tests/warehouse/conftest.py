@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -448,8 +449,7 @@ def _audited_once(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Fol
 def audited(_audited_once: Folder, tmp_path: Path) -> Folder:
     """Two models on two benchmarks; the first pair has been audited twice. A copy of its own for every test."""
     shutil.copytree(_audited_once.paths.root, tmp_path / "data")
-    examples = {name: [dict(row) for row in rows] for name, rows in _audited_once.examples.items()}
-    return Folder(DataPaths(tmp_path / "data"), examples=examples)
+    return Folder(DataPaths(tmp_path / "data"), examples=deepcopy(_audited_once.examples))
 
 
 @pytest.fixture(scope="package")
@@ -460,7 +460,7 @@ def warehouse(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -
     return build_warehouse(DataPaths(root)).path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def built(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """The decided folder and its warehouse, for tests that only read it."""
     from .decided import decided_copy
@@ -469,8 +469,7 @@ def built(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Fo
 
 
 @pytest.fixture
-def decided(audited: Folder) -> Folder:
-    """The audited folder with decisions and a second run of a pair."""
-    from .decided import decide
-
-    return decide(audited)
+def decided(built: Folder, tmp_path: Path) -> Folder:
+    """The audited folder with decisions and a second run of a pair, not built yet. A copy of its own for every test."""
+    shutil.copytree(built.paths.root, tmp_path / "data", ignore=shutil.ignore_patterns("audit.duckdb*"))
+    return Folder(DataPaths(tmp_path / "data"), examples=deepcopy(built.examples))

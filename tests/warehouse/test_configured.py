@@ -157,8 +157,20 @@ def test_a_source_is_read_once_for_all_its_benchmarks(made: Workspace, monkeypat
     assert asked == [SOURCE]
 
 
-@pytest.mark.parametrize("name", ["models", "benchmarks"])
-@pytest.mark.parametrize("damage", ["missing", "no YAML", "wrong entry", "folder"])
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("models", "wrong entry"),
+        ("benchmarks", "missing"),
+        *(
+            pytest.param(*one, marks=pytest.mark.slow)
+            for one in [
+                *(("models", damage) for damage in ("missing", "no YAML", "folder")),
+                *(("benchmarks", damage) for damage in ("wrong entry", "no YAML", "folder")),
+            ]
+        ),
+    ],
+)
 def test_a_broken_file_is_named_and_the_other_one_counts(made: Workspace, name: str, damage: str) -> None:
     made.write_models(one={"path": Path("weights")})
     file = made.config / f"{name}.yaml"

@@ -18,16 +18,15 @@ from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import VIEWS, tables
 
 from .conftest import MODELS, Folder
-from .decided import decided_copy
 
 HOSTILE = ('=HYPERLINK("http://x")', "+1+1", "-2+3", "@SUM(1)", "\tx", "\rx", "＝1", "－1", "\nx", "-")
 HARMLESS = ("", "a=b", "-1", "+2.5e3", " =1", "'quoted", 'a "b", c', "two\nlines", "汉字")
 
 
 @pytest.fixture(scope="module")
-def decided(_audited_once: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def decided(built: Folder) -> Path:
     """The warehouse of the decided folder."""
-    return decided_copy(_audited_once, tmp_path_factory.mktemp("decided") / "data").paths.warehouse
+    return built.paths.warehouse
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:

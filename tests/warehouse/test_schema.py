@@ -88,7 +88,6 @@ def test_every_table_has_a_key_that_holds(warehouse: Path) -> None:
 
 def test_rows_of_one_key_are_counted(audited: Folder) -> None:
     paths = audited.paths
-    assert build_warehouse(paths).doubled == {}
     file = paths.run_file("scores", "notes_32|tiny-125m", "again-notes")
     file.with_name("copy.parquet").write_bytes(file.read_bytes())
     report = build_warehouse(paths)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from audit_pipeline.catalogue.contracts import Pair, digest, text_sha256
+from audit_pipeline.catalogue.contracts import Pair, canonical_json, digest, text_sha256
 from audit_pipeline.catalogue.files import read_json, write_json
+from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.build import lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only, query
@@ -83,19 +84,17 @@ def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) ->
     assert told(decided.paths, sql) == [("canary_rank", "canaries")]
 
 
-def test_a_folder_of_before_there_were_decisions_builds(audited: Folder) -> None:
-    report = build_warehouse(audited.paths)
-    assert [report.rows[name] for name in DECIDED] == [0] * len(DECIDED)
-    for view in ("detector_comparison", "book_contamination", "current_highlights"):
-        assert told(audited.paths, f"FROM {view}") == []
-    (first, *_) = told(audited.paths, f"SELECT group_p_values, p_values_so_far FROM multiplicity_ledger {OF_PAIR}")
+def test_a_folder_of_before_there_were_decisions_builds(warehouse: Path) -> None:
+    paths = DataPaths(warehouse.parent)
+    for name in (*DECIDED, "detector_comparison", "book_contamination", "current_highlights"):
+        assert told(paths, f"FROM {name}") == []
+    (first, *_) = told(paths, f"SELECT group_p_values, p_values_so_far FROM multiplicity_ledger {OF_PAIR}")
     assert first == (0, 0)
 
 
-def test_without_text_no_piece_of_it_is_there(decided: Folder) -> None:
+def test_without_text_no_piece_of_it_is_there(built: Folder, decided: Folder) -> None:
     sql = f"SELECT pieces, token_scores, counted FROM current_highlights {OF_PAIR}"
-    build_warehouse(decided.paths)
-    assert told(decided.paths, sql) == [(["=made", " up"], [-1.0, 2.5], [True, False])]
+    assert told(built.paths, sql) == [(["=made", " up"], [-1.0, 2.5], [True, False])]
     build_warehouse(decided.paths, include_text=False)
     assert told(decided.paths, sql) == [([], [-1.0, 2.5], [True, False])]
     assert b"=made" not in decided.paths.warehouse.read_bytes()
@@ -114,21 +113,21 @@ def test_a_comparison_in_the_form_of_the_paper(built: Folder) -> None:
     assert [row["stars"] for row in rows] == ["**", ""]
 
 
-@pytest.mark.parametrize(
-    ("p_value", "stars"), [(0.0009, "***"), (0.001, "**"), (0.01, "*"), (0.049, "*"), (0.05, ""), (0.9, "")]
-)
-def test_stars(audited: Folder, p_value: float, stars: str) -> None:
-    row = {
-        **{"model": OLD_MODEL, "benchmark": "notes_32", "detector": "loss", "parameters": "{}"},
-        **{"other": "zlib", "other_parameters": "{}", "n_members": 5, "n_nonmembers": 5, "n_groups": 5},
-        **{"difference": -0.01, "standard_error": 0.5, "ci_low": -1.0, "ci_high": 1.0, "p_value": p_value},
-        **{"method": "made up", "run_id": "again-notes"},
-    }
-    write_rows(audited, "comparisons", PAIR, "again-notes", DAY, [row])
-    build_warehouse(audited.paths)
-    assert told(audited.paths, "SELECT stars, difference_in_percent FROM detector_comparison") == [
-        (stars, "-1.000 ± 50.000")
+def test_stars(audited: Folder) -> None:
+    stars = {0.0009: "***", 0.001: "**", 0.01: "*", 0.049: "*", 0.05: "", 0.9: ""}
+    rows = [
+        {
+            **{"model": OLD_MODEL, "benchmark": "notes_32", "detector": "loss", "parameters": "{}"},
+            **{"other": "min_k", "other_parameters": canonical_json({"k": place / 10})},
+            **{"n_members": 5, "n_nonmembers": 5, "n_groups": 5, "difference": -0.01, "standard_error": 0.5},
+            **{"ci_low": -1.0, "ci_high": 1.0, "p_value": p_value, "method": "made up", "run_id": "again-notes"},
+        }
+        for place, p_value in enumerate(stars, start=1)
     ]
+    write_rows(audited, "comparisons", PAIR, "again-notes", DAY, rows)
+    build_warehouse(audited.paths)
+    found = told(audited.paths, "SELECT p_value, stars, difference_in_percent FROM detector_comparison ORDER BY 1")
+    assert found == [(p_value, one, "-1.000 ± 50.000") for p_value, one in stars.items()]
 
 
 def test_books_have_rates_p_values_and_a_claim_level(built: Folder) -> None:
@@ -194,15 +193,6 @@ def test_a_model_of_unknown_date_has_no_place_in_the_order(decided: Folder, tmp_
     ]
 
 
-def test_the_configured_date_of_release_comes_before_the_card_s(decided: Folder, tmp_path: Path) -> None:
-    config = with_dates(tmp_path / "config", old=date(2020, 1, 2))
-    build_warehouse(decided.paths, config=config)
-    assert told(decided.paths, "SELECT model, release_date FROM model_releases ORDER BY release_date") == [
-        (OLD_MODEL, date(2020, 1, 2)),
-        (NEW_MODEL, date(2024, 11, 1)),
-    ]
-
-
 def test_a_model_older_than_every_text_is_a_control(decided: Folder, tmp_path: Path) -> None:
     """The texts are of 2019-01-01 and 2025-06-01."""
     build_warehouse(decided.paths, config=with_dates(tmp_path / "old", old=date(2018, 12, 31)))
@@ -229,6 +219,11 @@ def test_where_one_text_has_no_date_no_model_is_known_to_be_older(decided: Folde
     decided.rewrite_examples("notes_32")
     build_warehouse(decided.paths, config=with_dates(tmp_path / "config", old=date(2000, 1, 1)))
     assert {row[0] for row in told(decided.paths, "SELECT benchmark FROM older_model_control")} == {"speeches_64"}
+    # The configured date of release comes before the card's.
+    assert told(decided.paths, "SELECT model, release_date FROM model_releases ORDER BY release_date") == [
+        (OLD_MODEL, date(2000, 1, 1)),
+        (NEW_MODEL, date(2024, 11, 1)),
+    ]
 
 
 def test_the_ledger_counts_what_was_tried(decided: Folder) -> None:
