@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
-from typing import Annotated, Literal
-
-from annotated_types import Ge, Gt
+from typing import Any, Literal, get_type_hints
 
 from audit_pipeline.errors import ConfigError
 
 EngineName = Literal["in_process", "ray"]
 
 FEWEST_WORKERS = 1
-
+_BOUNDS: Mapping[str, Mapping[str, Any]] = {
+    "workers": {"ge": FEWEST_WORKERS},
+    "gpus_per_worker": {"ge": 0},
+    "shard_minutes": {"gt": 0},
+}
 _VARIABLES = {
     "name": "CORPUS_AUDIT_ENGINE",
     "workers": "CORPUS_AUDIT_WORKERS",
@@ -39,9 +41,9 @@ class Engine:
     """
 
     name: EngineName = "in_process"
-    workers: Annotated[int, Ge(FEWEST_WORKERS)] | None = None
-    gpus_per_worker: Annotated[float, Ge(0)] | None = None
-    shard_minutes: Annotated[float, Gt(0)] | None = None
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    shard_minutes: float | None = None
 
     @property
     def run_config(self) -> dict[str, object]:
@@ -60,12 +62,17 @@ def chosen_engine(options: Mapping[str, object] | None = None) -> Engine:
     Raises ConfigError where a value makes no sense, and where Ray is chosen and not installed.
     """
     # Imported here: the help of commands waits for no pydantic.
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415
+    from pydantic import Field, ValidationError, create_model  # noqa: PLC0415
+
+    types = get_type_hints(Engine)
+    bounded: dict[str, Any] = {
+        field.name: (types[field.name], Field(field.default, **_BOUNDS.get(field.name, {}))) for field in fields(Engine)
+    }
 
     given = {name: value for name, value in (options or {}).items() if value is not None}
     environment = {name: os.environ[variable] for name, variable in _VARIABLES.items() if os.environ.get(variable)}
     try:
-        engine = TypeAdapter(Engine).validate_python({**environment, **given})
+        engine = Engine(**create_model("Engine", **bounded).model_validate({**environment, **given}).model_dump())
     except ValidationError as error:
         [first, *_] = error.errors()
         variable = _VARIABLES[str(first["loc"][0])]

@@ -37,10 +37,12 @@ class _Kinds(_Names):
     """What is cached of a pass: base always, and the kinds that a user may name besides."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[str]:
-        # Imported here: the help of commands waits for no pyarrow.
+        names = super().convert(value, param, ctx) or ()
+        if set(names) == {"base"}:
+            return ("base",)
+        # Imported here: help and completion, which read the default, wait for no pyarrow.
         from audit_pipeline.catalogue.contracts import KINDS as DECLARED  # noqa: PLC0415
 
-        names = super().convert(value, param, ctx) or ()
         optional = [kind.name for kind in DECLARED.values() if kind.on_request]
         if not names or not set(names) <= {"base", *optional}:
             raise click.BadParameter(f"a list of base, {' and '.join(optional)}", param_hint="--kinds")
