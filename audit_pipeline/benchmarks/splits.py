@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from audit_pipeline.catalogue.contracts import Split, digest
 
@@ -65,9 +66,11 @@ def split_groups(texts: Iterable[Placed], *, fraction: float, seed: int, family:
         labels[text.group].add(str(text.label))
         collections[text.group].add(text.collection)
 
-    strata: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    # Few mixtures for many groups, so each is digested once.
+    mixture = cache(lambda *collections: digest(list(collections)))
+    strata: dict[tuple[str, ...], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for group in sizes:
-        strata[digest(sorted(labels[group]))][digest(sorted(collections[group]))].append(group)
+        strata[tuple(sorted(labels[group]))][mixture(*sorted(collections[group]))].append(group)
 
     splits: dict[str, Split] = dict.fromkeys(sizes, "evaluation")
     for by_collection in strata.values():

@@ -75,6 +75,8 @@ def near_pairs_of(
     """
     if not 0 < threshold <= 1:
         raise ValueError(f"threshold must be in (0, 1], not {threshold}")
+    if len(texts) < 2:
+        return []
     shingles_of: dict[int, Shingles] = {}
 
     def of(place: int) -> Shingles:
