@@ -27,7 +27,7 @@ CODE_VERSION = "1"
 _LOG_STEPS = 50
 
 
-def _names(what: str) -> list[str]:
+def _configured_names(what: str) -> list[str]:
     """The controls or studies of the configuration, those with a broken entry too: they are still there.
 
     None where the file cannot be read: everything else still loads. A run reads it again, and says what is wrong.
@@ -52,7 +52,7 @@ def _documents() -> list[dg.AssetKey]:
     "is nothing.",
     kinds={"torch", "transformers", "parquet"},
     code_version=CODE_VERSION,
-    partitions_def=dg.StaticPartitionsDefinition(_names("control")),
+    partitions_def=dg.StaticPartitionsDefinition(_configured_names("control")),
     deps=_documents(),
     pool="gpu",
     metadata=schema_metadata(CONTROL_TEXTS),
@@ -103,7 +103,7 @@ def _logged(context: dg.AssetExecutionContext, control: str) -> "OnControlStep":
     "4, figure 5).",
     kinds={"torch", "transformers", "parquet"},
     code_version=CODE_VERSION,
-    partitions_def=dg.StaticPartitionsDefinition(_names("study")),
+    partitions_def=dg.StaticPartitionsDefinition(_configured_names("study")),
     deps=_documents(),
     pool="gpu",
     metadata=schema_metadata(CONTROL_STUDIES),

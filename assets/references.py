@@ -76,7 +76,9 @@ def token_frequencies(context: dg.AssetExecutionContext, data: AuditData, models
         corpus, _, name = key.partition("|")
         try:
             model, entry = models.tokenized(name, data.paths), references.named(corpus)
-            build = partial(build_frequencies, entry, model, data.paths, step, on_progress=partial(_tell, context, key))
+            build = partial(
+                build_frequencies, entry, model, data.paths, step, on_progress=partial(_log_count, context, key)
+            )
             done[key] = with_retries(build, f"counting {key}", context.log)
         except AuditError as error:
             if len(keys) == 1:
@@ -118,7 +120,7 @@ def _checks(done: Mapping[str, FrequencyReport], left_out: Mapping[str, str]) ->
     ]
 
 
-def _tell(context: dg.AssetExecutionContext, key: str, count: CorpusCount) -> None:
+def _log_count(context: dg.AssetExecutionContext, key: str, count: CorpusCount) -> None:
     logged(context.log)(f"{key}: {count.in_words}")
 
 

@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import z_scores
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.forward import ForwardPass

@@ -24,7 +24,7 @@ from bench_token_statistics import texts_from_addresses
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.token_statistics.backend import WindowStatistics
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET, LocalPass, Task
 from audit_pipeline.token_statistics.forward import ForwardPass

@@ -32,7 +32,7 @@ from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Search, parse_search
 from audit_pipeline.extraction.windows import WindowLengths, windows_at
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.operate.stages.extraction import documents_of
 from audit_pipeline.token_statistics.cached_texts import Caches

@@ -30,7 +30,7 @@ from bench_token_statistics import seconds_of, texts_from_addresses
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.forward import ForwardPass

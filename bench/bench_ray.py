@@ -36,7 +36,7 @@ from ray_nodes import ROOT, SECOND, Nodes, two_nodes
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET

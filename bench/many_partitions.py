@@ -48,7 +48,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.definitions import defs
 from audit_pipeline.detectors.registry import is_default, select
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import load_tokenizer, write_card
+from audit_pipeline.models.tokenized_model import load_tokenizer, write_card
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.sensors import changed_benchmarks, new_models

@@ -91,7 +91,7 @@ def _is_optional(declared: Field[Any]) -> bool:
 
 
 def _lines(declared: Field[Any], hint: Any) -> Iterator[str]:
-    kind = _in_words(_plain(hint))
+    kind = _type_for_docstring(_plain(hint))
     default = "" if declared.default in (None, MISSING) else f", default {declared.default!r}"
     optional = ", optional" if _is_optional(declared) and not default else ""
     yield f"{declared.name} : {kind}{default}{optional}"
@@ -100,10 +100,10 @@ def _lines(declared: Field[Any], hint: Any) -> Iterator[str]:
     yield from (f"    {line}" for line in textwrap.wrap(words, 110))
 
 
-def _in_words(hint: Any) -> str:
+def _type_for_docstring(hint: Any) -> str:
     """A type as numpydoc has it."""
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_in_words(one) for one in get_args(hint) if one is not types.NoneType)
+        return " or ".join(_type_for_docstring(one) for one in get_args(hint) if one is not types.NoneType)
     if get_origin(hint) is Literal:
         return "{" + ", ".join(f'"{one}"' for one in get_args(hint)) + "}"
     return re.sub(r"\b[a-z_]+\.", "", inspect.formatannotation(hint))

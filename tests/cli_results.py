@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from click.testing import Result
 
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 
 LABELLED = {
     "builder": "labelled",

@@ -21,7 +21,7 @@ from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent

@@ -33,7 +33,7 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, build_benchmark, refresh_source
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, run_tokens, score_pair

@@ -17,7 +17,7 @@ PARSERS = (
 COUNTING = ("matplotlib", "pandas", "scipy.special", "scipy.stats", "sklearn", "torch", "transformers")
 EVERYTHING = """\
 import {module}
-from audit_pipeline.operate.configuration import load_configuration
+from audit_pipeline.operate.whole_configuration import load_configuration
 from audit_pipeline.sources.config import all_sources
 assert load_configuration().problems == (), load_configuration().problems
 assert {{"books", "patents", "wikipedia"}} <= set(all_sources())

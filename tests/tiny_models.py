@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
 from audit_pipeline.token_statistics.tokens import EncodedText, batches, encode, window_and_stride, windows_of

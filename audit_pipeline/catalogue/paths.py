@@ -302,7 +302,7 @@ class DataPaths:
 
     @property
     def warehouse_record(self) -> Path:
-        """What the warehouse was built with: the next build compares it (warehouse/earlier_warehouse.py)."""
+        """What the warehouse was built with: the next build compares it (warehouse/carried_over_rows.py)."""
         return self.root / "audit.duckdb.json"
 
     @property

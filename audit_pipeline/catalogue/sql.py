@@ -144,10 +144,10 @@ def current_runs_view(run_tables: Sequence[Table]) -> str:
 def rows_by_run(tables: Iterable[Table]) -> str:
     """A query for how many rows every run wrote to each of ``tables``: "table", "partition", benchmark, model, run_id,
     rows. Benchmark and model are null where a partition is of none."""
-    return "\nUNION ALL ".join(_rows_by_run(table) for table in tables)
+    return "\nUNION ALL ".join(_row_counts_query(table) for table in tables)
 
 
-def _rows_by_run(table: Table) -> str:
+def _row_counts_query(table: Table) -> str:
     source, counted = table.rows_by_run or (table.name, "count(*)")
     partition, benchmark, model = {
         "pair": ("benchmark || '|' || model", "benchmark", "model"),

@@ -23,7 +23,7 @@ from audit_pipeline.operate.options import BENCHMARK, AuditOptions
 from audit_pipeline.report.numbers import thousands
 
 if TYPE_CHECKING:
-    from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.operate.facts import PlannedStep
     from audit_pipeline.token_statistics.cached_texts import Plan
 
@@ -66,7 +66,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
     tell_problems(request.problems)
 
     from audit_pipeline.controls.current import trained_version
-    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.operate.dagster.audit import dry_run
 
     paths = DataPaths.from_environment()
@@ -192,7 +192,7 @@ def _count_reference_tokens(
 ) -> list[tuple[TokenizedModel, int]]:
     """The reference model, where texts would be sent to it, and how many tokens; it gets each text once."""
     from audit_pipeline.benchmarks.built import read_built
-    from audit_pipeline.models.load import reference_of
+    from audit_pipeline.models.tokenized_model import reference_of
     from audit_pipeline.token_statistics.cached_texts import plan
 
     try:

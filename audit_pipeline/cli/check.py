@@ -42,7 +42,7 @@ from audit_pipeline.report.numbers import thousands
 if TYPE_CHECKING:
     from audit_pipeline.evidence.possible_conclusions import PassageSearch
     from audit_pipeline.models.config import ModelEntry
-    from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.operate.own_files import Looked, OwnWorkspace
     from audit_pipeline.sources.base import Document
 
@@ -264,7 +264,7 @@ def check(
     if exchangeable and not held_out:
         raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
     asked = AuditOptions(**given, publish=False)
-    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.operate.own_files import OwnFiles, bring_up, look, make_dry_run_workspace, model_for
 
     folder = workspace.resolve()

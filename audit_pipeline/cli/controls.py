@@ -31,7 +31,7 @@ from audit_pipeline.operate.options import AuditOptions
 
 if TYPE_CHECKING:
     from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.operate.configuration import Configuration
+    from audit_pipeline.operate.whole_configuration import Configuration
 
 MEMORISATION_CHECK = "memorisation_check"
 _BY_OCCURRENCES = """

@@ -21,7 +21,7 @@ from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 from audit_pipeline.operate.options import FILE, PATH, RunOptions
 
 if TYPE_CHECKING:
-    from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.scoring.corpus_tests import CorpusTest
 
 

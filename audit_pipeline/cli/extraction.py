@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from audit_pipeline.extraction.documents import SearchedDocument
     from audit_pipeline.extraction.search import Search, SearchOptions
     from audit_pipeline.models.config import ModelEntry
-    from audit_pipeline.models.load import TokenizedModel
+    from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.token_statistics.backend import BackendOf
 
 
@@ -132,7 +132,7 @@ def extract(
     unread = [] if held_out is None else _documents(held_out, text_column)
 
     from audit_pipeline.extraction.search import Search
-    from audit_pipeline.models.load import reference_of, with_overrides
+    from audit_pipeline.models.tokenized_model import reference_of, with_overrides
     from audit_pipeline.operate.stages.extraction import asked_by
     from audit_pipeline.token_statistics.cached_texts import Caches
 

@@ -62,7 +62,7 @@ def report(open_it: bool, no_text: bool, rebuild: bool) -> None:
 
 
 def _say_built(paths: DataPaths) -> None:
-    from audit_pipeline.warehouse.earlier_warehouse import last_build
+    from audit_pipeline.warehouse.carried_over_rows import last_build
 
     built = last_build(paths)
     if built is not None:

@@ -187,7 +187,7 @@ def count(
 
     from audit_pipeline.catalogue.files import require_output
     from audit_pipeline.fetch.formats import holds_rows, open_rows
-    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.references.count import CountLimits, count_to_file
 
     require_output(out, corpus)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import dagster as dg
 
     from audit_pipeline.models.config import ModelEntry
-    from audit_pipeline.models.load import TokenizedModel
-    from audit_pipeline.operate.configuration import Configuration
+    from audit_pipeline.models.tokenized_model import TokenizedModel
     from audit_pipeline.operate.options import RunOptions
+    from audit_pipeline.operate.whole_configuration import Configuration
     from audit_pipeline.token_statistics.backend import BackendOf
 
 _TOLD = "audit_pipeline.problems_told"
@@ -70,7 +70,7 @@ def dagster_definitions() -> dg.Definitions:
 
 def whole_configuration() -> Configuration:
     """Every file of the configuration; what is wrong with it is for the command to report, after what it was asked."""
-    from audit_pipeline.operate.configuration import load_configuration
+    from audit_pipeline.operate.whole_configuration import load_configuration
 
     return load_configuration()
 
@@ -94,7 +94,7 @@ def ready_to_run(
     Raises ConfigError where ``limits`` have no meaning for it.
     """
     from audit_pipeline.endpoints.in_use import Endpoints
-    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.scoring.backends import loader
 
     endpoints = Endpoints(options.limits.for_model(entry))

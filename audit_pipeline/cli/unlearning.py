@@ -49,7 +49,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     Says what was forgotten, and what only looks forgotten, each number beside the same for held-out texts. No model is
     run: audit every model on the texts first (corpus-audit audit). docs/unlearning.md explains the numbers.
     """
-    from audit_pipeline.models.load import load_tokenizer
+    from audit_pipeline.models.tokenized_model import load_tokenizer
 
     paths = data_to_write()
     named = [model_named(name) for name in (before, after)]

@@ -17,7 +17,7 @@ from audit_pipeline.cluster.dispatch import MOST_TOKENS, DispatchTimeouts, Worke
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, cluster, room_for
 from audit_pipeline.cluster.worker import Assignment
-from audit_pipeline.models.load import TokenizedModel, weights_on_disk
+from audit_pipeline.models.tokenized_model import TokenizedModel, weights_on_disk
 from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
 
 _TOKEN_SECONDS = DispatchTimeouts.token

@@ -23,7 +23,7 @@ from audit_pipeline.errors import AuditError, ClusterError, TransientError, one_
 from audit_pipeline.fetch.retry import causes, may_pass
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 
 if TYPE_CHECKING:
     from audit_pipeline.token_statistics.backend import Backend, Work

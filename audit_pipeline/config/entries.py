@@ -2,7 +2,7 @@
 
 What belongs here: reading a file, repeated keys, and loading it so that a bad entry stops itself and no other.
 What does not: what an entry may hold (the config.py of each domain), its values as settings (validating.py), what must
-hold between files (operate/configuration.py).
+hold between files (operate/whole_configuration.py).
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ class EntryFile(Generic[E]):
     ``key`` is the one key that holds the entries; None if they are the file's own sections, each of which may be left
     out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
     and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
-    are the keys that name what must exist: operate/configuration.py checks whether it does.
+    are the keys that name what must exist: operate/whole_configuration.py checks whether it does.
     """
 
     name: str

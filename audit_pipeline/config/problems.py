@@ -1,7 +1,7 @@
 """What is wrong with a file of the configuration: where it is, and in which words.
 
 What belongs here: problems and the errors that carry them. What does not: finding them (entries.py, validating.py,
-operate/configuration.py).
+operate/whole_configuration.py).
 """
 
 from __future__ import annotations

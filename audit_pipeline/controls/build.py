@@ -37,7 +37,7 @@ from audit_pipeline.controls.training import ONE_THREAD_BELOW, START, Trained, n
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.conversion import read_with_transformers
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 
 OnControlStep = Callable[[Role, int, int, float], None]

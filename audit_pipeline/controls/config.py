@@ -246,7 +246,7 @@ def load_controls(folder: Path | None = None) -> Entries[ControlEntry]:
 
 
 def load_studies(folder: Path | None = None) -> Entries[StudyEntry]:
-    """The studies of studies.yaml, as :func:`load_controls`; operate/configuration.py looks for their control."""
+    """The studies of studies.yaml, as :func:`load_controls`; operate/whole_configuration.py looks for their control."""
     return STUDIES_FILE.load(folder)
 
 

@@ -29,7 +29,7 @@ from audit_pipeline.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
 from audit_pipeline.evidence.evaluation import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs

@@ -2,7 +2,7 @@
 
 What belongs here: the two ways to begin (an architecture from nothing, an existing model), a byte-level BPE
 tokenizer learnt on the texts, and the loop. What does not: which texts (draw.py), the tokenizers of models that are
-trained on from a base (models/load.py), what is kept (build.py).
+trained on from a base (models/tokenized_model.py), what is kept (build.py).
 """
 
 from __future__ import annotations

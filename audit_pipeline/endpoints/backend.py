@@ -21,7 +21,7 @@ from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt
 from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult, WindowStatistics, Work
 from audit_pipeline.token_statistics.tokens import Window
 

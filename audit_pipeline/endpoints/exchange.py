@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.contracts import TOPK_ENTRIES
 from audit_pipeline.endpoints.client import ServerRequest
 from audit_pipeline.errors import ModelError, one_line
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 
 

@@ -17,7 +17,7 @@ from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, find_e
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import record_probe
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride
 
 if TYPE_CHECKING:

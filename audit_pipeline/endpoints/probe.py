@@ -31,7 +31,7 @@ from audit_pipeline.endpoints.exchange import (
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.endpoint_history import LARGEST_NOISE, NOISE_TO_TELL, Probe, deviation, differs
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
 TEXTS = (

@@ -83,16 +83,16 @@ def choose_fine_starts(coarse: Sequence[CoarseWindow], threshold: float, half: i
     least = threshold - SLACK * half
     if coarse and max(coarse[-1].first_half, coarse[-1].second_half) >= least:
         # The same text, begun a little later, may be cut into fewer tokens and still have room for a window.
-        found.update(_between(coarse[-1].start, coarse[-1].half_on, step))
+        found.update(_multiples_between(coarse[-1].start, coarse[-1].half_on, step))
     for window, following in pairwise(coarse):
         if window.second_half >= least:
-            found.update(_between(window.start, window.half_on, step))
+            found.update(_multiples_between(window.start, window.half_on, step))
         if following.first_half >= least:
-            found.update(_between(window.half_on, following.start, step))
+            found.update(_multiples_between(window.half_on, following.start, step))
     return sorted(found - {window.start for window in coarse})
 
 
-def _between(low: int, high: int, step: int) -> Iterable[int]:
+def _multiples_between(low: int, high: int, step: int) -> Iterable[int]:
     """The multiples of ``step`` from ``low`` up to ``high``, both included."""
     return range(-(-low // step) * step, high + 1, step)
 

@@ -32,7 +32,7 @@ from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.windows import own_tokens, split_prefix_and_suffix
 from audit_pipeline.metrics.roc import Floats
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.batches import LocalPass
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride

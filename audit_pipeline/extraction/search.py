@@ -42,7 +42,7 @@ from audit_pipeline.extraction.windows import (
     windows_at,
 )
 from audit_pipeline.metrics.roc import Floats
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress

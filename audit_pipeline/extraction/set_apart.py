@@ -23,7 +23,7 @@ from audit_pipeline.extraction.conclusions import Mask, Windows, windows_from
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, window_between, windows_at
 from audit_pipeline.metrics.roc import Floats
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import EncodedText, encode

@@ -50,7 +50,7 @@ class HeldOutTest:
     q_value: float
 
 
-def compare(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[HeldOutTest | None]:
+def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Floats]) -> list[HeldOutTest | None]:
     """Each document's test; None for one without a window.
 
     audited, held_out: for each document the log-probabilities of its coarse windows, in their order, minus infinity for
@@ -247,7 +247,9 @@ def compare_with_held_out(found: Sequence[Extraction]) -> list[HeldOutTest | Non
         if extraction.document.side == "held_out" and len(extraction.windows)
     ]
     tests = iter(
-        compare([extraction.compared for extraction in audited], held_out) if held_out else [None] * len(audited)
+        compare_each_with_held_out([extraction.compared for extraction in audited], held_out)
+        if held_out
+        else [None] * len(audited)
     )
     return [next(tests) if extraction.document.side == "audited" else None for extraction in found]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind, digest, text_sha256
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, Prepared, caches_of

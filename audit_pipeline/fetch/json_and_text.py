@@ -68,7 +68,7 @@ def json_document(file: InputFile, string_lines: str | None) -> RowStream:
         lines = lines_of(file, binary)
         first = next(lines, (0, b""))[1]
         single = next(lines, None) is None
-    whole = _load_whole_document(file) if single or not isinstance(_value(first), dict) else None
+    whole = _load_whole_json(file) if single or not isinstance(_value(first), dict) else None
     if not isinstance(whole, dict):
         return json_lines(file, string_lines)
     rows = _rows(whole)
@@ -83,7 +83,7 @@ def _value(text: bytes | str) -> object:
         return None
 
 
-def _load_whole_document(file: InputFile) -> object:
+def _load_whole_json(file: InputFile) -> object:
     with opened(file) as binary:
         content = binary.read(_WHOLE_LIMIT + 1)
     return _value(content.removeprefix(codecs.BOM_UTF8)) if len(content) <= _WHOLE_LIMIT else None

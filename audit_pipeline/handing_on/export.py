@@ -249,11 +249,11 @@ def _write_descriptions(
     sizes = {path: (folder / path).stat().st_size for path in every}
     url = None if hub is None else f"https://huggingface.co/datasets/{hub}"
     metadata = croissant(described, sizes, digests, datetime.now(UTC).date(), url)
-    _write_text(folder / METADATA, as_json(metadata))
-    _write_text(folder / CARD, write_card(described, entries, digests, hub))
+    _write_durably(folder / METADATA, as_json(metadata))
+    _write_durably(folder / CARD, write_card(described, entries, digests, hub))
 
 
-def _write_text(path: Path, text: str) -> None:
+def _write_durably(path: Path, text: str) -> None:
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

@@ -1,7 +1,7 @@
 """config/models.yaml: which models are audited and under which conventions.
 
 What belongs here: the entries' fields, their validation, and turning what a user typed (a name, a hub id, a path)
-into an entry. What does not: finding files (locate.py), reading them (load.py).
+into an entry. What does not: finding files (locate.py), reading them (tokenized_model.py).
 """
 
 from __future__ import annotations

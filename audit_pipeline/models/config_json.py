@@ -2,7 +2,7 @@
 
 What belongs here: the bounds of sizes, the formats of quantised weights, the packages that transformers reads them
 with, and the errors where a size cannot be or a package is lacking. What does not: what transformers makes of a
-configuration (architecture.py), a .gguf, which is dequantised (weights.py, conversion.py), reading weights
+configuration (suitability.py), a .gguf, which is dequantised (weights.py, conversion.py), reading weights
 (weights.py).
 """
 

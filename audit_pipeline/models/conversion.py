@@ -21,9 +21,9 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedT
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.architecture import cannot_read, require_usable, silence_transformers, unknown_architecture
 from audit_pipeline.models.kept_files import KeptTokenizer, TextTokenizer, keep_folder, keep_tokenizer
 from audit_pipeline.models.locate import LocatedModel
+from audit_pipeline.models.suitability import cannot_read, require_usable, silence_transformers, unknown_architecture
 
 READ_ERRORS = (
     *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),

@@ -2,7 +2,7 @@
 
 What belongs here: digests of weights, configuration and tokenizer files, for which every byte is read; and a version
 that is cheap enough to look at every minute, of the entry's fields that change a number and of size and time of its
-files. What does not: loading them (load.py), which model a server has (endpoint_history.py).
+files. What does not: loading them (tokenized_model.py), which model a server has (endpoint_history.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a model's files are: an installed package, a folder, a .gguf file, or the Hugging Face hub.
 
 What belongs here: finding (and, for the hub, fetching) files, and refusing what must not be loaded.
-What does not: reading weights (load.py), digests (fingerprint.py).
+What does not: reading weights (tokenized_model.py), digests (fingerprint.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What belongs here: bytes in memory, found out from the files' headers before anything is loaded, what devices have, and
 both in words; the choice of a device, and reading weights with transformers. What does not: what is known of a model
-without its weights (load.py), what a pass takes besides, running the model (token_statistics/).
+without its weights (tokenized_model.py), what a pass takes besides, running the model (token_statistics/).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.architecture import (
+from audit_pipeline.models.config_json import require_package
+from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
+from audit_pipeline.models.kept_files import weights_are_whole
+from audit_pipeline.models.suitability import (
     cannot_read,
     require_same_tensors,
     require_vocabulary_in,
     silence_transformers,
 )
-from audit_pipeline.models.config_json import require_package
-from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
-from audit_pipeline.models.kept_files import weights_are_whole
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 
 # The numbers of quantised weights stay as they are published; plain ones become the entry's dtype.
 _PLAIN = {"F64", "F32", "F16", "BF16"}

@@ -96,7 +96,7 @@ def audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditReq
     """
     from audit_pipeline.benchmarks.config import standing  # noqa: PLC0415
     from audit_pipeline.models.config import resolve_model  # noqa: PLC0415
-    from audit_pipeline.operate.configuration import load_configuration  # noqa: PLC0415
+    from audit_pipeline.operate.whole_configuration import load_configuration  # noqa: PLC0415
 
     config = load_configuration()
     specs = list(standing(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)

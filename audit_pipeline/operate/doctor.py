@@ -47,14 +47,14 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
 from audit_pipeline.models.kept_files import kept_folders, require_kept
-from audit_pipeline.models.load import is_kept, load_tokenizer
 from audit_pipeline.models.locate import locate
+from audit_pipeline.models.tokenized_model import is_kept, load_tokenizer
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.operate.configuration import FILES, load_configuration
 from audit_pipeline.operate.doctor_checks import DoctorCheck, HowEnded, Look, named
 from audit_pipeline.operate.doctor_missing import examine_missing
 from audit_pipeline.operate.removal import unfinished
 from audit_pipeline.operate.removal_files import DEAD_AFTER_SECONDS, stat_of
+from audit_pipeline.operate.whole_configuration import FILES, load_configuration
 from audit_pipeline.token_statistics.cache import damaged_parts, digest_in_name, parts_of, set_aside
 from audit_pipeline.warehouse.build import read_lineage
 from audit_pipeline.warehouse.query import open_read_only, read_every_block

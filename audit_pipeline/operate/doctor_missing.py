@@ -36,7 +36,7 @@ from audit_pipeline.catalogue.paths import DataPaths, unsegment
 from audit_pipeline.errors import AuditError
 from audit_pipeline.evidence.options import command_of
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import TokenizedModel, is_kept, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, is_kept, load_tokenizer
 from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, HowEnded, Look, named
 from audit_pipeline.operate.removal import unfinished
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, statistics_version

@@ -27,7 +27,7 @@ from audit_pipeline.operate.situation import conventions, parted
 from audit_pipeline.references.frequencies import read_table_version
 
 Card = Mapping[str, Any]
-"""What a model's card says (models/load.py, write_card)."""
+"""What a model's card says (models/tokenized_model.py, write_card)."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 

@@ -27,7 +27,7 @@ from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.current import trained_version, wanted_version
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import KnownModel, TokenizedModel, is_kept, load_tokenizer
+from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel, is_kept, load_tokenizer
 from audit_pipeline.operate import facts
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest, Situation
 from audit_pipeline.operate.plan import plan, problems

@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.files import checked, read_parquet, write_table
 from audit_pipeline.catalogue.integrity import sealed, unsealed
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references.corpus import Corpus, State, files_corpus
 from audit_pipeline.references.tally import CheckedCounter, Counts, vocabulary_of
 
@@ -199,7 +199,7 @@ class _RunningCount:
 
     def snapshot(self) -> CorpusCount:
         """The count so far, special tokens 0."""
-        self._counter.flush()
+        self._counter.count_held_texts()
         counts = self._done.counts + self._counter.counts
         counts[sorted(self._model.tokenizer.special_ids)] = 0
         return replace(

@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import DataError, one_line
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.references.corpus import Corpus, files_corpus, hub_corpus, source_corpus
 from audit_pipeline.references.count import (

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 
 Counts = npt.NDArray[np.int64]
 
@@ -56,13 +56,13 @@ _SAFE_ALTERNATIVES = frozenset(
 
 
 class TextCounter(Protocol):
-    """Counts texts one by one; ``counts`` [V] are complete after ``flush``, which may be called at any time."""
+    """Counts texts one by one; ``counts`` [V] are complete after ``count_held_texts`` (at any time)."""
 
     counts: Counts
 
     def add(self, text: str) -> None: ...
 
-    def flush(self) -> None: ...
+    def count_held_texts(self) -> None: ...
 
 
 def vocabulary_of(model: TokenizedModel) -> int:
@@ -95,7 +95,7 @@ class PlainCounter:
         if self._characters >= _BATCH_CHARACTERS:
             self._submit_batch()
 
-    def flush(self) -> None:
+    def count_held_texts(self) -> None:
         self._submit_batch()
         self._collect()
 
@@ -142,14 +142,14 @@ class DistinctCounter:
             or self._uncut_characters >= _HELD_UNCUT_CHARACTERS
             or len(self._pieces) >= _HELD_PIECES
         ):
-            self.flush()
+            self.count_held_texts()
 
     @property
     def uncut_characters(self) -> int:
         """Characters held in pieces that are encoded one by one: all of them where a language has no blanks."""
         return self._uncut_characters
 
-    def flush(self) -> None:
+    def count_held_texts(self) -> None:
         by_count: dict[int, list[str]] = defaultdict(list)
         for piece, count in self._pieces.items():
             by_count[count].append(piece)
@@ -181,7 +181,7 @@ class CheckedCounter:
 
     @property
     def counts(self) -> Counts:
-        """Occurrences of every token id in the texts up to the last flush: [V]."""
+        """Occurrences of every token id in the texts counted so far: [V]."""
         return self._counter.counts
 
     def add(self, text: str) -> None:
@@ -192,15 +192,15 @@ class CheckedCounter:
             if self._probed >= PROBE_CHARACTERS:
                 self._decide()
 
-    def flush(self) -> None:
+    def count_held_texts(self) -> None:
         """Bring ``counts`` up to date."""
-        self._counter.flush()
+        self._counter.count_held_texts()
 
     def _decide(self) -> None:
         assert self._distinct is not None
         worth_it = self._distinct.uncut_characters < _MOST_UNCUT * self._probed
-        self._plain.flush()
-        self._distinct.flush()
+        self._plain.count_held_texts()
+        self._distinct.count_held_texts()
         same = np.array_equal(self._plain.counts, self._distinct.counts)
         self.way = "distinct pieces" if same and worth_it else "every text"
         if same and worth_it:

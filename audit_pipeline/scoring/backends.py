@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:

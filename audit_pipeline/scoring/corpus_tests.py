@@ -36,7 +36,7 @@ from audit_pipeline.evidence.shards import (
     items_needed,
 )
 from audit_pipeline.metrics.claims import ClaimLevel
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import OnProgress
 from audit_pipeline.scoring.session import Session, Statistics
 from audit_pipeline.token_statistics.backend import BackendOf

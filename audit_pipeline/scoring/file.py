@@ -31,7 +31,7 @@ from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import Interval, metric_intervals
 from audit_pipeline.metrics.roc import Floats, explain_undefined, metrics
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together

@@ -23,7 +23,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import selected, z_scores
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.evidence.options import PREFERRED, headline_detector
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 MOST_TEXTS = 10

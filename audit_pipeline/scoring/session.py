@@ -31,7 +31,7 @@ from audit_pipeline.detectors.registry import (
 )
 from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics, not_given
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
     OnProgress,
     Provider,

@@ -15,7 +15,7 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 import torch
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import BackendOf, WindowResult, Work
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, batches
 

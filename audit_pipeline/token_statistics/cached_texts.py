@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind, t
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import bring
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.tokens import (
     EncodedText,

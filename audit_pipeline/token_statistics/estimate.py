@@ -9,7 +9,7 @@ import time
 
 import torch
 
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weights import parameters, require_device
 from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KINDS, digest, text_sha256
 from audit_pipeline.catalogue.files import read_json_if_whole
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from audit_pipeline.errors import AuditError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.forward import ForwardPass

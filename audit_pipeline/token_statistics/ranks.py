@@ -32,7 +32,7 @@ import psutil
 import torch
 
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult
 from audit_pipeline.token_statistics.batches import Arguments, LoadCheck, LocalPass, Result, Task
 from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, branches_in_words

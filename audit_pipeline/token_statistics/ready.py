@@ -15,7 +15,7 @@ from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config_json import require_package
-from audit_pipeline.models.load import TokenizedModel, write_card
+from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.models.weights import (
     convert_gguf,
     default_device,

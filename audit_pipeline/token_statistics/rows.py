@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.tokens import EncodedText

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import BudgetError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, Work
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import (

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind, digest, text_sha256
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.load import KnownModel, TokenizedModel
+from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
 
 IntArray = npt.NDArray[np.int32]
 _Tokens = tuple[list[int], list[tuple[int, int]], list[int]]

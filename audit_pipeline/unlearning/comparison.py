@@ -26,7 +26,7 @@ from audit_pipeline.catalogue.lineage import LineageStep, entries_of
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.statistics import not_given
 from audit_pipeline.errors import DataError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.unlearning.inputs import read_documents, read_reproduced, read_sides, read_threshold, read_values
 from audit_pipeline.unlearning.measures import (
     FIRST_CHOICES,

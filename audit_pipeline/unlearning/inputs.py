@@ -37,7 +37,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.sides import as_compared
 from audit_pipeline.extraction.conclusions import LIKELIEST
 from audit_pipeline.metrics.roc import Floats
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.unlearning.measures import (
     MEANS,

@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.lineage import LineageEntry
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.errors import DataError
-from audit_pipeline.warehouse.earlier_warehouse import (
+from audit_pipeline.warehouse.carried_over_rows import (
     BuildRecord,
     checksum,
     compute_settled_cutoff,
@@ -85,7 +85,7 @@ def build_with(
     """Build the warehouse from what lies under the data folder and put it in the old one's place.
 
     A copy of the old one is brought up to date: only files that have changed since they were loaded are loaded again.
-    With ``everything``, and where there is no old one that can be relied on (earlier_warehouse.py), every file is
+    With ``everything``, and where there is no old one that can be relied on (carried_over_rows.py), every file is
     loaded, and compared with its digest. Readers that have the old file open keep their snapshot. After any error the
     old warehouse is still there. ``include_text=False`` leaves the excerpts out. ``config`` is the folder of the
     configuration where it is not the usual one; a file of it that cannot be read is named in the report, and its table

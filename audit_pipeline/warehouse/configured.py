@@ -72,11 +72,13 @@ def configured_benchmarks(folder: Path, paths: DataPaths, up_to_date: Mapping[st
         }
         for name, spec in specs.items()
     ]
-    rows += [row for name in _built(paths) if specs.is_broken(name) for row in _as_built(name, paths)]
+    rows += [
+        row for name in _names_of_built_benchmarks(paths) if specs.is_broken(name) for row in _as_built(name, paths)
+    ]
     return Configured(rows, specs.problems)
 
 
-def _built(paths: DataPaths) -> list[str]:
+def _names_of_built_benchmarks(paths: DataPaths) -> list[str]:
     manifest = paths.benchmark_manifest("any")
     found = sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
     return [unsegment(path.parent.name.removeprefix("benchmark=")) for path in found]

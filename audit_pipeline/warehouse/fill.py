@@ -1,7 +1,7 @@
 """Fills a new warehouse, or the copy of an earlier one, from the Parquet files, the documents and the configuration.
 
 What belongs here: the order in which tables are brought up to date, and that no row is of another file than its lineage
-entry. What does not: what is carried over (earlier_warehouse.py), loading files (table_files.py), the tables that
+entry. What does not: what is carried over (carried_over_rows.py), loading files (table_files.py), the tables that
 follow from others (schema.py), where the finished file goes (build.py).
 """
 
@@ -33,8 +33,7 @@ from audit_pipeline.catalogue.sql import quoted
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError, MadeAgainWarning
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
-from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
-from audit_pipeline.warehouse.earlier_warehouse import (
+from audit_pipeline.warehouse.carried_over_rows import (
     Earlier,
     LoadedFile,
     as_rows,
@@ -43,6 +42,7 @@ from audit_pipeline.warehouse.earlier_warehouse import (
     plan_reload,
     record_loaded_files,
 )
+from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
 from audit_pipeline.warehouse.query import hide_progress_bar, one_line
 from audit_pipeline.warehouse.schema import (
     OF_FILES,

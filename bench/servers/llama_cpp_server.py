@@ -28,8 +28,8 @@ from float32_gguf import write_float32
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.models.load import load_tokenizer
 from audit_pipeline.models.locate import locate
+from audit_pipeline.models.tokenized_model import load_tokenizer
 
 TOLERANCE = 0.01
 

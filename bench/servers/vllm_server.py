@@ -27,7 +27,7 @@ from comparison import NAME, SERVED, SPECIAL, compared, own_entry, run, running,
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.kept_files import converted_weights, kept_tokenizer
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenizer
 
 TOLERANCE = 2e-4
 

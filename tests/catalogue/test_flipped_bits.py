@@ -32,7 +32,7 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import AuditError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import WindowLengths
-from audit_pipeline.models.load import TokenizedModel, write_card
+from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.extraction import extract_pair

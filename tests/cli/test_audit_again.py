@@ -26,7 +26,7 @@ from assets import scores
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import model_page
-from audit_pipeline.models.load import write_card
+from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.operate import situation
 from audit_pipeline.operate.stages.benchmarks import assess_split
 from audit_pipeline.operate.stages.warehouse import build_warehouse

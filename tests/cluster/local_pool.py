@@ -18,7 +18,7 @@ from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Read
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster
 from audit_pipeline.cluster.worker import Assignment, Worker, WorkerError, restore_worker_error
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 
 NODES = [{"CPU": 1.0}, {"CPU": 1.0}]
 

@@ -26,7 +26,7 @@ from audit_pipeline.cluster.worker import Worker
 from audit_pipeline.errors import ClusterError, ModelError
 from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
 from audit_pipeline.fetch.retry import may_pass
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics import run as run_module
 from audit_pipeline.token_statistics.batches import in_memory

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from tiny_models import SENTENCES, save_model, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics.cache import parts_of, read_part
 from audit_pipeline.token_statistics.cached_texts import read_statistics

@@ -9,7 +9,7 @@ import pytest
 
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.configuration import load_configuration
+from audit_pipeline.operate.whole_configuration import load_configuration
 
 CONTROL = """
 controls:

@@ -21,7 +21,7 @@ from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Search, parse_search
 from audit_pipeline.metrics.claims import REPRODUCED_FROM
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass

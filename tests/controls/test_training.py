@@ -27,7 +27,7 @@ from audit_pipeline.controls.study import conditions, measure, run_study
 from audit_pipeline.controls.training import START, new_model, train, train_tokenizer
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

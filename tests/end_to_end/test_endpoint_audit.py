@@ -22,7 +22,7 @@ from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.in_use import Endpoints, probe_tokens
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.operate.dagster.tags import COMMAND_TAG, TOKENS_TAG
 from audit_pipeline.warehouse.query import open_read_only
 

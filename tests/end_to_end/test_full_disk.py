@@ -27,7 +27,7 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.front import full_disk
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.operate.stages.warehouse import build_warehouse

@@ -17,7 +17,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import latest_run
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.warehouse.query import query
 

@@ -13,7 +13,7 @@ from tiny_models import forward_of, tokenized
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.fetch.retry import RetryPolicy
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 QUICK = RetryPolicy(attempts=3, first=0.01, longest=0.01)

@@ -17,7 +17,7 @@ from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.probe import TEXTS, probe
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 
 Entry = Callable[..., TokenizedModel]
 Asking = Callable[..., Client]

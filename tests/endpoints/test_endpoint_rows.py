@@ -22,7 +22,7 @@ from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.batches import in_memory

@@ -24,7 +24,7 @@ from audit_pipeline.endpoints.exchange import Prompt
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of, probe
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import compute

@@ -14,7 +14,7 @@ from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized
 from transformers import AutoModelForCausalLM
 
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 

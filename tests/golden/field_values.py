@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Outcome, Settings
 from audit_pipeline.detectors.registry import get
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.forward import ForwardPass

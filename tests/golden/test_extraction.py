@@ -11,7 +11,7 @@ import pytest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.extraction.conclusions import windows_from
 from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared"

@@ -10,7 +10,7 @@ import pytest
 from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select, settings_up_to
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.token_statistics.forward import ForwardPass
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.unlearning.statistics import exact_memorization, extraction_strength

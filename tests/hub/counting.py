@@ -15,7 +15,7 @@ from pathlib import Path
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import load_tokenizer
+from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.references import count
 from audit_pipeline.references.config import load_references
 from audit_pipeline.references.frequencies import build_frequencies

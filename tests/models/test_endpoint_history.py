@@ -27,7 +27,7 @@ from audit_pipeline.models.endpoint_history import (
     record_probe,
 )
 from audit_pipeline.models.fingerprint import entry_version, fingerprints_before
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides, write_card
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides, write_card
 from audit_pipeline.models.weights import load_weights
 
 SEEN = Probe(((-1.0, -2.0), (-3.0,)), 0.0, "vllm-1")

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models import conversion, kept_files, weights
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.kept_files import read_tokenizer, weights_are_whole
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics import ready
 from audit_pipeline.token_statistics.batches import LoadCheck

@@ -14,7 +14,7 @@ from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.fingerprint import entry_version
-from audit_pipeline.models.load import with_overrides
+from audit_pipeline.models.tokenized_model import with_overrides
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -22,8 +22,8 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models import conversion
 from audit_pipeline.models.config import InstalledFile, ModelEntry
 from audit_pipeline.models.fingerprint import identify
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.models.locate import locate
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass
 

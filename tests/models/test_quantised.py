@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import config_json
-from audit_pipeline.models.load import write_card
+from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.models.weights import load_weights, parameters, weight_bytes
 from audit_pipeline.token_statistics.ready import load_forward_pass
 

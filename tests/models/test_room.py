@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import weights
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weights import (
     Memory,
     fit_of,

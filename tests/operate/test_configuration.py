@@ -10,7 +10,7 @@ import pytest
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.configuration import FILES, Configuration, load_configuration
+from audit_pipeline.operate.whole_configuration import FILES, Configuration, load_configuration
 from audit_pipeline.sources.local_files import LocalFilesSettings
 
 ROOT = Path(__file__).parents[2]

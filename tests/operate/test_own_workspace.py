@@ -13,8 +13,8 @@ from audit_pipeline.config.workspace import lay_out
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate import own_files
-from audit_pipeline.operate.configuration import load_configuration
 from audit_pipeline.operate.own_files import Looked, OwnFiles, bring_up, look, make_dry_run_workspace, model_for
+from audit_pipeline.operate.whole_configuration import load_configuration
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
 

@@ -27,7 +27,7 @@ from audit_pipeline.catalogue.table import Column
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.fingerprint import LENGTH
 from audit_pipeline.models.kept_files import converted_of
-from audit_pipeline.models.load import write_card
+from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.operate.removal import (
     RemovalTarget,
     find_removal,

@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split, refresh_source
 from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
 from audit_pipeline.operate.stages.scores import OtherModels, run_tokens, score_pair, statistics_version

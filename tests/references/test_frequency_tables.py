@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.models.load import TokenizedModel, with_overrides
+from audit_pipeline.models.tokenized_model import TokenizedModel, with_overrides
 from audit_pipeline.references import frequencies
 from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.references.count import count_corpus, table_of

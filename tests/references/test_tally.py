@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references import tally
 from audit_pipeline.references.tally import (
     CheckedCounter,
@@ -91,7 +91,7 @@ texts = st.lists(
 def counted(counter: PlainCounter | DistinctCounter, given_texts: list[str]) -> list[int]:
     for text in given_texts:
         counter.add(text)
-    counter.flush()
+    counter.count_held_texts()
     return counter.counts.tolist()
 
 
@@ -142,7 +142,7 @@ def test_the_first_documents_are_counted_both_ways(model: TokenizedModel, monkey
     assert counted(good, documents) == plain  # type: ignore[arg-type]
     assert good.way == "distinct pieces"
     # A way that gives other counts is not taken, whatever the tokenizer's description promised.
-    monkeypatch.setattr(DistinctCounter, "flush", lambda self: None)
+    monkeypatch.setattr(DistinctCounter, "count_held_texts", lambda self: None)
     bad = CheckedCounter(model)
     assert counted(bad, documents) == plain  # type: ignore[arg-type]
     assert bad.way == "every text"
@@ -156,11 +156,11 @@ def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatc
     plain = counted(PlainCounter(counting_tokenizer(model), vocabulary_of(model)), documents)
     assert counted(counter, documents) == plain  # type: ignore[arg-type]
     assert counter.way == "every text"
-    # A flush in between changes nothing.
+    # A count_held_texts in between changes nothing.
     again = CheckedCounter(model)
     for text in documents:
         again.add(text)
-        again.flush()
+        again.count_held_texts()
     assert again.counts.tolist() == plain
 
 

@@ -17,7 +17,7 @@ from profiles import max_examples
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references import count
 from audit_pipeline.references.count import (
     CorpusCount,

@@ -14,7 +14,7 @@ from tiny_models import tokenized
 
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.token_statistics.backend import Backend
 

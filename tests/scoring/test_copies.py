@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, polarized_distance
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.fetch.formats import open_texts
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.file import ChunkLimits, score_file
 from audit_pipeline.scoring.needs.copies import copies_of, permutations
 from audit_pipeline.scoring.needs.provider import UserInputs

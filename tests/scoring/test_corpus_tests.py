@@ -19,7 +19,7 @@ from audit_pipeline.evidence.canaries import Canaries, CanarySet, make_canaries,
 from audit_pipeline.evidence.canary_rank import rank_sum_p
 from audit_pipeline.evidence.sharded_permutation import draw_orders
 from audit_pipeline.evidence.shards import deal_into_shards
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.corpus_tests import CorpusTest, canary_test, ordered_test
 from audit_pipeline.token_statistics.forward import ForwardPass
 

@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.recall import JOINS
 from audit_pipeline.detectors.registry import get, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring import prefixes
 from audit_pipeline.scoring.known_texts import (
     MEMBERS,

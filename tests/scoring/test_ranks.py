@@ -12,7 +12,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.combined import DEFAULT
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session, audit_selection
 from audit_pipeline.token_statistics.forward import ForwardPass
 

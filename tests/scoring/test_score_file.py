@@ -26,7 +26,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import open_texts
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
 from audit_pipeline.scoring.pace import FileProgress

@@ -13,7 +13,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.backend import WindowResult, WindowStatistics, Work
 from audit_pipeline.token_statistics.cached_texts import read_statistics

@@ -17,7 +17,7 @@ from quick import slow_but
 from tiny_models import SENTENCES, forward_of, save_model, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.branches import (

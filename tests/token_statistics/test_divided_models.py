@@ -19,7 +19,7 @@ from whole_and_divided import TEXTS, assert_alike, assert_extracts_alike, assert
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
 from audit_pipeline.token_statistics import forward, ranks
 from audit_pipeline.token_statistics.batches import LoadCheck

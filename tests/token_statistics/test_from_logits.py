@@ -14,7 +14,7 @@ from tiny_models import SENTENCES, tokenized
 from audit_pipeline.catalogue.contracts import BETAS, KINDS, Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_models import SENTENCES, score
 from torch.nn import functional
 
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
 from audit_pipeline.token_statistics import layers as module
 from audit_pipeline.token_statistics.blocks import Head

@@ -19,7 +19,7 @@ from tiny_models import CONTEXT, SENTENCES, forward_of, save_model, tokenized, t
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import shared_prefix
 from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.forward import ForwardPass

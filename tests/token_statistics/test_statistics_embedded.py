@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_models import SENTENCES, assert_like_twin, score
 
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.slow

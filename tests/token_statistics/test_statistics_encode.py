@@ -18,7 +18,7 @@ from transformers import AutoTokenizer
 
 from audit_pipeline.catalogue.contracts import KINDS, text_sha256
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText, cache_key, encode, window_and_stride
 

@@ -27,7 +27,7 @@ from tiny_models import (
 )
 from transformers import AutoModelForCausalLM
 
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
 

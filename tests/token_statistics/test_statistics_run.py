@@ -25,7 +25,7 @@ from tiny_models import SENTENCES, tokenized, twin_logits, twin_statistics
 from audit_pipeline.catalogue.contracts import KINDS, TOKEN_STATISTICS, Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import BudgetError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics import cached_texts
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET

@@ -16,7 +16,7 @@ from tiny_models import SENTENCES
 
 from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.extraction.continuations import Nearness, generate, generate_greedily, near_verbatim
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult, WindowStatistics
 from audit_pipeline.token_statistics.batches import LocalPass, Task
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE

@@ -14,11 +14,11 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, te
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate import situation
-from audit_pipeline.operate.configuration import load_configuration
 from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.plan import is_as_configured
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.operate.whole_configuration import load_configuration
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.warehouse.query import query

@@ -23,9 +23,9 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import MadeAgainWarning
 from audit_pipeline.operate.removal import RemovalTarget, find_removal, remove
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse import earlier_warehouse, fill
+from audit_pipeline.warehouse import carried_over_rows, fill
 from audit_pipeline.warehouse.build import WarehouseReport
-from audit_pipeline.warehouse.earlier_warehouse import LoadedFile, plan_reload
+from audit_pipeline.warehouse.carried_over_rows import LoadedFile, plan_reload
 from audit_pipeline.warehouse.query import query
 from audit_pipeline.warehouse.schema import tables
 from audit_pipeline.warehouse.table_files import FileRows, ListedFiles
@@ -114,7 +114,7 @@ def once(audited: Folder) -> Folder:
 @pytest.fixture
 def whatever_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are carried over, however many of them have gone."""
-    monkeypatch.setattr(earlier_warehouse, "MOST_TAKEN_OUT", 1000.0)
+    monkeypatch.setattr(carried_over_rows, "MOST_TAKEN_OUT", 1000.0)
 
 
 @dataclass
@@ -364,7 +364,7 @@ def test_everything_is_built_where_code_or_settings_are_others(once: Folder, mon
     paths = once.paths
     assert build_warehouse(paths, include_text=False).files_carried_over == 0
     assert query(paths.warehouse, "SELECT count(*) AS n FROM examples WHERE excerpt <> ''").to_pylist() == [{"n": 0}]
-    monkeypatch.setattr(earlier_warehouse, "code_digest", lambda: "of another version")
+    monkeypatch.setattr(carried_over_rows, "code_digest", lambda: "of another version")
     assert build_warehouse(paths, include_text=False).files_carried_over == 0
     assert build_warehouse(paths, include_text=False).files_loaded == 0
 
@@ -399,7 +399,7 @@ def test_what_is_taken_out_adds_up_until_everything_is_built(once: Folder) -> No
     share = pq.read_metadata(file).num_rows / sum(
         pq.read_metadata(one).num_rows for one in once.paths.root.rglob("*.parquet")
     )
-    assert carried_over.index(0) == int(earlier_warehouse.MOST_TAKEN_OUT / share)
+    assert carried_over.index(0) == int(carried_over_rows.MOST_TAKEN_OUT / share)
 
 
 VALUES = st.frozensets(st.sampled_from("abcd").map(lambda value: (value,)), max_size=2)

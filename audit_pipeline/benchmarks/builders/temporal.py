@@ -155,7 +155,10 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
         chosen, notes[MATCHED] = _match_pool(chosen, settings.match.per_side, spec, settings)
         texts_left_out["not matched"] += pool - len(chosen)
     return Drawn(
-        examples_table(chosen, spec, run_id), _sorted(documents_left_out), _sorted(texts_left_out), notes=notes
+        examples_table(chosen, spec, run_id),
+        _nonzero_by_reason(documents_left_out),
+        _nonzero_by_reason(texts_left_out),
+        notes=notes,
     )
 
 
@@ -307,7 +310,7 @@ def _refuse_empty_side(
     texts_left_out: Counter[str],
 ) -> None:
     labels = {window.label for window in windows}
-    left_out = {"documents": _sorted(documents_left_out), "texts": _sorted(texts_left_out)}
+    left_out = {"documents": _nonzero_by_reason(documents_left_out), "texts": _nonzero_by_reason(texts_left_out)}
     reasons = "; ".join(
         f"{what} left out: " + ", ".join(f"{count} {reason}" for reason, count in counts.items())
         for what, counts in left_out.items()
@@ -321,7 +324,7 @@ def _refuse_empty_side(
             )
 
 
-def _sorted(counts: Counter[str]) -> dict[str, int]:
+def _nonzero_by_reason(counts: Counter[str]) -> dict[str, int]:
     return {reason: count for reason, count in sorted(counts.items()) if count}
 
 

@@ -24,7 +24,7 @@ from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import TokenizedModel, reference_of
+from audit_pipeline.models.tokenized_model import TokenizedModel, reference_of
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
 from audit_pipeline.operate.dagster.step_runs import Runner, carry_out, ensure, ensure_frequencies, product, run_pairs

@@ -22,7 +22,7 @@ from audit_pipeline.config.entries import Entries
 from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
-from audit_pipeline.models.load import TokenizedModel, load_tokenizer, write_card
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags
 from audit_pipeline.operate.dagster.tags import note_spent
 from audit_pipeline.operate.progress import describe, terminal_bar

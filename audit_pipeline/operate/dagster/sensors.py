@@ -37,7 +37,6 @@ from audit_pipeline.operate.alerts import (
     read_findings,
     to_text,
 )
-from audit_pipeline.operate.configuration import Configuration, load_configuration
 from audit_pipeline.operate.dagster import planning
 from audit_pipeline.operate.dagster.in_process import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.operate.dagster.jobs import JOBS
@@ -50,6 +49,7 @@ from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import as_built, plan
 from audit_pipeline.operate.seen import read_cards, seen_last, sightings_of
 from audit_pipeline.operate.situation import look
+from audit_pipeline.operate.whole_configuration import Configuration, load_configuration
 from audit_pipeline.warehouse.shared import bring_current
 
 _PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")

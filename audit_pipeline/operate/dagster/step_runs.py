@@ -19,7 +19,7 @@ from audit_pipeline.controls.config import load_controls
 from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, PairsFailedError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.in_process import RunScope
 from audit_pipeline.operate.dagster.planning import neighbours

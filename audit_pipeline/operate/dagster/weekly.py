@@ -20,9 +20,8 @@ from audit_pipeline.catalogue.store import version_of_documents
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
-from audit_pipeline.operate.configuration import OF_AUDITS, load_configuration
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.audit import audit_model, find_done, steps_of_pairs
 from audit_pipeline.operate.dagster.resources import AuditData
@@ -31,6 +30,7 @@ from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import as_built, plan, problems
 from audit_pipeline.operate.situation import look
+from audit_pipeline.operate.whole_configuration import OF_AUDITS, load_configuration
 
 Log = Callable[[str], None]
 

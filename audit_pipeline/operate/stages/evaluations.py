@@ -31,7 +31,7 @@ from audit_pipeline.evidence.evaluation import Evaluation
 from audit_pipeline.evidence.findings import Findings, find
 from audit_pipeline.metrics.roc import METRICS
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.stages.benchmarks import split_of
 from audit_pipeline.operate.stages.scores import statistics_version
 from audit_pipeline.report.pair_answer import AskedPair, PairAnswer, Setting, answer_pair

@@ -40,7 +40,7 @@ from audit_pipeline.extraction.tables import extraction_tables
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
+from audit_pipeline.models.tokenized_model import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.operate.stages.scores import statistics_version
 from audit_pipeline.report.extraction_words import SearchCounts, extraction_words

@@ -24,7 +24,7 @@ from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults, select
 from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.evidence.sides import ScoreColumn, score_columns
-from audit_pipeline.models.load import KnownModel, TokenizedModel
+from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
 from audit_pipeline.scoring.highlights import highlights
 from audit_pipeline.scoring.session import PassesSummary, Session, audit_session
 from audit_pipeline.token_statistics.backend import Backend, BackendOf

@@ -14,7 +14,7 @@ from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.statistics import Lacking, Need, TextStatistics
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours import own_topk
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, Plan

@@ -12,7 +12,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.reference import REFERENCE_MODEL
 from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
-from audit_pipeline.models.load import TokenizedModel, reference_of, upstream_of
+from audit_pipeline.models.tokenized_model import TokenizedModel, reference_of, upstream_of
 from audit_pipeline.scoring.needs.provider import (
     OnProgress,
     Provider,

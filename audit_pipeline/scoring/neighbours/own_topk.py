@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
 from audit_pipeline.errors import DataError
-from audit_pipeline.models.load import TokenizedModel
+from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, plan, read_statistics
 from audit_pipeline.token_statistics.tokens import cache_key

@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.load import write_card
+from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster import forgetting, work_claims
 from audit_pipeline.operate.dagster.audit import audit

@@ -1,7 +1,7 @@
 """Whether a model predicts next tokens and has a plausible size; and why not, in words.
 
 What belongs here: what a configuration and an error of transformers say of that. What does not: reading weights
-(load.py).
+(tokenized_model.py).
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     )
     if entry.tensor_parallel is not None:
         # Long before anything is run. Transformers reads the configuration, and takes seconds to import.
-        from audit_pipeline.models.architecture import require_divisible  # noqa: PLC0415
+        from audit_pipeline.models.suitability import require_divisible  # noqa: PLC0415
 
         require_divisible(
             entry.name,
