@@ -68,11 +68,11 @@ def controlled_contamination(
     context: dg.AssetExecutionContext, data: AuditData, models: Models
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Train one control's two models, unless they are there as its entry has them."""
-    from audit_pipeline.controls.build import build_control  # noqa: PLC0415 - it imports torch
+    from audit_pipeline.controls.build import ensure_control_trained  # noqa: PLC0415 - it imports torch
 
     entry = load_controls().named(context.partition_key)
     step = LineageStep.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
-    report = build_control(entry, data.paths, step, device=models.device, on_step=_logged(context, entry.name))
+    report = ensure_control_trained(entry, data.paths, step, device=models.device, on_step=_logged(context, entry.name))
     converged = dg.AssetCheckResult(
         check_name="training_converged",
         passed=report.has_converged,

@@ -29,9 +29,9 @@ from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.study import measure
+from audit_pipeline.controls.versions import documents_of
 from audit_pipeline.evidence.contamination_rate import measure_instrument, unit_rates
 from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.evidence.thresholds import ScoredTexts, certified, draw_keys, marginal

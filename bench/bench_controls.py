@@ -29,9 +29,9 @@ from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry, load_controls
-from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.study import measure
+from audit_pipeline.controls.versions import documents_of
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings

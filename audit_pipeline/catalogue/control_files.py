@@ -1,7 +1,7 @@
 """The files of a trained control: its manifest and its texts.
 
 What belongs here: reading them, how often training held a text, and checking whether they are whole. What does not:
-whether they are as the control's entry says now (controls/current.py), training (controls/build.py).
+whether they are as the control's entry says now (controls/versions.py), training (controls/build.py).
 """
 
 from __future__ import annotations

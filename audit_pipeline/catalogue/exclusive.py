@@ -24,8 +24,8 @@ from typing import Any
 
 import filelock
 
-from audit_pipeline.catalogue.bucket import BeatenError, Bucket, BucketError, ObjectTag, StoredObject
 from audit_pipeline.catalogue.files import read_json_if_whole, write_json
+from audit_pipeline.catalogue.object_store import BeatenError, Bucket, BucketError, ObjectTag, StoredObject
 from audit_pipeline.catalogue.paths import is_held
 from audit_pipeline.catalogue.working_copy import LOCKS, WorkingCopy, copy_of
 from audit_pipeline.errors import AuditError

@@ -1,7 +1,7 @@
 """A data folder in a bucket, as a folder of this machine that is kept like it: the working copy.
 
 What belongs here: which files of the copy are objects of the bucket, fetching what others have written, and putting
-what this machine writes into the bucket. What does not: the bucket's operations (bucket.py), who may write when
+what this machine writes into the bucket. What does not: the bucket's operations (object_store.py), who may write when
 (exclusive.py), writing files (files.py).
 
 A file is put into the bucket before it takes its place in the copy, and deleted there before it goes here: after a kill
@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from audit_pipeline.catalogue.bucket import Bucket, ObjectTag, StoredObject, is_bucket, require_bucket
+from audit_pipeline.catalogue.object_store import Bucket, ObjectTag, StoredObject, is_bucket, require_bucket
 
 MARKER = ".bucket.json"
 """The file that makes a folder a working copy; it names the bucket."""

@@ -65,7 +65,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
     entry, specs = request.model, request.benchmarks
     tell_problems(request.problems)
 
-    from audit_pipeline.controls.current import trained_version
+    from audit_pipeline.controls.versions import trained_version
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.operate.dagster.audit import dry_run
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import click
 
-from audit_pipeline.catalogue.bucket import BucketError
+from audit_pipeline.catalogue.object_store import BucketError
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 from audit_pipeline.cli import (
     audit,

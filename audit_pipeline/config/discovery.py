@@ -50,7 +50,7 @@ class PluginRegistry(Generic[T]):
     origins: Mapping[str, str]
 
     @property
-    def packages(self) -> tuple[str, ...]:
+    def packages_with_versions(self) -> tuple[str, ...]:
         """Every package that brings something, with its version, once."""
         return tuple(sorted(set(self.origins.values())))
 

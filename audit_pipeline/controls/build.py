@@ -31,9 +31,9 @@ from audit_pipeline.catalogue.lineage import LineageStep, package_versions, reco
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import keep_folder, remove, remove_folder
 from audit_pipeline.controls.config import ControlEntry
-from audit_pipeline.controls.current import control_version, documents_of
 from audit_pipeline.controls.draw import DrawnText, draw_texts
 from audit_pipeline.controls.training import ONE_THREAD_BELOW, START, Trained, new_model, train, train_tokenizer
+from audit_pipeline.controls.versions import control_version, documents_of
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.conversion import read_with_transformers
@@ -72,7 +72,7 @@ class ControlReport:
         return all(loss < self.most_loss for loss in self.last_losses.values())
 
 
-def build_control(
+def ensure_control_trained(
     entry: ControlEntry,
     paths: DataPaths,
     step: LineageStep,

@@ -24,8 +24,8 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
-from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
+from audit_pipeline.controls.versions import documents_of
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
 from audit_pipeline.evidence.evaluation import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry

@@ -46,7 +46,7 @@ REGISTRY: Mapping[str, Detector] = _ALL.found
 ORIGINS: Mapping[str, str] = _ALL.origins
 """The package, as ``package==1.0``, of each detector that an installed package brings."""
 
-BROUGHT_BY: tuple[str, ...] = _ALL.packages
+BROUGHT_BY: tuple[str, ...] = _ALL.packages_with_versions
 """These packages: with another version of one of them, scores are others."""
 
 ONE_PASS: Mapping[str, Detector] = {name: detector for name, detector in REGISTRY.items() if not detector.needs}

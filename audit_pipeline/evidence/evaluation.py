@@ -52,7 +52,7 @@ from audit_pipeline.metrics.roc import (
 from audit_pipeline.separability import blind_controls as blind
 from audit_pipeline.separability.assessment import AssessedSplit
 from audit_pipeline.separability.blind_controls import BlindControl
-from audit_pipeline.separability.split_texts import LabelledExamples, labelled_examples
+from audit_pipeline.separability.evaluation_texts import LabelledExamples, labelled_examples
 
 ITERATIONS = 1000
 

@@ -104,11 +104,11 @@ class PowerReport:
     def sentence(self) -> str:
         """The report in words."""
         held_out = "as many" if self.n_held_out is None else str(self.n_held_out)
-        by_mean = f"the mean score, compared with {held_out} held-out texts, takes {_texts(self.n_mean_score)}"
+        by_mean = f"the mean score, compared with {held_out} held-out texts, takes {_texts_needed(self.n_mean_score)}"
         if self.tpr is None:
             by_count = "nothing can be said about the number of flagged texts: too few non-members to measure this FPR"
         else:
-            by_count = f"the number of flagged texts (TPR {self.tpr:.1%}) takes {_texts(self.n_flagged)}"
+            by_count = f"the number of flagged texts (TPR {self.tpr:.1%}) takes {_texts_needed(self.n_flagged)}"
         return (
             f"At an FPR of {100 * self.fpr:.3g}%, calibration needs {self.groups_to_resolve} groups of non-members to "
             f"measure such a rate at all, and {self.groups_to_certify} for a threshold certified with {CONFIDENCE:.0%} "
@@ -294,7 +294,7 @@ def _report(
     )
 
 
-def _texts(n: int | None) -> str:
+def _texts_needed(n: int | None) -> str:
     return f"more than {MOST_TEXTS} texts or cannot be done" if n is None else f"{n} texts"
 
 

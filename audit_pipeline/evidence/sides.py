@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.roc import Floats, RocPoints, explain_undefined, roc_points
-from audit_pipeline.separability.split_texts import LabelledExamples, labelled_examples
+from audit_pipeline.separability.evaluation_texts import LabelledExamples, labelled_examples
 
 IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
 _IN_WORDS_OF_EARLIER_VERSIONS = (

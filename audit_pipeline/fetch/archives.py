@@ -1,7 +1,7 @@
 """Reading what is in an archive, without extracting it: a source distribution (.tar.gz), or a wheel.
 
 What belongs here: which members are read, and how much of them: archives come from elsewhere. What does not: fetching
-(pypi.py), and what the members say.
+(distributions.py), and what the members say.
 """
 
 from __future__ import annotations

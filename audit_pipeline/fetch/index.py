@@ -1,6 +1,6 @@
 """Which package index is used: that which pip is configured with.
 
-What belongs here: pip's configuration. What does not: asking the index (pypi.py).
+What belongs here: pip's configuration. What does not: asking the index (distributions.py).
 """
 
 from __future__ import annotations

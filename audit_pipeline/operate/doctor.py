@@ -21,7 +21,6 @@ import duckdb
 import pyarrow as pa
 from packaging.requirements import Requirement
 
-from audit_pipeline.catalogue.bucket import Bucket, BucketError
 from audit_pipeline.catalogue.contracts import KINDS, OUTCOMES, TABLES
 from audit_pipeline.catalogue.control_files import MANIFEST, require_whole
 from audit_pipeline.catalogue.files import read_json, read_parquet, read_rows
@@ -33,6 +32,7 @@ from audit_pipeline.catalogue.lineage import (
     package_versions,
     pair_entries_with_files,
 )
+from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import (
     OWN_CONFIGURATION,
     DataPaths,

@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.lineage import LatestRun, code_digest, latest_is_w
 from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, model_page, texts_are_quoted
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.current import trained_version, wanted_version
+from audit_pipeline.controls.versions import trained_version, wanted_version
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel, is_kept, load_tokenizer

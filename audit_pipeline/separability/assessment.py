@@ -27,7 +27,7 @@ from audit_pipeline.separability.blind_controls import (
     blind_control,
     measure_controls,
 )
-from audit_pipeline.separability.split_texts import labelled_examples
+from audit_pipeline.separability.evaluation_texts import labelled_examples
 
 MEASURE = "blind_auroc"
 """The rows of split_quality that hold AUROCs of blind controls."""

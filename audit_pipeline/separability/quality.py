@@ -2,7 +2,7 @@
 
 What belongs here: which measures are read on which texts; putting into rows what is counted of each side by itself
 (counts, dates, lengths, languages) and what needs both sides at once (blind controls, overlap of words,
-near-duplicates); the table of them all, and a short summary. What does not: measuring (split_texts.py,
+near-duplicates); the table of them all, and a short summary. What does not: measuring (evaluation_texts.py,
 blind_controls.py, shared_text.py, languages.py), the verdict (assessment.py), and where the table is written. No
 model's scores are read.
 """
@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.contracts import SPLIT_QUALITY
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS, SplitVerdict, split_verdict
 from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval
-from audit_pipeline.separability import split_texts
+from audit_pipeline.separability import evaluation_texts
 from audit_pipeline.separability.assessment import MEASURE, AssessedSplit
 from audit_pipeline.separability.blind_controls import (
     CHARACTERS,
@@ -33,9 +33,9 @@ from audit_pipeline.separability.blind_controls import (
     strongest_control,
     text_lengths,
 )
+from audit_pipeline.separability.evaluation_texts import MEMBERS, NONMEMBERS, SIDES, EvaluationTexts
 from audit_pipeline.separability.languages import MOST_CHARACTERS, detected_languages, same_language
 from audit_pipeline.separability.shared_text import LIMITS, SHINGLE_WORDS, SIZES, near_pairs_of, overlap_of_words
-from audit_pipeline.separability.split_texts import MEMBERS, NONMEMBERS, SIDES, SplitTexts
 
 BETWEEN = "between"
 BOTH = "both"
@@ -75,7 +75,7 @@ class QualityRow:
         }
 
 
-def balance_rows(texts: SplitTexts) -> list[QualityRow]:
+def balance_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """How many texts, groups and texts of each collection a side has, and how many collections are uneven."""
     rows = []
     counts = {}
@@ -83,7 +83,7 @@ def balance_rows(texts: SplitTexts) -> list[QualityRow]:
         n = len(places)
         rows.append(QualityRow("texts", "all", side, n, n, "counted"))
         rows.append(QualityRow("groups", "all", side, len(set(texts.strings("group", places))), n, "counted"))
-        counts[side] = split_texts.shares(texts.strings("collection", places))
+        counts[side] = evaluation_texts.shares(texts.strings("collection", places))
         rows += [
             QualityRow("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side")
             for name, (count, share) in counts[side].items()
@@ -94,16 +94,16 @@ def balance_rows(texts: SplitTexts) -> list[QualityRow]:
         counts.get(MEMBERS, {}).get(name, none)[0] != counts.get(NONMEMBERS, {}).get(name, none)[0]
         for name in collections
     )
-    compared = None if texts.missing else uneven
-    method = texts.missing or f"of {len(collections)} collections"
+    compared = None if texts.why_not_comparable else uneven
+    method = texts.why_not_comparable or f"of {len(collections)} collections"
     return [*rows, QualityRow("uneven_collections", "all", BOTH, compared, len(texts.labelled), method)]
 
 
-def published_rows(texts: SplitTexts) -> list[QualityRow]:
+def published_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """How many texts of each side are of documents of a month or year."""
     published = texts.columns["published"]
-    unit = split_texts.date_unit(published)  # type: ignore[arg-type]
-    bins = split_texts.date_bins(published, unit)  # type: ignore[arg-type]
+    unit = evaluation_texts.date_unit(published)  # type: ignore[arg-type]
+    bins = evaluation_texts.date_bins(published, unit)  # type: ignore[arg-type]
     return [
         QualityRow(
             "texts_published",
@@ -114,11 +114,11 @@ def published_rows(texts: SplitTexts) -> list[QualityRow]:
             f"by {unit} of the document's date; {share:.1%} of the side",
         )
         for side, places in texts.sides.items()
-        for name, (count, share) in split_texts.shares(bins[place] for place in places).items()
+        for name, (count, share) in evaluation_texts.shares(bins[place] for place in places).items()
     ]
 
 
-def mention_rows(texts: SplitTexts) -> list[QualityRow]:
+def mention_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """Which years the texts of each side mention."""
     rows = []
     for side, places in texts.sides.items():
@@ -141,13 +141,13 @@ def mention_rows(texts: SplitTexts) -> list[QualityRow]:
     return rows
 
 
-def length_rows(texts: SplitTexts) -> list[QualityRow]:
+def length_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """How long the texts of each side are, in each unit of length."""
     rows = []
     for side, places in texts.sides.items():
         sizes = text_lengths(texts.strings("text", places), texts.word_counts(places))
         for unit, column in zip(LENGTH_UNITS, sizes.T, strict=True):
-            found = split_texts.lengths(column.tolist())
+            found = evaluation_texts.lengths(column.tolist())
             values = {"mean": found.mean, "std": found.std, "min": found.least, "max": found.most}
             rows += [
                 QualityRow(f"length_{name}", unit, side, value, len(places), f"in {unit.replace('_', ' ')}")
@@ -156,7 +156,7 @@ def length_rows(texts: SplitTexts) -> list[QualityRow]:
     return rows
 
 
-def language_rows(texts: SplitTexts) -> list[QualityRow]:
+def language_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """The languages that are detected in the texts of each side, and the share that is not in the declared one."""
     method = (
         f"detected by py3langid in the first {MOST_CHARACTERS} characters, often wrong on short texts, lists and code"
@@ -170,12 +170,12 @@ def language_rows(texts: SplitTexts) -> list[QualityRow]:
         rows.append(QualityRow("language_mismatch", "all", side, other / n, n, method))
         rows += [
             QualityRow("language_share", name, side, share, n, f"{count} texts; {method}")
-            for name, (count, share) in split_texts.shares(detected).items()
+            for name, (count, share) in evaluation_texts.shares(detected).items()
         ]
     return rows
 
 
-def measured_controls(texts: SplitTexts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
+def measured_controls(texts: EvaluationTexts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
     """The AUROC of each control beside that of words, with its interval of ``resamples`` resamples of groups."""
     places = texts.labelled
     labels = np.asarray(texts.of("label", places), dtype=np.int8)
@@ -230,7 +230,7 @@ def control_rows(
     return rows
 
 
-def overlap_rows(texts: SplitTexts) -> list[QualityRow]:
+def overlap_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """How much of each side's n-grams of words is in the other side too."""
     rows = []
     for size, (side, other) in product(SIZES, ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS))):
@@ -241,7 +241,7 @@ def overlap_rows(texts: SplitTexts) -> list[QualityRow]:
         method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
         if found.too_short:
             method += f"; {found.too_short} texts of fewer than {size} words left out"
-        method = texts.missing or method
+        method = texts.why_not_comparable or method
         values = {"mean": found.mean, "max": found.most}
         values |= {f"above_{round(100 * limit)}": found.above(limit) for limit in LIMITS}
         rows += [
@@ -249,16 +249,16 @@ def overlap_rows(texts: SplitTexts) -> list[QualityRow]:
                 f"ngram_overlap_{name}",
                 str(size),
                 side,
-                None if texts.missing else value,
+                None if texts.why_not_comparable else value,
                 len(found.shares),
-                method if texts.missing or len(found.shares) else f"not defined: no text has {size} words",
+                method if texts.why_not_comparable or len(found.shares) else f"not defined: no text has {size} words",
             )
             for name, value in values.items()
         ]
     return rows
 
 
-def near_duplicate_rows(texts: SplitTexts, threshold: float) -> list[QualityRow]:
+def near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[QualityRow]:
     """Pairs of texts that are nearly the same, between the sides and within each; ``threshold`` is in (0, 1]."""
     places = texts.labelled
     side_of = {place: side for side, of_side in texts.sides.items() for place in of_side}
@@ -282,10 +282,13 @@ def near_duplicate_rows(texts: SplitTexts, threshold: float) -> list[QualityRow]
     rows = [
         QualityRow("near_duplicate_pairs", part, side, count, n[side], method) for (side, part), count in within.items()
     ]
-    if texts.missing:
+    if texts.why_not_comparable:
         nothing = (("pairs", BETWEEN), ("max", BETWEEN), ("texts", MEMBERS), ("texts", NONMEMBERS))
         return [
-            *(QualityRow(f"near_duplicate_{name}", "all", side, None, 0, texts.missing) for name, side in nothing),
+            *(
+                QualityRow(f"near_duplicate_{name}", "all", side, None, 0, texts.why_not_comparable)
+                for name, side in nothing
+            ),
             *rows,
         ]
     most = max(similarities, default=None)
@@ -319,7 +322,7 @@ class Quality:
 
 
 def split_quality(
-    texts: SplitTexts,
+    texts: EvaluationTexts,
     assessed: AssessedSplit,
     language: str,
     seed: int = 0,

@@ -1,7 +1,7 @@
 """Passages of files in packages of the package index: one document per passage.
 
 What belongs here: what may be set, and cutting passages out of a file by their first and last words. What does not:
-fetching wheels (fetch/pypi.py) and reading them (fetch/archives.py).
+fetching wheels (fetch/distributions.py) and reading them (fetch/archives.py).
 
 A passage is named by its address, so that no text has to lie in the configuration: package, version, file, and the
 words that it begins and ends with.
@@ -67,7 +67,7 @@ def fetch_from(index: Index, files: Mapping[str, PackagedFile], downloads: Path)
     """The passages of ``files``, by collection; a file that cannot be fetched is missing, a passage that is not in its
     file is left out."""
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.fetch.pypi import fetch_wheel  # noqa: PLC0415
+    from audit_pipeline.fetch.distributions import fetch_wheel  # noqa: PLC0415
 
     return harvest_files(
         files,

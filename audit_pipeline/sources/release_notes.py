@@ -1,7 +1,7 @@
 """Release notes of Python projects, from their source distributions: one document per release.
 
 What belongs here: what may be set, where each project keeps its notes, how it writes a release's version and date, and
-what is left out. What does not: fetching archives (fetch/pypi.py) and turning markup into prose (rst_text.py).
+what is left out. What does not: fetching archives (fetch/distributions.py) and turning markup into prose (rst_text.py).
 
 Releases that a project makes on one day form one group: they share text, so they are not independent.
 
@@ -89,7 +89,7 @@ def fetch_from(index: Index, projects: tuple[str, ...], downloads: Path) -> Harv
 
 def _project_harvest(project: Project, index: Index, downloads: Path) -> Harvest:
     # Here and not above: the client of the package index brings parsers of HTML with it.
-    from audit_pipeline.fetch.pypi import fetch_archive  # noqa: PLC0415
+    from audit_pipeline.fetch.distributions import fetch_archive  # noqa: PLC0415
 
     try:
         archive = fetch_archive(project.distribution, index, downloads)

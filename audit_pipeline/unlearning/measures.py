@@ -267,19 +267,19 @@ def _unchanged(texts: TextValues) -> Iterator[Finding]:
     member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
     every, eligible = np.ones(len(before), dtype=np.bool_), ~threshold.chosen_on
     words = f"texts called members before ({threshold.words})"
-    yield from _shares("member_before", "before", member, texts, eligible, words, threshold.reason)
+    yield from _share_by_side("member_before", "before", member, texts, eligible, words, threshold.reason)
     moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
     other: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
     for role, model in other.items():
         if model in texts.values:
             still = is_nearly_unchanged(before, texts.values[model][MIN_K])
-            yield from _shares("unchanged", role, still, texts, every, moved, None)
-            yield from _shares(
+            yield from _share_by_side("unchanged", role, still, texts, every, moved, None)
+            yield from _share_by_side(
                 "suspicious", role, still & member, texts, eligible, f"{words}, {moved}", threshold.reason
             )
 
 
-def _shares(
+def _share_by_side(
     metric: str, role: ComparedModel, hits: Bools, texts: TextValues, eligible: Bools, words: str, reason: str | None
 ) -> Iterator[Finding]:
     for side, of_side in _sides(texts.forget):

@@ -18,8 +18,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from audit_pipeline.catalogue.bucket import Bucket
 from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.object_store import Bucket
 from audit_pipeline.catalogue.working_copy import REFRESH_SECONDS, WAREHOUSES, WorkingCopy, copy_of
 from audit_pipeline.errors import DataError
 

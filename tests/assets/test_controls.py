@@ -31,7 +31,7 @@ from audit_pipeline.catalogue.lineage import latest_run
 from audit_pipeline.catalogue.outcomes import latest_outcome
 from audit_pipeline.catalogue.store import documents_version, read_documents
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.current import control_version
+from audit_pipeline.controls.versions import control_version
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster import sensors, step_runs

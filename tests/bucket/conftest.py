@@ -12,7 +12,7 @@ pytest.importorskip("obstore", reason="a data folder in a bucket needs the extra
 from s3_server import S3Server
 
 from audit_pipeline.catalogue import working_copy
-from audit_pipeline.catalogue.bucket import Bucket
+from audit_pipeline.catalogue.object_store import Bucket
 from audit_pipeline.catalogue.paths import DataPaths
 
 

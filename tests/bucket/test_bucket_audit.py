@@ -22,7 +22,7 @@ from made_workspace import Workspace, made_documents, make_workspace, quick_fold
 from s3_server import S3Server
 
 from audit_pipeline.catalogue import working_copy
-from audit_pipeline.catalogue.bucket import Bucket
+from audit_pipeline.catalogue.object_store import Bucket
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.warehouse.query import query
 

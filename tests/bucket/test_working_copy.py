@@ -10,9 +10,9 @@ import pytest
 from s3_server import S3Server
 
 from audit_pipeline.catalogue import working_copy
-from audit_pipeline.catalogue.bucket import Bucket, BucketError
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import write_json, write_table
+from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import (
     WorkingCopy,

@@ -12,7 +12,7 @@ from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.build import ControlReport, build_control
+from audit_pipeline.controls.build import ControlReport, ensure_control_trained
 from audit_pipeline.controls.config import Architecture, ControlEntry
 
 _WORDS = "lamp harbour tide rope gull stone market ladder window river candle bridge garden letter winter"
@@ -78,4 +78,4 @@ def step() -> LineageStep:
 def build(paths: DataPaths) -> ControlReport:
     """The control, trained from the made-up corpus under ``paths``."""
     write_table(paths.documents("made"), documents())
-    return build_control(ENTRY, paths, step(), device="cpu")
+    return ensure_control_trained(ENTRY, paths, step(), device="cpu")

@@ -19,12 +19,12 @@ from audit_pipeline.catalogue.control_files import occurrences_in_training, read
 from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN
 from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.build import build_control, train_into
+from audit_pipeline.controls.build import ensure_control_trained, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
-from audit_pipeline.controls.current import trained_version, wanted_version
 from audit_pipeline.controls.draw import draw_texts
 from audit_pipeline.controls.study import conditions, measure, run_study
 from audit_pipeline.controls.training import START, new_model, train, train_tokenizer
+from audit_pipeline.controls.versions import trained_version, wanted_version
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
@@ -155,14 +155,14 @@ def test_a_trained_control_is_a_model_like_any_other(built: DataPaths) -> None:
 
 def test_nothing_is_trained_twice_and_a_moved_setting_trains_anew(built: DataPaths, tmp_path: Path) -> None:
     assert trained_version(ENTRY.name, built) == wanted_version(ENTRY, built)
-    again = build_control(ENTRY, built, step())
+    again = ensure_control_trained(ENTRY, built, step())
     assert not again.trained
     other = entry(learning_rate=0.001)
     assert trained_version(other.name, built) != wanted_version(other, built)
 
     paths = DataPaths(tmp_path)
     first = build(paths)
-    second = build_control(other, paths, step())
+    second = ensure_control_trained(other, paths, step())
     assert second.trained
     assert second.version != first.version
     assert not first.folder.exists(), "the version before is gone once the pointer has moved"
@@ -188,7 +188,7 @@ def test_a_control_with_a_changed_byte_is_refused_and_trained_again(
             load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": damaged}), paths)
         assert load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
     assert trained_version(ENTRY.name, paths) != wanted_version(ENTRY, paths)
-    assert build_control(ENTRY, paths, step()).trained
+    assert ensure_control_trained(ENTRY, paths, step()).trained
     assert file.read_bytes() == whole, "the same seed, on the same machine"
     assert trained_version(ENTRY.name, paths) == wanted_version(ENTRY, paths)
 
@@ -211,7 +211,7 @@ def test_a_training_that_was_cut_short_is_not_taken_for_a_whole_one(built: DataP
     (report.folder / "exposed" / "model.safetensors").write_bytes(b"half")
     with pytest.raises(DataError, match="has not been trained yet: corpus-audit control c"):
         read_control("c", paths)
-    again = build_control(ENTRY, paths, step())
+    again = ensure_control_trained(ENTRY, paths, step())
     assert again.trained
     assert load_file(again.folder / "exposed" / "model.safetensors")
 
@@ -223,7 +223,7 @@ def test_what_is_not_there_says_how_to_have_it(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="m has not been trained yet: corpus-audit control c"):
         load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": "twin"}), paths)
     with pytest.raises(DataError):
-        build_control(ENTRY, paths, step())
+        ensure_control_trained(ENTRY, paths, step())
 
 
 def test_members_are_told_from_held_out_texts_and_the_twin_tells_nothing() -> None:
@@ -276,7 +276,7 @@ def test_a_control_goes_on_from_a_model_that_there_is(
     before = load_file(folder / "model.safetensors")
     paths = DataPaths(tmp_path / "data")
     write_table(paths.documents("made"), documents())
-    report = build_control(entry(base="one", epochs=1, learning_rate=1e-9), paths, step(), device="cpu")
+    report = ensure_control_trained(entry(base="one", epochs=1, learning_rate=1e-9), paths, step(), device="cpu")
     trained = load_file(report.folder / "exposed" / "model.safetensors")
     for name, weight in load_file(folder / "model.safetensors").items():
         assert torch.equal(weight, before[name]), "the base is not written to"

@@ -14,7 +14,7 @@ from audit_pipeline.metrics.intervals import metric_intervals
 from audit_pipeline.metrics.rates import tpr_at_fpr
 from audit_pipeline.metrics.roc import METRICS, OF_SCORES, metrics
 from audit_pipeline.separability.assessment import assess
-from audit_pipeline.separability.split_texts import labelled_examples
+from audit_pipeline.separability.evaluation_texts import labelled_examples
 
 GENERATOR = np.random.default_rng(11)
 WORDS = [f"word{index}" for index in range(300)]

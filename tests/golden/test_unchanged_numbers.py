@@ -25,8 +25,8 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import texts_table
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.current import documents_of
 from audit_pipeline.controls.draw import draw_texts
+from audit_pipeline.controls.versions import documents_of
 from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.evidence.findings import find
 from audit_pipeline.operate.stages.benchmarks import refresh_source

@@ -9,8 +9,8 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.roc import metrics
 from audit_pipeline.separability.assessment import assess, split_from_tables
 from audit_pipeline.separability.blind_controls import blind_control
+from audit_pipeline.separability.evaluation_texts import evaluation_texts, labelled_examples
 from audit_pipeline.separability.quality import split_quality
-from audit_pipeline.separability.split_texts import evaluation_texts, labelled_examples
 
 
 def made(n: int = 240, seed: int = 0) -> pa.Table:

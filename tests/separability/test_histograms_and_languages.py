@@ -1,7 +1,7 @@
 from datetime import date
 
+from audit_pipeline.separability.evaluation_texts import by_side, date_bins, date_unit, lengths, shares
 from audit_pipeline.separability.languages import detected_languages, same_language
-from audit_pipeline.separability.split_texts import by_side, date_bins, date_unit, lengths, shares
 
 
 def test_sides_that_are_not_there_are_left_out():

@@ -14,7 +14,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.intervals import RESAMPLES
 from audit_pipeline.separability import quality as module
 from audit_pipeline.separability.assessment import assess
-from audit_pipeline.separability.split_texts import evaluation_texts
+from audit_pipeline.separability.evaluation_texts import evaluation_texts
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length64.jsonl"
 

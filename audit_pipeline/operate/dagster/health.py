@@ -85,7 +85,7 @@ def how_runs_ended(paths: DataPaths) -> HowEnded:
     return ended
 
 
-def stuck_slots(instance: dg.DagsterInstance) -> dict[str, list[str]]:
+def runs_stuck_in_pools(instance: dg.DagsterInstance) -> dict[str, list[str]]:
     """Runs that hold or await a slot of a pool although they are finished or unknown, by pool."""
     found: dict[str, list[str]] = {}
     storage = instance.event_log_storage
@@ -156,7 +156,7 @@ def _runs(instance: dg.DagsterInstance) -> Iterator[DoctorCheck]:
 
 
 def _slots(instance: dg.DagsterInstance) -> DoctorCheck:
-    stuck = stuck_slots(instance)
+    stuck = runs_stuck_in_pools(instance)
     if not stuck:
         return DoctorCheck("pool slots", ok=True, words="none held by a run that is over")
     words = "; ".join(f"{pool}: held by {_named(runs)}, over or unknown" for pool, runs in stuck.items())

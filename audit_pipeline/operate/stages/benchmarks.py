@@ -29,8 +29,8 @@ from audit_pipeline.operate.facts import SplitFacts, Versions
 from audit_pipeline.operate.plan import what_a_split_lacks
 from audit_pipeline.operate.shown import Body, Shown
 from audit_pipeline.separability.assessment import MEASURE, AssessedSplit, assess, split_from_tables
+from audit_pipeline.separability.evaluation_texts import evaluation_texts
 from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, split_quality
-from audit_pipeline.separability.split_texts import evaluation_texts
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
 

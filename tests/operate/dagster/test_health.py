@@ -22,7 +22,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 from made_workspace import Workspace, temporal, tiny_control
 
-from audit_pipeline.operate.dagster.health import examine_dagster, how_runs_ended, stuck_slots
+from audit_pipeline.operate.dagster.health import examine_dagster, how_runs_ended, runs_stuck_in_pools
 from audit_pipeline.operate.dagster.in_process import (
     HOST_TAG,
     PROCESS_TAG,
@@ -127,11 +127,11 @@ def test_dead_runs_are_named_and_left_for_the_next_audit(workspace: Workspace, i
 
 def test_slots_of_runs_that_are_over_or_unknown(workspace: Workspace, instance: dg.DagsterInstance) -> None:
     run = run_with(instance, {})
-    assert stuck_slots(instance) == {}
+    assert runs_stuck_in_pools(instance) == {}
     instance.report_run_failed(instance.get_run_by_id(run))  # type: ignore[arg-type]
     instance.event_log_storage.claim_concurrency_slot(POOL, run, "step")
     instance.event_log_storage.claim_concurrency_slot(POOL, "no such run", "step")
-    assert stuck_slots(instance) == {POOL: sorted([run, "no such run"])}
+    assert runs_stuck_in_pools(instance) == {POOL: sorted([run, "no such run"])}
     finding = look(workspace)["pool slots"]
     assert not finding.ok
     assert finding.words.startswith(f"{POOL}: held by run ")

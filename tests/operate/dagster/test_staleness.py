@@ -27,7 +27,7 @@ from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve
 from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.controls.build import build_control
+from audit_pipeline.controls.build import ensure_control_trained
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.operate.audit_request import AuditRequest
 from audit_pipeline.operate.dagster.audit import dry_run
@@ -182,7 +182,7 @@ def every_builder(workspace: Workspace) -> Workspace:
 def train(workspace: Workspace, **changes: Any) -> None:
     workspace.write_config("controls", {"controls": {"check": tiny_control(epochs=1, **changes)}})
     step = LineageStep.now("trained", "controlled_contamination", "1")
-    build_control(load_controls()["check"], workspace.paths, step, device="cpu")
+    ensure_control_trained(load_controls()["check"], workspace.paths, step, device="cpu")
 
 
 def stale(workspace: Workspace) -> list[str]:

@@ -114,7 +114,7 @@ MEMBERS, NONMEMBERS = SIDES[MEMBER], SIDES[NON_MEMBER]
 
 
 @dataclass(frozen=True, eq=False)
-class SplitTexts:
+class EvaluationTexts:
     """The texts of the evaluation split by group and id: [n] each; ``sides`` are the positions of each side's."""
 
     benchmark: str
@@ -146,13 +146,13 @@ class SplitTexts:
         return sorted([*self.sides.get(MEMBERS, []), *self.sides.get(NONMEMBERS, [])])
 
     @property
-    def missing(self) -> str | None:
+    def why_not_comparable(self) -> str | None:
         """Why the sides cannot be compared."""
         absent = [name for name in (MEMBERS, NONMEMBERS) if name not in self.sides]
         there_are_none = " and no ".join(absent)
         return f"not defined: the evaluation split holds no {there_are_none}" if absent else None
 
-    def sample(self, most: int, seed: int) -> tuple[SplitTexts, str]:
+    def sample(self, most: int, seed: int) -> tuple[EvaluationTexts, str]:
         """At most ``most`` texts of each side, drawn by ``seed``, and in words which; "" where these are all."""
         ids = self.columns["example_id"]
         chosen: list[int] = []
@@ -167,11 +167,11 @@ class SplitTexts:
             return self, ""
         chosen.sort()
         columns = {name: [column[place] for place in chosen] for name, column in self.columns.items()}
-        sample = SplitTexts(self.benchmark, columns, _sides_of(columns), self.split)
+        sample = EvaluationTexts(self.benchmark, columns, _sides_of(columns), self.split)
         return sample, f"read on {' and '.join(drawn)}, drawn at random (seed {seed})"
 
 
-def evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> SplitTexts:
+def evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> EvaluationTexts:
     """The texts of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES); ``split`` gives words.
 
     Raises DataError for examples of no benchmark or of several, a missing column, a label other than 0, 1 and null, and
@@ -192,7 +192,7 @@ def evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> S
     columns = {name: table[name].to_pylist() for name in names}
     if not set(columns["label"]) <= set(SIDES):
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
-    return SplitTexts(benchmarks[0], columns, _sides_of(columns), split)
+    return EvaluationTexts(benchmarks[0], columns, _sides_of(columns), split)
 
 
 def _sides_of(columns: Mapping[str, list[object]]) -> dict[str, list[int]]:
