@@ -5,11 +5,12 @@ What belongs here: wiring. What does not: the forward pass and its cache (audit_
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, create_model
 
-from audit_pipeline.catalogue.contracts import TOKEN_STATISTICS, Kind, Pair
+from audit_pipeline.catalogue.contracts import KINDS, OPTIONAL_KINDS, TOKEN_STATISTICS, Kind, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.jobs import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import rows, schema_metadata
@@ -22,11 +23,16 @@ from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
 CODE_VERSION = "1"
 
 
-class PassConfig(dg.Config):
+def _kinds_on_request() -> type[dg.Config]:
+    fields: dict[str, Any] = {
+        kind: (bool, Field(default=False, description=f"also {KINDS[kind].on_request}")) for kind in OPTIONAL_KINDS
+    }
+    return create_model("KindsOnRequest", __base__=dg.Config, **fields)
+
+
+class PassConfig(_kinds_on_request()):  # type: ignore[misc]
     """What is cached of a pass besides the statistics of every token."""
 
-    topk: bool = Field(default=False, description="also the 20 best tokens of every position")
-    logits: bool = Field(default=False, description="also the logits of every position, whole vocabulary, float16")
     logits_budget_gb: float = Field(
         default=DEFAULT_LOGITS_BUDGET / 1e9, description="the most that the kind 'logits' may add in one partition"
     )
@@ -39,8 +45,7 @@ class PassConfig(dg.Config):
     @property
     def kinds(self) -> list[Kind]:
         """The kinds of statistics to bring up to date."""
-        wanted: dict[Kind, bool] = {"base": True, "topk": self.topk, "logits": self.logits}
-        return [kind for kind, yes in wanted.items() if yes]
+        return ["base", *(kind for kind in OPTIONAL_KINDS if getattr(self, kind))]
 
 
 @dg.asset(

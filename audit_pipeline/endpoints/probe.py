@@ -194,8 +194,8 @@ def _require_room(model: TokenizedModel, client: Client) -> None:
 
 def _takes_ids(model: TokenizedModel, client: Client) -> bool:
     """Whether prompts are sent as ids: by the dialect, or as an attempt shows where it may be either."""
-    if client.endpoint.dialect != "completions":
-        return client.endpoint.dialect != "llama_cpp"
+    if client.endpoint.traits.takes_ids is not None:
+        return client.endpoint.traits.takes_ids
     prompts = _prompts(model, TEXTS[:1], spelled=False)
     try:
         _answers(client, prompts, AnswerDetail(0), _ONCE)

@@ -30,6 +30,30 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 StartTokenPolicy = Literal["always", "tokenizer"]
 BackendName = Literal["transformers", "openai"]
 Dialect = Literal["vllm", "sglang", "llama_cpp", "completions"]
+
+
+@dataclass(frozen=True)
+class DialectTraits:
+    """What every server of a dialect does alike.
+
+    ``takes_ids``: prompts are sent as token ids; None: the probe tries. ``starts_by_itself``: see :class:`Endpoint`.
+    ``names_ids``: best tokens have their ids. ``gives_rank``: answers have the rank of the text's own token.
+    ``has_plugin``: the plugin corpus-audit-vllm gives the moments.
+    """
+
+    takes_ids: bool | None
+    starts_by_itself: bool = False
+    names_ids: bool = False
+    gives_rank: bool = False
+    has_plugin: bool = False
+
+
+DIALECT_TRAITS: Mapping[Dialect, DialectTraits] = {
+    "vllm": DialectTraits(takes_ids=True, names_ids=True, gives_rank=True, has_plugin=True),
+    "sglang": DialectTraits(takes_ids=True, names_ids=True),
+    "llama_cpp": DialectTraits(takes_ids=False, starts_by_itself=True),
+    "completions": DialectTraits(takes_ids=None),
+}
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # What an entry says of weights that are run here.
@@ -111,8 +135,9 @@ class Endpoint(StrictSettings):
             raise ValueError("url has a part after a '#', which servers never see: leave it out")
         if address.username is not None or address.password is not None or address.query:
             raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
-        if self.moments and self.dialect != "vllm":
-            raise ValueError("moments goes with dialect: vllm")
+        if self.moments and not self.traits.has_plugin:
+            fitting = [dialect for dialect, traits in DIALECT_TRAITS.items() if traits.has_plugin]
+            raise ValueError(f"moments goes with dialect: {' or '.join(fitting)}")
         if self.moments and self.top_logprobs > 20:
             raise ValueError("with moments, answers have the 20 best tokens: leave top_logprobs out")
         if self.max_cost is not None and self.price_per_million is None:
@@ -126,9 +151,14 @@ class Endpoint(StrictSettings):
         return f"{self.model}{at} behind {self.url}"
 
     @property
+    def traits(self) -> DialectTraits:
+        """What the server does as every one of its dialect."""
+        return DIALECT_TRAITS[self.dialect]
+
+    @property
     def starts_by_itself(self) -> bool:
         """Whether the server puts the start token in front, and never gives a prompt's first log-probability."""
-        return self.dialect == "llama_cpp"
+        return self.traits.starts_by_itself
 
     @property
     def sent_to(self) -> str:
@@ -151,13 +181,13 @@ class Endpoint(StrictSettings):
     def gives(self) -> frozenset[str]:
         """The statistics of every token that answers hold, by the names of CachedKind.statistics."""
         best = self.top_logprobs
-        by_id = self.dialect in ("vllm", "sglang")
+        by_id = self.traits.names_ids
         return frozenset(
             [
                 "logprob",
                 *(["max_logprob"] if best else []),
                 *(["argmax_id"] if best and by_id else []),
-                *(["rank"] if self.dialect == "vllm" else []),
+                *(["rank"] if self.traits.gives_rank else []),
                 *(["mean", "std"] if self.moments else []),
                 *(["topk"] if best >= 20 and by_id else []),
                 *(["log_mass_40"] if best >= 40 and by_id else []),
@@ -234,8 +264,8 @@ class ModelEntry(StrictSettings):
             raise ValueError("backend: openai and endpoint go together")
         if self.endpoint is not None and self.endpoint.starts_by_itself and self.start_token_policy == "always":
             raise ValueError(
-                "dialect: llama_cpp goes with start_token_policy: tokenizer (the server puts the start token in front "
-                "itself and does not give the first token's log-probability)"
+                f"dialect: {self.endpoint.dialect} goes with start_token_policy: tokenizer (the server puts the start "
+                "token in front itself and does not give the first token's log-probability)"
             )
         if self.endpoint is not None and self.control is not None:
             raise ValueError("a control's models are run on this machine: leave endpoint out")

@@ -41,11 +41,10 @@ class _Kinds(_Names):
         if set(names) == {"base"}:
             return ("base",)
         # Imported here: help and completion, which read the default, wait for no pyarrow.
-        from audit_pipeline.catalogue.contracts import KINDS as DECLARED  # noqa: PLC0415
+        from audit_pipeline.catalogue.contracts import OPTIONAL_KINDS  # noqa: PLC0415
 
-        optional = [kind.name for kind in DECLARED.values() if kind.on_request]
-        if not names or not set(names) <= {"base", *optional}:
-            raise click.BadParameter(f"a list of base, {' and '.join(optional)}", param_hint="--kinds")
+        if not names or not set(names) <= {"base", *OPTIONAL_KINDS}:
+            raise click.BadParameter(f"a list of base, {' and '.join(OPTIONAL_KINDS)}", param_hint="--kinds")
         return tuple(dict.fromkeys(["base", *names]))
 
 

@@ -14,18 +14,16 @@ from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.detectors.detector import Detector, Settings
 from audit_pipeline.detectors.page import table
 from audit_pipeline.detectors.registry import select
-from audit_pipeline.models.config import Dialect, Endpoint
+from audit_pipeline.models.config import DIALECT_TRAITS, Dialect, Endpoint
 
 _YES, _NO = "yes", "no"
 # So many best tokens an endpoint is asked for, where its server gives as many.
 _BEST = (0, 1, 2, 5, 10, 20, 40)
 _HERE = "transformers"
 _DIALECTS: Mapping[str, tuple[Dialect, bool]] = {
-    "openai: vllm": ("vllm", False),
-    "openai: vllm with moments": ("vllm", True),
-    "openai: sglang": ("sglang", False),
-    "openai: llama_cpp": ("llama_cpp", False),
-    "openai: completions": ("completions", False),
+    f"openai: {dialect}{' with moments' if moments else ''}": (dialect, moments)
+    for dialect, traits in DIALECT_TRAITS.items()
+    for moments in ((False, True) if traits.has_plugin else (False,))
 }
 _COLUMNS = tuple(dict.fromkeys([*(name for kind in KINDS.values() for name in kind.statistics), "branches"]))
 

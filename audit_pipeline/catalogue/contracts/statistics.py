@@ -250,7 +250,7 @@ class CachedKind:
     swept. ``entries``: how many values of each list there are a scored token. ``size``: about how many bytes a scored
     token takes, of the size of the vocabulary and the steps of the branches; None: as the lists of ``table`` say.
     ``of_audits``: audits read it, so that a pair is to be run again where its version is another. ``on_request``: an
-    audit caches it where the user names it (``--kinds``).
+    audit caches it where the user names it (``--kinds``); the words say what it is, None: it is not for that.
     """
 
     name: str
@@ -261,7 +261,7 @@ class CachedKind:
     entries: int = 1
     size: Callable[[int, int], int] | None = None
     of_audits: bool = False
-    on_request: bool = False
+    on_request: str | None = None
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -293,8 +293,17 @@ KINDS: Mapping[str, CachedKind] = {
     kind.name: kind
     for kind in (
         CachedKind("base", 1, TOKEN_STATISTICS, enough=("logprob",), of_audits=True),
-        CachedKind("topk", 1, TOPK, swept=("topk",), entries=TOPK_ENTRIES, on_request=True),
-        CachedKind("logits", 1, LOGITS, swept=("logits",), size=lambda vocab_size, _: 2 * vocab_size, on_request=True),
+        CachedKind(
+            "topk", 1, TOPK, swept=("topk",), entries=TOPK_ENTRIES, on_request="the 20 best tokens of every position"
+        ),
+        CachedKind(
+            "logits",
+            1,
+            LOGITS,
+            swept=("logits",),
+            size=lambda vocab_size, _: 2 * vocab_size,
+            on_request="the logits of every position, whole vocabulary, float16",
+        ),
         CachedKind(
             "branches",
             1,
@@ -315,6 +324,9 @@ stands at the end."""
 
 Kind = str
 """The name of one of ``KINDS``."""
+
+OPTIONAL_KINDS: tuple[Kind, ...] = tuple(kind.name for kind in KINDS.values() if kind.on_request is not None)
+"""Those that an audit caches where the user names them."""
 
 TOKEN_FREQUENCIES = Table(
     "token_frequencies",

@@ -15,7 +15,7 @@ import dagster as dg
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.relative_days import keep_day, roll, utc_today
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.contracts import OPTIONAL_KINDS, Pair
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.controls.config import load_controls, load_studies
@@ -116,7 +116,7 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
     if not steps:
         return
     options = request.options
-    config: dict[str, object] = {"topk": "topk" in options.kinds, "logits": "logits" in options.kinds}
+    config: dict[str, object] = {kind: kind in options.kinds for kind in OPTIONAL_KINDS}
     if options.logits_budget_gb is not None:
         config["logits_budget_gb"] = options.logits_budget_gb
     benchmarks = dict.fromkeys(step.pair.benchmark for step in steps)
