@@ -75,7 +75,7 @@ DEFAULTS = (*((name, "{}") for name in SINGLE), ("min_k", '{"k":0.2}'), ("min_k_
 GRID = tuple(
     (name, canonical_json({"k": k / 10})) for name in ("min_k", "min_k_plus_plus") for k in (1, 3, 4, 5, 6, 7, 8, 9, 10)
 )
-METRICS = ("auroc", "tpr_at_5_fpr", "tpr_at_1_fpr", "tpr_at_0.1_fpr", "fpr_at_95_tpr", "auroc_margin")
+METRICS = ("auroc", "tpr_at_5_fpr", "tpr_at_1_fpr", "tpr_at_01_fpr", "fpr_at_95_tpr", "auroc_margin")
 RULES = (("largest_accuracy", None), ("marginal", 0.05), ("certified", 0.05))
 VOCABULARY = ("query", "parser", "cache", "session", "handler", "warning", "option", "backend", "migration", "raises")
 

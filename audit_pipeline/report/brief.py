@@ -178,7 +178,7 @@ def overall_brief(models: Sequence[str], benchmarks: Sequence[str], answers: Seq
         _overall_question(models, benchmarks),
         _state_overall_certainty(levels, len(answers), reproduced),
         _describe_overall_changes(
-            outcomes, reproduced, [answer for answer in answers if answer["outcome"] in _NOTHING_FOUND]
+            outcomes, reproduced, [answer for answer in answers if kind_of(answer["outcome"]).helped_by == "more texts"]
         ),
     )
 
@@ -214,9 +214,6 @@ def _state_overall_certainty(levels: Mapping[str | None, int], answers: int, rep
     return " ".join(sentences) or NO_RESULT
 
 
-_NOTHING_FOUND = ("no_difference", "too_few_texts", "no_document_stands_out", "documents_cannot_stand_out")
-
-
 def _describe_overall_changes(outcomes: Mapping[str, int], reproduced: int, nothing_found: Sequence[Row]) -> str:
     sentences = []
     if reproduced:
@@ -226,7 +223,7 @@ def _describe_overall_changes(outcomes: Mapping[str, int], reproduced: int, noth
             f"Where the two sides can be told apart without the model ({count(separable)}), only other texts change the"
             f" answer: {ALIKE}."
         )
-    if any(outcomes.get(kind) for kind in ("difference_to_look_at", "documents_stand_out", "no_detector_named")):
+    if any(n and kind_of(outcome).helped_by == "texts that are alike" for outcome, n in outcomes.items()):
         sentences.append(f"Where there is something to look at, {ALIKE}, would make it evidence or take it away.")
     if nothing_found:
         search = "" if all(answer["searched"] for answer in nothing_found) else f" or {WORD_FOR_WORD}"

@@ -38,7 +38,8 @@ class AnswerKind:
     """A kind of answer.
 
     ``place``: smaller is shown first. ``how_sure`` and ``what_would_change`` are sentences, None where they depend on
-    more than the kind; the braces of ``how_sure`` are filled by brief.py.
+    more than the kind; the braces of ``how_sure`` are filled by brief.py. ``worth``: what something that stands out may
+    claim; None: as the claim level of the answer says. ``helped_by``: what else may change such an answer.
     """
 
     name: str
@@ -46,6 +47,8 @@ class AnswerKind:
     place: int
     how_sure: str | None
     what_would_change: str | None
+    worth: Literal["sound", "evidence", "look"] | None = None
+    helped_by: Literal["texts that are alike", "more texts"] | None = None
 
 
 _DECLARED = (
@@ -62,6 +65,7 @@ _DECLARED = (
         1,
         f"Sure{{if_so}}. {BY_ACCIDENT}, and chance decided which texts are members.",
         "Only a mistake in how the labels were drawn, or in which texts the model was given.",
+        worth="sound",
     ),
     AnswerKind(
         "evidence_of_training",
@@ -75,8 +79,9 @@ _DECLARED = (
             "A difference between the two sides that nobody has noticed. Labels that are drawn at random, or"
             f" {CANARIES}, would rule that out."
         ),
+        worth="evidence",
     ),
-    AnswerKind("documents_stand_out", "stands out", 2, None, None),
+    AnswerKind("documents_stand_out", "stands out", 2, None, None, helped_by="texts that are alike"),
     AnswerKind(
         "difference_to_look_at",
         "stands out",
@@ -86,6 +91,8 @@ _DECLARED = (
             " is a screening, which says where to look and not what happened."
         ),
         f"{capital(ALIKE)}, would make it evidence or take it away. So can {WORD_FOR_WORD}.",
+        worth="look",
+        helped_by="texts that are alike",
     ),
     AnswerKind(
         "difference_within_control",
@@ -100,6 +107,7 @@ _DECLARED = (
         4,
         f"Not sure. {BEST_OF_SEVERAL}, so none of the numbers can be taken for the answer.",
         "One detector that is named before the next audit (--headline NAME), on texts that are new.",
+        helped_by="texts that are alike",
     ),
     AnswerKind("reversed_difference", "nothing found", 4, _NO_SIGN, _OTHER_DIFFERENCE),
     AnswerKind("documents_opposite_direction", "nothing found", 4, _NO_SIGN, _OTHER_DIFFERENCE),
@@ -119,6 +127,7 @@ _DECLARED = (
             "More documents that the model cannot have read let smaller differences count."
             f" {capital(WORD_FOR_WORD)} can find what scores do not show."
         ),
+        helped_by="more texts",
     ),
     AnswerKind("passages_not_reproduced", "nothing found", 7, None, None),
     AnswerKind(
@@ -130,6 +139,7 @@ _DECLARED = (
             "More texts make the range narrower (corpus-audit power says how many are needed)."
             f" {capital(WORD_FOR_WORD)} and {CANARIES}, can find what this cannot."
         ),
+        helped_by="more texts",
     ),
     AnswerKind(
         "too_few_texts",
@@ -137,6 +147,7 @@ _DECLARED = (
         6,
         "No conclusion. With so few texts, even a detector that always knows members could not be told from chance.",
         "More texts on both sides (corpus-audit power says how many are needed).",
+        helped_by="more texts",
     ),
     AnswerKind(
         "documents_cannot_stand_out",
@@ -144,6 +155,7 @@ _DECLARED = (
         6,
         "No conclusion. With so few documents to compare with, even the highest score may be an accident.",
         "More documents that the model cannot have read.",
+        helped_by="more texts",
     ),
     AnswerKind("passages_too_short", "no conclusion", 8, NO_RESULT, None),
     AnswerKind(

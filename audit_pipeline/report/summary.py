@@ -185,9 +185,7 @@ def _kind(answer: Row) -> str:
     kind = kind_of(answer["outcome"])
     if kind.sign != "stands out":
         return kind.sign
-    if kind.name == "documents_stand_out":
-        return {SOUND: "sound", STATISTICAL: "evidence"}.get(answer["claim_level"] or "", "look")
-    return {"sound_evidence_of_training": "sound", "evidence_of_training": "evidence"}.get(kind.name, "look")
+    return kind.worth or {SOUND: "sound", STATISTICAL: "evidence"}.get(answer["claim_level"] or "", "look")
 
 
 def instrument_words(checks: Sequence[Row]) -> str:
