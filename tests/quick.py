@@ -1,4 +1,5 @@
-"""What `make test` leaves out: pictures, resamples and detectors where they do not matter, and most architectures.
+"""What `make test` leaves out: pictures, resamples and detectors where they do not matter, schemas that are made again,
+and most architectures.
 
 What belongs here: what is left out of audits, as contexts that fixtures of any scope may enter, and which cases of a
 test are slow. What does not: fixtures (conftest.py), the examples of property tests (profiles.py).
@@ -7,19 +8,25 @@ test are slow. What does not: fixtures (conftest.py), the examples of property t
 from __future__ import annotations
 
 import io
+import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy.typing as npt
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from audit_pipeline.catalogue.sql import create_table
+from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.metrics.intervals import GroupBootstrap
 from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.scoring import session
+from audit_pipeline.warehouse import fill
 
 FEW = 50
 """Resamples of :func:`few_resamples`."""
@@ -70,6 +77,32 @@ def few_detectors() -> Iterator[None]:
     audit_selection = session.audit_selection
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "audit_selection", select)
+        yield
+
+
+@contextmanager
+def schemas_made_once(folder: Path) -> Iterator[None]:
+    """Whole builds of the warehouse begin with a copy of an empty one: making it is half of a tiny build."""
+    templates: dict[tuple[str, ...], Path] = {}
+    fill_from, create_tables, create_views = fill._fill_from, fill.create_tables, fill.create_views
+
+    def begin_with_copy(listed: Any, site: fill.Site, earlier: Any, defined: Sequence[Table]) -> fill.Filled:
+        statements = tuple(map(create_table, defined))
+        if statements not in templates:
+            template = folder / f"{len(templates)}.duckdb"
+            with duckdb.connect(template) as connection:
+                create_tables(connection, defined)
+                create_views(connection)
+            templates[statements] = template
+        if earlier is None:
+            shutil.copyfile(templates[statements], site.new)
+        return fill_from(listed, site, earlier, defined)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fill, "_fill_from", begin_with_copy)
+        # As the statements did that it replaces, it ends the result of the one before.
+        patch.setattr(fill, "create_tables", lambda connection, tables: connection.execute("SELECT 1").fetchall())
+        patch.setattr(fill, "create_views", lambda connection: None)
         yield
 
 
