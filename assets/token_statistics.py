@@ -24,6 +24,7 @@ CODE_VERSION = "1"
 
 
 def _kinds_on_request() -> type[dg.Config]:
+    """A switch for each kind that is cached on request, from its declaration."""
     fields: dict[str, Any] = {
         kind: (bool, Field(default=False, description=f"also {KINDS[kind].on_request}")) for kind in OPTIONAL_KINDS
     }
