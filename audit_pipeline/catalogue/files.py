@@ -11,7 +11,8 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,35 +29,37 @@ Columns: TypeAlias = Table | pa.Schema
 """The columns that rows must have: those of a declared table, or some put together of several."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Call ``write`` with a temporary path beside ``path``, flush it to disk, and move it into place.
+@contextmanager
+def write_atomically(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` to write to; at the end of the block it is moved into place.
 
     A reader sees the old file or the new one, never a part of it; after an error the old one is still there.
     """
-    write_then_name(path.parent, path.name, write, lambda temporary: path.name)
+    with temporary_file(path.parent, path.name) as temporary:
+        yield temporary
+        move_into_place(temporary, path)
 
 
-def write_then_name(folder: Path, prefix: str, write: Callable[[Path], object], name_of: Callable[[Path], str]) -> Path:
-    """As :func:`write_atomically`, for a file whose name in ``folder`` is made of what was written; its path.
-
-    The temporary file's name begins with a dot and ``prefix``.
-    """
+@contextmanager
+def temporary_file(folder: Path, prefix: str) -> Iterator[Path]:
+    """An empty file in ``folder``, whose name begins with a dot and ``prefix``; it is gone after the block."""
     folder.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=folder, prefix=f".{prefix}.", suffix=".tmp")
     os.close(handle)
-    temporary = Path(name)
     try:
-        write(temporary)
-        with temporary.open("rb+") as written:
-            os.fsync(written.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        path = folder / name_of(temporary)
-        put_in_place(temporary, path)
-        return path
+        yield Path(name)
     finally:
-        temporary.unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
+
+
+def move_into_place(temporary: Path, path: Path) -> None:
+    """Flush a file of :func:`temporary_file` to disk, then give it the permissions and the name of a finished one."""
+    with temporary.open("rb+") as written:
+        os.fsync(written.fileno())
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(0o666 & ~umask)
+    put_in_place(temporary, path)
 
 
 def require_output(path: Path, *inputs: Path) -> None:
@@ -72,7 +75,8 @@ def require_output(path: Path, *inputs: Path) -> None:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Write a Parquet file atomically."""
-    write_atomically(path, lambda temporary: write_parquet(temporary, table))
+    with write_atomically(path) as temporary:
+        write_parquet(temporary, table)
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:
@@ -104,7 +108,8 @@ def write_json(path: Path, value: object) -> None:
     An object gets the digest of itself as its last key; :func:`read_json` compares it and takes it away.
     """
     text = as_json(sealed(value) if isinstance(value, Mapping) else value)
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    with write_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def read_json(path: Path) -> Any:

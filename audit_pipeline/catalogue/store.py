@@ -55,18 +55,15 @@ def write(
     version = table_version(rows) if data_version is None else data_version
     # What a table says of itself (metadata) is no part of its declaration, and stays.
     whole = checked(rows, table).replace_schema_metadata(rows.schema.metadata)
-    entry, digests = entry_file(paths, table.name, partition, step.run_id), set[str]()
-
-    def write_both(temporary: Path) -> None:
-        write_parquet(temporary, whole)
-        digests.add(file_sha256(temporary))
-        record(paths, step, table, of, data_version=version, upstream=upstream, file_sha256=min(digests), **origin)
-
-    there_before = entry.exists()
+    entry = entry_file(paths, table.name, partition, step.run_id)
+    there_before, sha256 = entry.exists(), ""
     try:
-        write_atomically(path, write_both)
+        with write_atomically(path) as temporary:
+            write_parquet(temporary, whole)
+            sha256 = file_sha256(temporary)
+            record(paths, step, table, of, data_version=version, upstream=upstream, file_sha256=sha256, **origin)
     except BaseException:
-        moved = path.exists() and file_sha256(path) in digests
+        moved = path.exists() and file_sha256(path) == sha256
         if not there_before and not moved:
             remove(entry)
         raise

@@ -182,7 +182,8 @@ def write_canaries(path: Path, canaries: Canaries) -> Seal:
         json.dumps(_line(canary), ensure_ascii=False) for canary_set in canaries.sets for canary in canary_set.canaries
     ]
     content = ("\n".join(lines) + "\n").encode()
-    write_atomically(path, lambda temporary: temporary.write_bytes(content))
+    with write_atomically(path) as temporary:
+        temporary.write_bytes(content)
     path.chmod(0o600)
     seal = Seal(
         file=path.name,

@@ -28,7 +28,7 @@ from audit_pipeline.catalogue.contracts import (
     Side,
     Table,
 )
-from audit_pipeline.catalogue.files import checked, table_from_rows, write_atomically, write_parquet
+from audit_pipeline.catalogue.files import checked, table_from_rows, write_table
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import compared_texts, conformal_p_values, q_values
 from audit_pipeline.extraction.conclusions import THRESHOLDS, Ints, Windows
@@ -260,7 +260,7 @@ def write_windows(out: Path, found: Sequence[Extraction]) -> None:
     table = pa.concat_tables(
         [_windows_of(extraction, {}) for extraction in found] or [_WINDOWS.empty_table()]
     ).drop_columns([*_QUOTED, _NEAR])
-    write_atomically(out, lambda temporary: write_parquet(temporary, table))
+    write_table(out, table)
 
 
 _WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name not in _OF_RUN])

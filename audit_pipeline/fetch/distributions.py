@@ -7,6 +7,7 @@ and reading an archive's members (archives.py).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Self, TypeVar
@@ -160,20 +161,18 @@ def _cached_or_downloaded(client: PyPISimple, package: DistributionPackage, fold
     path = folder / package.filename
 
     def download(temporary: Path) -> None:
-        _with_retries(
-            lambda: client.download_package(
-                package, temporary, timeout=index.timeout, progress=lambda _: _DownloadLimit(ArchiveLimits().wanted)
-            ),
-            index,
+        client.download_package(
+            package, temporary, timeout=index.timeout, progress=lambda _: _DownloadLimit(ArchiveLimits().wanted)
         )
-        if file_sha256(temporary) != expected:
-            raise _FetchError(f"{package.filename} is not the file that the index describes")
 
     try:
         if not path.is_file() or file_sha256(path) != expected:
-            write_atomically(path, download)
-        note = f"{expected}  {path.name}\n"
-        write_atomically(_digest_file(path), lambda temporary: temporary.write_text(note, encoding="utf-8"))
+            with write_atomically(path) as temporary:
+                _with_retries(partial(download, temporary), index)
+                if file_sha256(temporary) != expected:
+                    raise _FetchError(f"{package.filename} is not the file that the index describes")
+        with write_atomically(_digest_file(path)) as temporary:
+            temporary.write_text(f"{expected}  {path.name}\n", encoding="utf-8")
     except DigestMismatchError as error:
         raise _FetchError(f"{package.filename} is not the file that the index describes: wrong sha256") from error
     return path

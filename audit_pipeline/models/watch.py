@@ -181,7 +181,8 @@ def write_proposals(path: Path, proposals: Proposals) -> bool:
             return False
     elif not proposals.entries and not proposals.refused:
         return False
-    write_atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    with write_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     return True
 
 

@@ -288,7 +288,8 @@ def _write(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime
 
 def _put(path: Path, content: bytes) -> None:
     try:
-        write_atomically(path, lambda temporary: temporary.write_bytes(content))
+        with write_atomically(path) as temporary:
+            temporary.write_bytes(content)
     except OSError as error:
         raise DataError(f"the report {path} cannot be written ({error}): is the disk full or read-only?") from error
 

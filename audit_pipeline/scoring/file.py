@@ -242,12 +242,12 @@ def score_file(
     labelled = LabelledScores(settings, label_column, session.defaults(overrides))
     run = _Run(session, backend_of, labelled, listener)
 
-    def write(temporary: Path) -> None:
-        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table:
-            for part in _parts(texts, bounds, _weights(session), listener):
-                run.over(part, table)
-
-    write_atomically(out, write)
+    with (
+        write_atomically(out) as temporary,
+        pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table,
+    ):
+        for part in _parts(texts, bounds, _weights(session), listener):
+            run.over(part, table)
     caches.compact()
     summary = together(run.summaries)
     summary = replace(summary, extra={**extra, **summary.extra})

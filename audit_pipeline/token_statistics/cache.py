@@ -25,7 +25,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.exclusive import HeldError, exclusive
-from audit_pipeline.catalogue.files import checked, open_parquet, write_atomically, write_parquet, write_then_name
+from audit_pipeline.catalogue.files import (
+    checked,
+    move_into_place,
+    open_parquet,
+    temporary_file,
+    write_atomically,
+    write_parquet,
+)
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
 from audit_pipeline.catalogue.working_copy import bring, copy_of, refetch_damaged_file, remove
 from audit_pipeline.errors import DataError
@@ -347,7 +354,8 @@ def set_aside(part: Path) -> Path:
         if copy_of(part) is None:
             part.replace(aside)
         else:
-            write_atomically(aside, lambda temporary: shutil.copyfile(part, temporary))
+            with write_atomically(aside) as temporary:
+                shutil.copyfile(part, temporary)
             remove(part)
     return aside
 
@@ -371,12 +379,11 @@ def _translate_damage_errors(part: Path) -> Iterator[None]:
 
 def _write_part(folder: Path, table: pa.Table, number: int) -> Path:
     """Write a part, whose name is made of its bytes: it never changes. ``number`` (nanoseconds) puts it in order."""
-    return write_then_name(
-        folder,
-        f"part-{number}",
-        lambda temporary: write_parquet(temporary, table),
-        lambda temporary: f"part-{number}-{file_sha256(temporary)[:_DIGITS]}.parquet",
-    )
+    with temporary_file(folder, f"part-{number}") as temporary:
+        write_parquet(temporary, table)
+        part = folder / f"part-{number}-{file_sha256(temporary)[:_DIGITS]}.parquet"
+        move_into_place(temporary, part)
+        return part
 
 
 def parts_of(folder: Path) -> list[Path]:

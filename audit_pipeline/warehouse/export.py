@@ -56,16 +56,13 @@ def export(warehouse: Path, name: str, out: Path) -> Exported:
         columns = _columns_of(connection, name)
         write, cell = (_write_parquet, _exact_cell) if suffix == ".parquet" else (_write_csv, _csv_cell)
         selected = ", ".join(cell(quoted(column), type_) for column, type_ in columns)
-        counted = 0
-
-        def save(temporary: Path) -> None:
-            nonlocal counted
-            sql = f"SELECT {selected} FROM {quoted(name)}"  # noqa: S608 - a name of the catalogue
-            with closing(connection.sql(sql).to_arrow_reader(BATCH_ROWS)) as reader:
-                counted = write(reader, temporary)
-
+        sql = f"SELECT {selected} FROM {quoted(name)}"  # noqa: S608 - a name of the catalogue
         try:
-            write_atomically(out, save)
+            with (
+                write_atomically(out) as temporary,
+                closing(connection.sql(sql).to_arrow_reader(BATCH_ROWS)) as reader,
+            ):
+                counted = write(reader, temporary)
         except (OSError, duckdb.Error, pa.ArrowException) as error:
             raise DataError(
                 f"{name} could not be written to {out} ({one_line(error)}): is the disk full, or its folder closed?"

@@ -30,14 +30,16 @@ SCHEMA = pa.schema([pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.
 
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "file.txt"
-    write_atomically(path, lambda temporary: temporary.write_text("old"))
+    with write_atomically(path) as temporary:
+        temporary.write_text("old")
 
-    def half_written(temporary: Path) -> None:
-        temporary.write_text("ne")
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def write_half() -> None:
+        with write_atomically(path) as temporary:
+            temporary.write_text("ne")
+            raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, half_written)
+        write_half()
     assert path.read_text() == "old"
     assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]
 
@@ -45,12 +47,10 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None
 def test_the_new_file_is_invisible_until_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "file.txt"
 
-    def write(temporary: Path) -> None:
+    with write_atomically(path) as temporary:
         temporary.write_text("new")
         assert not path.exists()
         assert list(tmp_path.glob("*.txt")) == []
-
-    write_atomically(path, write)
     assert path.read_text() == "new"
 
 

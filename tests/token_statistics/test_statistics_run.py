@@ -360,15 +360,15 @@ def test_a_full_disk_surfaces_and_the_run_resumes(
     model, forward = llama
     written: list[Path] = []
 
-    def filling(*where: Any) -> Path:
+    def filling(temporary: Path, part: Path) -> None:
         if len(written) >= 5:
             raise OSError(errno.ENOSPC, "No space left on device")
-        written.append(real(*where))
-        return written[-1]
+        real(temporary, part)
+        written.append(part)
 
-    real = cache_module.write_then_name
+    real = cache_module.move_into_place
     with monkeypatch.context() as patched:
-        patched.setattr(cache_module, "write_then_name", filling)
+        patched.setattr(cache_module, "move_into_place", filling)
         with pytest.raises(OSError, match="No space left"), patch.dict(TOKEN_BUDGET, cpu=1):
             compute(model, TEXTS, paths, lambda: forward)
     assert part_files(paths, model) == sorted(written)

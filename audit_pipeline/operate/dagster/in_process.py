@@ -85,7 +85,8 @@ def ensure_dagster_home(paths: DataPaths) -> Path:
     home = dagster_home(paths)
     config = home / "dagster.yaml"
     if not config.exists():
-        write_atomically(config, lambda temporary: temporary.write_text(_DAGSTER_YAML, encoding="utf-8"))
+        with write_atomically(config) as temporary:
+            temporary.write_text(_DAGSTER_YAML, encoding="utf-8")
     os.environ["DAGSTER_HOME"] = str(home)
     return home
 
