@@ -23,9 +23,9 @@ from audit_pipeline.operate.stages.benchmarks import (
     SplitReport,
     assess_split,
     build_benchmark,
-    shown_of_build,
-    shown_of_split,
-    spec_to_build,
+    resolve_spec_to_build,
+    summarise_build,
+    summarise_split,
 )
 from audit_pipeline.separability.quality import MOST_PER_SIDE
 from audit_pipeline.sources.config import all_sources
@@ -59,19 +59,19 @@ CODE_VERSION = "1"
 )
 def benchmark(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Build the examples of one benchmark."""
-    spec = spec_to_build(context.partition_key, data.paths)
+    spec = resolve_spec_to_build(context.partition_key, data.paths)
     step = LineageStep.now(context.run.run_id, "benchmark", CODE_VERSION)
     report = with_retries(lambda: build_benchmark(spec, data.paths, step), f"building {spec.name}", context.log)
     for row in report.skipped[:20]:
         context.log.warning(f"skipped {row.location}: {row.reason}")
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.digest),
-        metadata=metadata_of(shown_of_build(report)),
-        check_results=[_check_result(name, report.checks) for name in CHECKS],
+        metadata=metadata_of(summarise_build(report)),
+        check_results=[_build_check_result(name, report.checks) for name in CHECKS],
     )
 
 
-def _check_result(name: str, results: tuple[CheckResult, ...]) -> dg.AssetCheckResult:
+def _build_check_result(name: str, results: tuple[CheckResult, ...]) -> dg.AssetCheckResult:
     """The result of one check; a check that has nothing to look at in this benchmark passes and says so."""
     result = next((result for result in results if result.name == name), None)
     if result is None:
@@ -119,16 +119,16 @@ def split_quality(context: dg.AssetExecutionContext, config: AssessmentConfig, d
     """Measure what tells the sides of one benchmark apart without any model."""
     step = LineageStep.now(context.run.run_id, "split_quality", SPLIT_VERSION)
     built = read_built(data.paths, context.partition_key)
-    built.require_fit()
+    built.require_passed_checks()
     report = assess_split(built, data.paths, step, most_per_side=config.most_per_side)
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version),
-        metadata=metadata_of(shown_of_split(report)),
-        check_results=[_sides_alike(report)],
+        metadata=metadata_of(summarise_split(report)),
+        check_results=[_check_sides_alike(report)],
     )
 
 
-def _sides_alike(report: SplitReport) -> dg.AssetCheckResult:
+def _check_sides_alike(report: SplitReport) -> dg.AssetCheckResult:
     """A warning where the sides can be separated by their words; what cannot be read passes and says so."""
     quality = report.quality
     was_read = quality.summary["blind_auroc"] is not None

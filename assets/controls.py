@@ -17,8 +17,8 @@ from audit_pipeline.operate.console import tell_progress
 from audit_pipeline.operate.dagster.jobs import CONTROLS_ON_REQUEST
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData, Models
-from audit_pipeline.operate.progress import logged
-from audit_pipeline.operate.stages.shown_controls import shown_of_control, shown_of_convergence, shown_of_study
+from audit_pipeline.operate.progress import progress_logger
+from audit_pipeline.operate.stages.shown_controls import summarise_control, summarise_convergence, summarise_study
 
 if TYPE_CHECKING:
     from audit_pipeline.controls.build import OnControlStep
@@ -27,18 +27,18 @@ CODE_VERSION = "1"
 _LOG_STEPS = 50
 
 
-def _configured_names(what: str) -> list[str]:
+def _list_configured_names(kind: str) -> list[str]:
     """The controls or studies of the configuration, those with a broken entry too: they are still there.
 
     None where the file cannot be read: everything else still loads. A run reads it again, and says what is wrong.
     """
     try:
-        return list((load_controls() if what == "control" else load_studies()).names)
+        return list((load_controls() if kind == "control" else load_studies()).names)
     except ConfigError:
         return []
 
 
-def _documents() -> list[dg.AssetKey]:
+def _list_document_keys() -> list[dg.AssetKey]:
     try:
         return [dg.AssetKey(["documents", name]) for name in sources_of(list(load_controls().values()))]
     except ConfigError:
@@ -52,8 +52,8 @@ def _documents() -> list[dg.AssetKey]:
     "is nothing.",
     kinds={"torch", "transformers", "parquet"},
     code_version=CODE_VERSION,
-    partitions_def=dg.StaticPartitionsDefinition(_configured_names("control")),
-    deps=_documents(),
+    partitions_def=dg.StaticPartitionsDefinition(_list_configured_names("control")),
+    deps=_list_document_keys(),
     pool="gpu",
     metadata=schema_metadata(CONTROL_TEXTS),
     check_specs=[
@@ -72,21 +72,23 @@ def controlled_contamination(
 
     entry = load_controls().named(context.partition_key)
     step = LineageStep.now(context.run.run_id, "controlled_contamination", CODE_VERSION)
-    report = ensure_control_trained(entry, data.paths, step, device=models.device, on_step=_logged(context, entry.name))
+    report = ensure_control_trained(
+        entry, data.paths, step, device=models.device, on_step=_build_step_logger(context, entry.name)
+    )
     converged = dg.AssetCheckResult(
         check_name="training_converged",
         passed=report.has_converged,
         severity=dg.AssetCheckSeverity.ERROR,
-        metadata=metadata_of(shown_of_convergence(report)),
+        metadata=metadata_of(summarise_convergence(report)),
     )
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.version),
-        metadata=metadata_of(shown_of_control(report)),
+        metadata=metadata_of(summarise_control(report)),
         check_results=[converged],
     )
 
 
-def _logged(context: dg.AssetExecutionContext, control: str) -> "OnControlStep":
+def _build_step_logger(context: dg.AssetExecutionContext, control: str) -> "OnControlStep":
     def tell(role: Role, done: int, steps: int, loss: float) -> None:
         words = f"{control}, {role}: step {done} of {steps}, loss {loss:.3f}"
         tell_progress(words)
@@ -103,8 +105,8 @@ def _logged(context: dg.AssetExecutionContext, control: str) -> "OnControlStep":
     "4, figure 5).",
     kinds={"torch", "transformers", "parquet"},
     code_version=CODE_VERSION,
-    partitions_def=dg.StaticPartitionsDefinition(_configured_names("study")),
-    deps=_documents(),
+    partitions_def=dg.StaticPartitionsDefinition(_list_configured_names("study")),
+    deps=_list_document_keys(),
     pool="gpu",
     metadata=schema_metadata(CONTROL_STUDIES),
 )
@@ -115,5 +117,5 @@ def control_study(context: dg.AssetExecutionContext, data: AuditData, models: Mo
     study = load_studies().named(context.partition_key)
     control = load_controls().named(study.control)
     step = LineageStep.now(context.run.run_id, "control_study", CODE_VERSION)
-    table = run_study(study, control, data.paths, step, device=models.device, log=logged(context.log))
-    return dg.MaterializeResult(metadata=metadata_of(shown_of_study(study.name, table, data.paths)))
+    table = run_study(study, control, data.paths, step, device=models.device, log=progress_logger(context.log))
+    return dg.MaterializeResult(metadata=metadata_of(summarise_study(study.name, table, data.paths)))

@@ -20,11 +20,11 @@ from audit_pipeline.operate.dagster.partitions import pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.extraction import (
     EXTRACTION_VERSION,
-    asked_by,
+    build_search_version,
     extract_pair,
+    search_options_from_settings,
     settings_of,
-    shown_of_extraction,
-    version_of,
+    summarise_extraction,
 )
 
 
@@ -78,11 +78,13 @@ def extraction(
         settings = settings_of(pair.benchmark)
         if settings is None and not config.every_pair:
             return {"status": "not asked for", "reason": "the benchmark does not say extraction: true"}
-        asked = asked_by(settings or ExtractionSettings(), config.prefix, config.suffix, config.stride)
-        model = models.to_run(pair.model, paths, log)
-        step = LineageStep.now(context.run.run_id, "extraction", version_of(asked))
-        with progress.telling(f"documents of {pair.benchmark}, {pair.model}", log) as tell:
-            return metadata_of(shown_of_extraction(extract_pair(pair, model, paths, backend_of, step, asked, tell)))
+        asked = search_options_from_settings(
+            settings or ExtractionSettings(), config.prefix, config.suffix, config.stride
+        )
+        model = models.load_for_run(pair.model, paths, log)
+        step = LineageStep.now(context.run.run_id, "extraction", build_search_version(asked))
+        with progress.report_progress(f"documents of {pair.benchmark}, {pair.model}", log) as tell:
+            return metadata_of(summarise_extraction(extract_pair(pair, model, paths, backend_of, step, asked, tell)))
 
     pairs = for_each_pair(context, paths, "extraction", run)
     yield from pair_results(context, pairs, is_last=True)

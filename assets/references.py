@@ -13,11 +13,11 @@ from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.errors import AuditError, ConfigError
 from audit_pipeline.operate.dagster.jobs import MODEL_RUNS
-from audit_pipeline.operate.dagster.metadata import markdown_table, rows, schema_metadata
+from audit_pipeline.operate.dagster.metadata import markdown_table, row_count_metadata, schema_metadata
 from audit_pipeline.operate.dagster.partitions import MODEL, PairPartitions, model_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.dagster.retries import with_retries
-from audit_pipeline.operate.progress import logged
+from audit_pipeline.operate.progress import progress_logger
 from audit_pipeline.references.config import DEFAULT, load_references
 from audit_pipeline.references.count import CorpusCount
 from audit_pipeline.references.frequencies import FrequencyReport, build_frequencies
@@ -27,7 +27,7 @@ CORPUS = "corpus"
 _LOGGED = 20
 
 
-def _corpora() -> list[str]:
+def _list_corpora() -> list[str]:
     """The corpora of references.yaml, those with a broken entry too, and the default one even where it cannot be read.
 
     So everything else still loads. A run of the asset reads the file again, and says what is wrong with it.
@@ -38,7 +38,7 @@ def _corpora() -> list[str]:
         return [DEFAULT]
 
 
-corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_corpora()), MODEL: model_partitions})
+corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_list_corpora()), MODEL: model_partitions})
 
 
 @dg.asset(
@@ -87,19 +87,21 @@ def token_frequencies(context: dg.AssetExecutionContext, data: AuditData, models
             left_out[key] = str(error)
             context.add_asset_metadata({"status": "not_applicable", "reason": str(error)}, partition_key=key)
         else:
-            _show(context, key, done[key])
-    return dg.MaterializeResult(check_results=_checks(done, left_out))
+            _add_count_metadata(context, key, done[key])
+    return dg.MaterializeResult(check_results=_build_check_results(done, left_out))
 
 
-def _show(context: dg.AssetExecutionContext, key: str, report: FrequencyReport) -> None:
+def _add_count_metadata(context: dg.AssetExecutionContext, key: str, report: FrequencyReport) -> None:
     for row in report.count.skipped[:_LOGGED] if report.count else ():
         context.log.warning(f"{key}: skipped {row.location}: {row.reason}")
-    context.add_asset_metadata(_metadata(report), partition_key=key)
+    context.add_asset_metadata(_build_count_metadata(report), partition_key=key)
 
 
-def _checks(done: Mapping[str, FrequencyReport], left_out: Mapping[str, str]) -> list[dg.AssetCheckResult]:
-    wrong = {key: report.problem for key, report in done.items() if report.problem is not None}
-    skipped = {key: report.skipped_rows for key, report in done.items()}
+def _build_check_results(
+    reports: Mapping[str, FrequencyReport], omission_reasons: Mapping[str, str]
+) -> list[dg.AssetCheckResult]:
+    wrong = {key: report.problem for key, report in reports.items() if report.problem is not None}
+    skipped = {key: report.skipped_rows for key, report in reports.items()}
     return [
         dg.AssetCheckResult(
             check_name="counts_belong_to_tokenizer",
@@ -108,26 +110,26 @@ def _checks(done: Mapping[str, FrequencyReport], left_out: Mapping[str, str]) ->
         ),
         dg.AssetCheckResult(
             check_name="every_row_counted",
-            passed=not any(skipped.values()) and not left_out,
+            passed=not any(skipped.values()) and not omission_reasons,
             severity=dg.AssetCheckSeverity.WARN,
             metadata={
                 "rows skipped": sum(skipped.values()),
-                "corpora not counted": len(left_out),
+                "corpora not counted": len(omission_reasons),
                 "skipped": skipped,
-                "not counted": dict(left_out),
+                "not counted": dict(omission_reasons),
             },
         ),
     ]
 
 
 def _log_count(context: dg.AssetExecutionContext, key: str, count: CorpusCount) -> None:
-    logged(context.log)(f"{key}: {count.in_words}")
+    progress_logger(context.log)(f"{key}: {count.in_words}")
 
 
-def _metadata(report: FrequencyReport) -> dict[str, Any]:
+def _build_count_metadata(report: FrequencyReport) -> dict[str, Any]:
     count = report.count
     return {
-        **rows(report.vocabulary),
+        **row_count_metadata(report.vocabulary),
         "status": "ok",
         "tokens": report.tokens,
         "documents": report.documents,

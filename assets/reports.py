@@ -16,10 +16,10 @@ from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.situation import note_published
 from audit_pipeline.operate.stages.warehouse import (
     RebuiltWarehouse,
-    rebuild,
-    shown_of_checks,
-    shown_of_report,
-    shown_of_warehouse,
+    rebuild_warehouse,
+    summarise_report,
+    summarise_warehouse,
+    summarise_warehouse_checks,
 )
 
 CODE_VERSION = "1"
@@ -74,27 +74,29 @@ class WarehouseConfig(QuotingConfig):
 )
 def warehouse(context: dg.AssetExecutionContext, config: WarehouseConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Bring the warehouse up to date."""
-    made = rebuild(data.paths, include_text=config.include_text, everything=config.everything)
+    made = rebuild_warehouse(data.paths, include_text=config.include_text, everything=config.everything)
     if made.report.moved_wal is not None:
         context.log.warning(
             f"the log of somebody's read-write session was in the way and was moved to {made.report.moved_wal}"
         )
-    return dg.MaterializeResult(metadata=metadata_of(shown_of_warehouse(made)), check_results=list(_checks(made)))
+    return dg.MaterializeResult(
+        metadata=metadata_of(summarise_warehouse(made)), check_results=list(_iterate_check_results(made))
+    )
 
 
-def _checks(made: RebuiltWarehouse) -> Iterator[dg.AssetCheckResult]:
-    shown = shown_of_checks(made)
+def _iterate_check_results(rebuild_result: RebuiltWarehouse) -> Iterator[dg.AssetCheckResult]:
+    shown = summarise_warehouse_checks(rebuild_result)
     yield dg.AssetCheckResult(
         check_name="every_number_has_one_lineage_row",
-        passed=made.explains_every_number,
+        passed=rebuild_result.explains_every_number,
         metadata=metadata_of(shown["lineage"]),
     )
     yield dg.AssetCheckResult(
-        check_name="every_key_once", passed=not made.report.doubled, metadata=metadata_of(shown["keys"])
+        check_name="every_key_once", passed=not rebuild_result.report.doubled, metadata=metadata_of(shown["keys"])
     )
     yield dg.AssetCheckResult(
         check_name="every_file_readable",
-        passed=not made.report.unreadable,
+        passed=not rebuild_result.report.unreadable,
         severity=dg.AssetCheckSeverity.WARN,
         metadata=metadata_of(shown["files"]),
     )
@@ -118,4 +120,4 @@ def contamination_report(config: QuotingConfig, data: AuditData) -> dg.Materiali
     paths = data.paths
     summary = build_reports(paths.warehouse, paths.reports, include_text=config.include_text)
     note_published(paths, include_text=config.include_text)
-    return dg.MaterializeResult(metadata=metadata_of(shown_of_report(summary)))
+    return dg.MaterializeResult(metadata=metadata_of(summarise_report(summary)))

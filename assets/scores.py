@@ -53,7 +53,7 @@ from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
 )
 def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Score every pair of the run."""
-    from audit_pipeline.operate.stages.shown_pairs import shown_of_scores  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.operate.stages.shown_pairs import summarise_scores  # noqa: PLC0415 - it imports matplotlib
 
     failed: dict[str, int] = {}
 
@@ -61,16 +61,16 @@ def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -
         step = LineageStep.now(context.run.run_id, "scores", SCORES_VERSION)
         report = score_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         failed[pair.partition] = report.by_status.get("failed", 0)
-        return metadata_of(shown_of_scores(report))
+        return metadata_of(summarise_scores(report))
 
     pairs = for_each_pair(context, data.paths, "scores", run)
-    yield from pair_results(context, pairs, {"no_score_failed": _none_of(failed, "scores failed")})
+    yield from pair_results(context, pairs, {"no_score_failed": _build_zero_check(failed, "scores failed")})
 
 
-def _none_of(counts: Mapping[str, int], what: str) -> PairCheck:
+def _build_zero_check(counts: Mapping[str, int], label: str) -> PairCheck:
     """The check that a count is 0, by partition; a pair that was left out has none."""
     return lambda partition: dg.AssetCheckResult(
-        passed=not counts.get(partition), metadata={what: counts[partition]} if partition in counts else {}
+        passed=not counts.get(partition), metadata={label: counts[partition]} if partition in counts else {}
     )
 
 
@@ -98,7 +98,7 @@ def _none_of(counts: Mapping[str, int], what: str) -> PairCheck:
 )
 def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Evaluate the latest scores of every pair of the run."""
-    from audit_pipeline.operate.stages.shown_pairs import shown_of_findings  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.operate.stages.shown_pairs import summarise_findings  # noqa: PLC0415 - it imports matplotlib
 
     wrong: dict[str, int] = {}
 
@@ -106,7 +106,9 @@ def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Mode
         step = LineageStep.now(context.run.run_id, "evaluations", EVALUATIONS_VERSION)
         report = evaluate_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         wrong[pair.partition] = report.out_of_range
-        return metadata_of(shown_of_findings(report))
+        return metadata_of(summarise_findings(report))
 
     pairs = for_each_pair(context, data.paths, "evaluations", run)
-    yield from pair_results(context, pairs, {"metrics_in_range": _none_of(wrong, "out of range")}, is_last=True)
+    yield from pair_results(
+        context, pairs, {"metrics_in_range": _build_zero_check(wrong, "out of range")}, is_last=True
+    )

@@ -11,10 +11,10 @@ import dagster as dg
 from audit_pipeline.catalogue.contracts import DOCUMENTS
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.jobs import SOURCES, SOURCES_ON_REQUEST, WEEKLY
-from audit_pipeline.operate.dagster.metadata import metadata_of, rows, schema_metadata
+from audit_pipeline.operate.dagster.metadata import metadata_of, row_count_metadata, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.retries import with_retries
-from audit_pipeline.operate.stages.benchmarks import refresh_source, shown_of_documents, shown_of_missing
+from audit_pipeline.operate.stages.benchmarks import refresh_source, summarise_documents, summarise_missing
 from audit_pipeline.sources.base import Source
 from audit_pipeline.sources.config import all_sources, load_source_settings
 
@@ -38,20 +38,20 @@ def source_asset(source: Source[Any]) -> dg.AssetsDefinition:
         ],
     )
     def documents(context: dg.AssetExecutionContext, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        return _refreshed(
+        return _materialize_source(
             source.name, LineageStep.now(context.run.run_id, key.to_user_string(), code_version), context, data
         )
 
     return documents
 
 
-def _refreshed(
+def _materialize_source(
     source: str, step: LineageStep, context: dg.AssetExecutionContext, data: AuditData
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     to_be_set = load_source_settings().to_be_set_for(source)
     if to_be_set is not None:
         context.log.info(f"{source} is not configured: {to_be_set}")
-        return _not_configured(to_be_set)
+        return _build_unconfigured_result(to_be_set)
     report = with_retries(lambda: refresh_source(source, data.paths, step), f"fetching {source}", context.log)
     for missing in report.missing:
         context.log.warning(f"missing: {missing.part}: {missing.reason}")
@@ -59,22 +59,22 @@ def _refreshed(
         check_name="complete",
         passed=not report.missing,
         severity=dg.AssetCheckSeverity.WARN,
-        metadata=metadata_of(shown_of_missing(report)),
+        metadata=metadata_of(summarise_missing(report)),
     )
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.data_version),
-        metadata=metadata_of(shown_of_documents(report)),
+        metadata=metadata_of(summarise_documents(report)),
         check_results=[complete],
     )
 
 
-def _not_configured(to_be_set: str) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def _build_unconfigured_result(missing_setting: str) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """A source that the user has not set up is no failure of a run that refreshes all of them."""
     return dg.MaterializeResult(
-        metadata={**rows(0), "status": "not_applicable", "to be set": to_be_set},
+        metadata={**row_count_metadata(0), "status": "not_applicable", "to be set": missing_setting},
         check_results=[
             dg.AssetCheckResult(
-                check_name="complete", passed=False, severity=dg.AssetCheckSeverity.WARN, description=to_be_set
+                check_name="complete", passed=False, severity=dg.AssetCheckSeverity.WARN, description=missing_setting
             )
         ],
     )

@@ -13,9 +13,9 @@ from pydantic import Field, create_model
 from audit_pipeline.catalogue.contracts import KINDS, OPTIONAL_KINDS, TOKEN_STATISTICS, Kind, Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.jobs import MODEL_RUNS
-from audit_pipeline.operate.dagster.metadata import rows, schema_metadata
+from audit_pipeline.operate.dagster.metadata import row_count_metadata, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, PairResults, every_pair_ran_spec, for_each_pair, pair_results
-from audit_pipeline.operate.dagster.partitions import by_model, pair_partitions
+from audit_pipeline.operate.dagster.partitions import group_by_model, pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.scores import OtherModels, run_tokens
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
@@ -23,7 +23,7 @@ from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
 CODE_VERSION = "1"
 
 
-def _kinds_on_request() -> type[dg.Config]:
+def _build_kinds_config() -> type[dg.Config]:
     """A switch for each kind that is cached on request, from its declaration."""
     fields: dict[str, Any] = {
         kind: (bool, Field(default=False, description=f"also {KINDS[kind].on_request}")) for kind in OPTIONAL_KINDS
@@ -31,7 +31,7 @@ def _kinds_on_request() -> type[dg.Config]:
     return create_model("KindsOnRequest", __base__=dg.Config, **fields)
 
 
-class PassConfig(_kinds_on_request()):  # type: ignore[misc]
+class PassConfig(_build_kinds_config()):  # type: ignore[misc]
     """What is cached of a pass besides the statistics of every token."""
 
     logits_budget_gb: float = Field(
@@ -76,33 +76,41 @@ def token_statistics(
     """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
     paths, log = data.paths, context.log
     backend_of = partial(models.backend, paths=paths, log=log)
-    other_models = OtherModels(by_model(context.partition_keys), paths, backend_of, log.info)
+    other_models = OtherModels(group_by_model(context.partition_keys), paths, backend_of, log.info)
     set_aside: list[str] = []
 
     def run(pair: Pair) -> Metadata:
-        model = models.to_run(pair.model, paths, log)
-        with progress.telling(f"other models that detectors of {pair.model} need", log) as tell:
+        model = models.load_for_run(pair.model, paths, log)
+        with progress.report_progress(f"other models that detectors of {pair.model} need", log) as tell:
             other_models.run_for(pair.model, model, tell)
         step = LineageStep.now(context.run.run_id, "token_statistics", CODE_VERSION)
         backend, budget = partial(backend_of, model), config.logits_budget
-        with progress.telling(f"{pair.model} on {pair.benchmark}", log) as tell:
+        with progress.report_progress(f"{pair.model} on {pair.benchmark}", log) as tell:
             summary = run_tokens(
                 pair, model, paths, backend, step, kinds=config.kinds, logits_budget=budget, on_progress=tell
             )
         set_aside.extend(summary.unreadable_parts)
         log.info(f"{pair.partition}: {summary.in_words}")
-        return {**rows(summary.own.texts), **summary.numbers, "model_fingerprint": model.identity.model_fingerprint}
+        return {
+            **row_count_metadata(summary.own.texts),
+            **summary.numbers,
+            "model_fingerprint": model.identity.model_fingerprint,
+        }
 
     pairs = for_each_pair(context, paths, "token_statistics", run)
-    yield from pair_results(context, pairs, unpartitioned=[_cache_intact(set_aside)])
+    yield from pair_results(context, pairs, unpartitioned_checks=[_check_cache_intact(set_aside)])
 
 
-def _cache_intact(set_aside: Sequence[str]) -> dg.AssetCheckResult:
-    first = f"{len(set_aside)} set aside and their texts run again, the first {set_aside[0]}" if set_aside else None
+def _check_cache_intact(damaged_parts: Sequence[str]) -> dg.AssetCheckResult:
+    first = (
+        f"{len(damaged_parts)} set aside and their texts run again, the first {damaged_parts[0]}"
+        if damaged_parts
+        else None
+    )
     return dg.AssetCheckResult(
         check_name="cache_intact",
-        passed=not set_aside,
+        passed=not damaged_parts,
         severity=dg.AssetCheckSeverity.WARN,
         description=first,
-        metadata={"parts set aside": len(set_aside), "set aside": list(set_aside)},
+        metadata={"parts set aside": len(damaged_parts), "set aside": list(damaged_parts)},
     )

@@ -51,6 +51,6 @@ class LeftOutWarning(UserWarning):
     """Something that an installed package brings, and that cannot be used."""
 
 
-def one_line(error: Exception | str) -> str:
+def to_one_line(error: Exception | str) -> str:
     """What an error says, in one line."""
     return " ".join(str(error).split())

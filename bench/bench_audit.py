@@ -69,7 +69,7 @@ def lay_out(folder: Path, texts: int, groups: Sequence[int]) -> Path:
     """A workspace with a benchmark for each number of groups, and a model in it; returns the model's folder."""
     from audit_pipeline.config import workspace
 
-    workspace.lay_out(folder)
+    workspace.create_workspace(folder)
     entries = {_name(count): _entry(folder / "config", texts, count) for count in groups}
     # YAML reads JSON.
     benchmarks = json.dumps({"benchmarks": entries})

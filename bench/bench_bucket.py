@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.working_copy import data_root, refresh
+from audit_pipeline.catalogue.working_copy import refresh, resolve_data_root
 
 
 def main() -> None:
@@ -37,14 +37,14 @@ def main() -> None:
         os.environ["CORPUS_AUDIT_COPIES"] = str(root / "copies")
         rows = pa.table({"value": list(range(1000))})
         plain = DataPaths(root / "plain")
-        copy = DataPaths(data_root("s3://audits/team"))
+        copy = DataPaths(resolve_data_root("s3://audits/team"))
         in_folder = timed(lambda: write_all(plain, "new", rows, asked.parts))
         in_bucket = timed(lambda: write_all(copy, "new", rows, asked.parts))
         print(f"{asked.parts} files of 1,000 rows: {in_folder:.2f} s in a folder, {in_bucket:.2f} s in a bucket")
         write_all(copy, "many", rows, asked.objects)
         print(f"a look at {asked.objects + asked.parts:,} objects, none new: {timed(lambda: refresh(copy.root)):.2f} s")
         os.environ["CORPUS_AUDIT_COPIES"] = str(root / "another machine")
-        print(f"all of them brought to another machine: {timed(lambda: data_root('s3://audits/team')):.1f} s")
+        print(f"all of them brought to another machine: {timed(lambda: resolve_data_root('s3://audits/team')):.1f} s")
 
 
 def write_all(paths: DataPaths, benchmark: str, rows: pa.Table, count: int) -> None:

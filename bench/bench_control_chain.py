@@ -30,11 +30,11 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.study import measure
-from audit_pipeline.controls.versions import documents_of
-from audit_pipeline.evidence.contamination_rate import measure_instrument, unit_rates
+from audit_pipeline.controls.study import train_and_measure
+from audit_pipeline.controls.versions import read_control_documents
+from audit_pipeline.evidence.contamination_rate import compute_unit_rates, measure_instrument
 from audit_pipeline.evidence.sides import ScoreColumn
-from audit_pipeline.evidence.thresholds import ScoredTexts, certified, draw_keys, marginal
+from audit_pipeline.evidence.thresholds import ScoredTexts, certified_threshold, draw_keys, marginal_threshold
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import read_settings_digest
@@ -64,8 +64,8 @@ def main() -> None:
         if read_settings_digest(source, paths) != load_source_settings().digest_for(source):
             refresh_source(source, paths, LineageStep("bench", f"documents/{source}", "1", datetime.now(UTC)))
     began = time.perf_counter()
-    documents, _ = documents_of(control, paths)
-    measured = measure(draw_texts(documents, control), control, DETECTORS, paths)
+    documents, _ = read_control_documents(control, paths)
+    measured = train_and_measure(draw_texts(documents, control), control, DETECTORS, paths)
     seconds = time.perf_counter() - began
     print(
         f"{arguments.texts} + {arguments.texts} texts of {control.words} words, members {control.occurrences:g} times"
@@ -86,7 +86,7 @@ def false_positives(column: ScoreColumn) -> bool:
     generator = np.random.default_rng(1)
     passed = True
     for alpha in ALPHAS:
-        for name, rule in (("marginal", marginal), ("certified", certified)):
+        for name, rule in (("marginal", marginal_threshold), ("certified", certified_threshold)):
             achieved = []
             for _ in range(DEALS):
                 order = generator.permutation(len(held_out))
@@ -133,9 +133,9 @@ def mixtures(column: ScoreColumn) -> bool:
                     ]
                 )
             )
-            found = measure_instrument(marginal(calibration, 0.05), calibration)
+            found = measure_instrument(marginal_threshold(calibration, 0.05), calibration)
             assert found is not None
-            rates = unit_rates(audited, np.zeros(len(audited), dtype=np.int64), found)
+            rates = compute_unit_rates(audited, np.zeros(len(audited), dtype=np.int64), found)
             if rates.reason is not None:
                 refused += 1
                 continue

@@ -30,8 +30,8 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import ControlEntry, load_controls
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.study import measure
-from audit_pipeline.controls.versions import documents_of
+from audit_pipeline.controls.study import train_and_measure
+from audit_pipeline.controls.versions import read_control_documents
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.operate.stages.benchmarks import refresh_source
 from audit_pipeline.sources.config import load_source_settings
@@ -89,9 +89,9 @@ def _aurocs(
 ) -> Mapping[str, float]:
     """AUROC of every detector that scores texts of both sides, and of the blind control."""
     entry = control.changed(seed=control.seed + seed)
-    documents, _ = documents_of(entry, paths)
+    documents, _ = read_control_documents(entry, paths)
     texts = draw_texts(documents, entry)
-    found = measure(texts, entry, detectors, paths, role=role, device="cpu", overrides=OVERRIDES)
+    found = train_and_measure(texts, entry, detectors, paths, role=role, device="cpu", overrides=OVERRIDES)
     rows = found.evaluation.table.to_pylist()
     aurocs = {row["detector"]: row["value"] for row in rows if row["metric"] == "auroc" and row["value"] is not None}
     print(

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from audit_pipeline.evidence.canary_rank import canary_rank, rank_sum_p
+from audit_pipeline.evidence.canary_rank import canary_rank_test, rank_sum_p
 from audit_pipeline.evidence.dataset_inference import ComparedTexts, dataset_inference
-from audit_pipeline.evidence.sharded_permutation import Rule, sharded_permutation
+from audit_pipeline.evidence.sharded_permutation import Rule, sharded_permutation_test
 from audit_pipeline.metrics.combine_p import combine_p_values
 
 ALPHA = 0.05
@@ -136,12 +136,12 @@ def measure_canaries(verdict: Verdict, data_sets: int, seed: int) -> None:
             ]
         )
         drawn = generator.gamma(2.0, 1.0, (data_sets, sets, alternatives + 1))
-        p = np.array([canary_rank(one[:, 0], one[:, 1:]).p_value for one in drawn], dtype=float)
+        p = np.array([canary_rank_test(one[:, 0], one[:, 1:]).p_value for one in drawn], dtype=float)
         for alpha in (0.01, 0.05, 0.10):
             exact = float(possible[possible <= alpha + 1e-12].max(initial=0.0))
             if exact:
                 verdict.level(f"{sets} sets of 1 + {alternatives}: p <= {alpha:g}", p - 1e-12, alpha, exact)
-        tied = np.array([canary_rank(one[:, 0], one[:, 1:]).p_value for one in np.round(drawn)], dtype=float)
+        tied = np.array([canary_rank_test(one[:, 0], one[:, 1:]).p_value for one in np.round(drawn)], dtype=float)
         verdict.size(f"{sets} sets of 1 + {alternatives}, scores in whole numbers (ties)", tied)
     print("power at 5%, the published canary's score raised by so many standard deviations, 2000 data sets")
     for sets, alternatives in ((1, 19), (1, 99), (5, 9), (20, 9), (20, 99)):
@@ -150,7 +150,7 @@ def measure_canaries(verdict: Verdict, data_sets: int, seed: int) -> None:
         for effect in (0.5, 1.0, 2.0):
             drawn = generator.standard_normal((2000, sets, alternatives + 1))
             drawn[:, :, 0] += effect
-            shares.append(np.mean([(canary_rank(one[:, 0], one[:, 1:]).p_value or 1) <= ALPHA for one in drawn]))
+            shares.append(np.mean([(canary_rank_test(one[:, 0], one[:, 1:]).p_value or 1) <= ALPHA for one in drawn]))
         print(
             f"  {sets} sets of 1 + {alternatives}: "
             + ", ".join(f"{share:.1%}" for share in shares)
@@ -170,7 +170,7 @@ def likelihoods(
 
 def p_values(drawn: Floats, rule: Rule) -> list[float]:
     """Of each data set [data sets, shards, 1 + permutations] the test's p-value by that rule."""
-    found = [sharded_permutation(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
+    found = [sharded_permutation_test(one[:, 0], one[:, 1:], rule=rule).p_value for one in drawn]
     return [p for p in found if p is not None]
 
 

@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from audit_pipeline.evidence.evaluation import compared
+from audit_pipeline.evidence.evaluation import compute_comparison
 from audit_pipeline.metrics.intervals import GroupBootstrap, percentile_interval
-from audit_pipeline.metrics.rates import bounds, grouped_rate
+from audit_pipeline.metrics.rates import clopper_pearson_bounds, grouped_rate
 from audit_pipeline.metrics.roc import rank, weighted_metrics
 
 Floats = npt.NDArray[np.float64]
@@ -97,8 +97,8 @@ def check_fast(generator: np.random.Generator) -> None:
         aurocs, (slow, of_others) = [weighted_metrics(one)[0, 0] for one in both], bootstrap.metrics(both)[:, :, 0]
         pairs = [fast.pairs(members, nonmembers), fast.pairs(others[:50], others[50:])]
         won = pairs[0] - pairs[1]
-        short = compared(float(won.sum(dtype=np.float64)) / 50**2, fast.resampled(won), bootstrap)
-        long = compared(float(aurocs[0] - aurocs[1]), slow - of_others, bootstrap)
+        short = compute_comparison(float(won.sum(dtype=np.float64)) / 50**2, fast.resampled(won), bootstrap)
+        long = compute_comparison(float(aurocs[0] - aurocs[1]), slow - of_others, bootstrap)
         quick, audits = ([one.difference, one.standard_error or 0.0] for one in (short, long))
         alike = np.allclose(quick, audits)
         if not np.allclose(fast.resampled(pairs[0]), slow) or not alike or short.p_value != long.p_value:
@@ -142,7 +142,7 @@ def tpr_coverage(repeats: int) -> Iterator[str]:
                 held = np.zeros(2, dtype=int)
                 for _ in range(repeats):
                     hits = drawn(generator, n, size) > norm.isf(tpr)
-                    of_groups, of_texts = grouped_rate(hits, groups), bounds(hits.sum(), n)
+                    of_groups, of_texts = grouped_rate(hits, groups), clopper_pearson_bounds(hits.sum(), n)
                     of_all = [float(end) for end in of_texts]
                     held += [_holds(tpr, of_groups.low, of_groups.high), _holds(tpr, *of_all)]
                 grouped, plain = held / repeats
@@ -175,7 +175,7 @@ def comparison_size(repeats: int, resamples: int) -> Iterator[str]:
             won = [fast.pairs(members[one] + shift(auroc), nonmembers[one]) for one in (0, 1)]
             differences = fast.resampled(won[0] - won[1])
             observed = float((won[0] - won[1]).sum(dtype=np.float64)) / n**2
-            found = compared(observed, differences, bootstrap)
+            found = compute_comparison(observed, differences, bootstrap)
             tail = min(np.count_nonzero(differences <= 0), np.count_nonzero(differences >= 0))
             rejected += [found.p_value is not None and found.p_value <= 0.05, 2 * (1 + tail) / (resamples + 1) <= 0.05]
         centred, tails = rejected / repeats

@@ -33,9 +33,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from audit_pipeline.evidence.conformal import conformal_p_values, group_tests, q_values
-from audit_pipeline.evidence.contamination_rate import measure_instrument, unit_rates
-from audit_pipeline.evidence.thresholds import ScoredTexts, Threshold, certified, largest_accuracy, marginal
+from audit_pipeline.evidence.conformal import conformal_p_values, q_values, run_group_tests
+from audit_pipeline.evidence.contamination_rate import compute_unit_rates, measure_instrument
+from audit_pipeline.evidence.thresholds import (
+    ScoredTexts,
+    Threshold,
+    certified_threshold,
+    largest_accuracy_threshold,
+    marginal_threshold,
+)
 from audit_pipeline.metrics.rates import grouped_rate
 from audit_pipeline.scoring.needs.ranks import mid_ranks
 
@@ -62,7 +68,7 @@ def marginal_fpr(sets: int) -> Iterator[Verdict]:
         generator = np.random.default_rng(100 + number)
         rates = np.empty(sets)
         for index in range(sets):
-            found = marginal(texts(generator, np.zeros(n, int), np.full(n, size), 0.5), alpha)
+            found = marginal_threshold(texts(generator, np.zeros(n, int), np.full(n, size), 0.5), alpha)
             rates[index] = norm.sf(found.threshold)
         error = rates.std(ddof=1) / np.sqrt(sets)
         says = f"{n} groups of {size}, alpha {alpha:g}: mean FPR {rates.mean():.5f} (SE {error:.5f})"
@@ -74,7 +80,7 @@ def certified_fpr(sets: int) -> Iterator[Verdict]:
         generator = np.random.default_rng(200 + number)
         kept = np.empty(sets)
         for index in range(sets):
-            found = certified(texts(generator, np.zeros(n, int), np.full(n, size), 0.5), alpha)
+            found = certified_threshold(texts(generator, np.zeros(n, int), np.full(n, size), 0.5), alpha)
             kept[index] = norm.sf(found.threshold) <= alpha
         says = f"{n} groups of {size}, alpha {alpha:g}: FPR <= alpha in {kept.mean():.2%} of calibrations"
         yield says, kept.mean() >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / sets)
@@ -93,7 +99,7 @@ def conformal_levels(sets: int) -> Iterator[Verdict]:
         for index in range(sets):
             known = texts(generator, np.zeros(149, int), sizes(generator, 149), 0.3)
             audited = texts(generator, np.zeros(1, int), sizes(generator, 2)[:1], 0.3)
-            p_values[index] = group_tests(audited, known).p_value[0]
+            p_values[index] = run_group_tests(audited, known).p_value[0]
         levels = (0.01, 0.05, 0.1, 0.5)
         shares = [float((p_values <= level + 1e-12).mean()) for level in levels]
         says = ", ".join(f"P(p <= {level:g}) = {share:.4f}" for level, share in zip(levels, shares, strict=True))
@@ -173,9 +179,9 @@ BOOKS: tuple[Design, ...] = (
 
 def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterator[Verdict]:
     rules: dict[str, Callable[[ScoredTexts], Threshold]] = {
-        "largest accuracy": largest_accuracy,
-        "marginal 5%": lambda calibration: marginal(calibration, 0.05),
-        "certified 5%": lambda calibration: certified(calibration, 0.05),
+        "largest accuracy": largest_accuracy_threshold,
+        "marginal 5%": lambda calibration: marginal_threshold(calibration, 0.05),
+        "certified 5%": lambda calibration: certified_threshold(calibration, 0.05),
     }
     shares = (0.0, 0.1, 0.5, 1.0)
     for number, (design, per_side, size, n_audited, audited_size, icc) in enumerate(designs):
@@ -190,7 +196,7 @@ def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterat
                 for rule, one in found.items():
                     if one is None or one.reason is not None:
                         continue
-                    rates = unit_rates(audited, np.zeros(len(audited), dtype=np.intp), one)
+                    rates = compute_unit_rates(audited, np.zeros(len(audited), dtype=np.intp), one)
                     low, high = rates.corrected_low[0], rates.corrected_high[0]
                     held[share, rule].append(bool(low <= share <= high))
                     widths[share, rule].append(float(high - low))

@@ -29,7 +29,14 @@ from audit_pipeline.token_statistics.backend import WindowStatistics
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET, LocalPass, Task
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.ready import load_forward_pass
-from audit_pipeline.token_statistics.tokens import EncodedText, Window, batches, encode, window_and_stride, windows_of
+from audit_pipeline.token_statistics.tokens import (
+    EncodedText,
+    Window,
+    encode,
+    iterate_batches,
+    window_and_stride,
+    windows_of,
+)
 
 WANTED = ("logprob", "mean", "std", "max_logprob", "argmax_id", "rank")
 STEPS = 5
@@ -55,7 +62,7 @@ class Work:
         self.encoded: list[EncodedText] = encode(model, texts)
         place = window_and_stride(model)
         windows = [one for number, text in enumerate(self.encoded) for one in windows_of(number, text, *place)]
-        self.batches: list[Sequence[Window]] = list(batches(windows, TOKEN_BUDGET["cpu"]))
+        self.batches: list[Sequence[Window]] = list(iterate_batches(windows, TOKEN_BUDGET["cpu"]))
         self.before = [one for text in self.encoded for one in text.token_id.tolist()][:PREFIX_TOKENS]
         self.modes: dict[Window, np.ndarray] = {}
 

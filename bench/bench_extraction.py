@@ -30,7 +30,7 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.extraction.defaults import PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Search, parse_search
-from audit_pipeline.extraction.windows import WindowLengths, windows_at
+from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import default_device
@@ -77,7 +77,7 @@ def _loaded(name: str, paths: DataPaths) -> tuple[TokenizedModel, ForwardPass]:
 
 def speed(model: TokenizedModel, forward: ForwardPass, text: str, count: int, repeats: int) -> None:
     """Tokens a second of the windows' pass and of the bare model, on equal batches."""
-    encoded = windows_at(model, text, range(0, 200 * count, 200), WindowLengths(PREFIX, SUFFIX))[:count]
+    encoded = encode_windows_at(model, text, range(0, 200 * count, 200), WindowLengths(PREFIX, SUFFIX))[:count]
     windows = [
         Window(number, 0, len(one.token_id), one.first_scored, has_start_token=one.start_token_id is not None)
         for number, one in enumerate(encoded)

@@ -34,7 +34,7 @@ from audit_pipeline.models.tokenized_model import load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.tokens import EncodedText, Window, batches, encode, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, iterate_batches, windows_of
 
 BATCH = 16
 TIMED_BATCHES = 2
@@ -66,7 +66,7 @@ class Bench:
             self.forward.run_with_branches(self.encoded, batch, steps)
 
     def _batches(self) -> list[list[Window]]:
-        return [list(batch) for batch in batches(self.windows, TOKEN_BUDGET[self.forward.device.type])]
+        return [list(batch) for batch in iterate_batches(self.windows, TOKEN_BUDGET[self.forward.device.type])]
 
     def share(self) -> float:
         """Of the scored tokens, how many are not the model's first choice."""

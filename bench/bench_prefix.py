@@ -34,9 +34,9 @@ from audit_pipeline.token_statistics.tokens import (
     EncodedText,
     Prefix,
     Window,
-    batches,
     encode,
     encode_prefix,
+    iterate_batches,
     put_after,
     windows_of,
 )
@@ -73,8 +73,10 @@ class Bench:
         self.texts = [put_after(prefix, one) for one in own]
         windows = [one for number, text in enumerate(own) for one in windows_of(number, text, 8192, 4096)]
         budget = TOKEN_BUDGET[forward.device.type]
-        self.batches: list[list[Window]] = [list(one) for one in batches(windows, budget)]
-        self.anew: list[list[Window]] = [list(one) for one in batches(windows, budget, before=len(prefix.ids) - 1)]
+        self.batches: list[list[Window]] = [list(one) for one in iterate_batches(windows, budget)]
+        self.anew: list[list[Window]] = [
+            list(one) for one in iterate_batches(windows, budget, prefix_length=len(prefix.ids) - 1)
+        ]
 
     def one_pass(self) -> None:
         for batch in self.batches:

@@ -40,7 +40,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics.backend import Backend
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
-from audit_pipeline.token_statistics.cache import parts_of, read_part
+from audit_pipeline.token_statistics.cache import list_parts, read_part
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
@@ -174,7 +174,7 @@ def differences(
 def compare(model: TokenizedModel, texts: list[str], one: DataPaths, other: DataPaths, batched: DataPaths) -> None:
     """Whether the workers' rows are all there once, and as close to those in process as other batches are."""
     folder = other.token_statistics("base", model.identity.model_fingerprint)
-    keys = [key for part in parts_of(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
+    keys = [key for part in list_parts(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
     require(len(keys) == len(set(keys)) == len(texts), f"{len(texts)} rows, nothing lost and nothing twice")
     for what, paths in (("in process, other batches", batched), ("by workers", other)):
         off, shares = differences(model, texts, one, paths)

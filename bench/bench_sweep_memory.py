@@ -30,11 +30,11 @@ def measure(vocabulary: int, positions: int, kinds: list[Kind]) -> None:
 
     from audit_pipeline.catalogue.contracts import KINDS
     from audit_pipeline.token_statistics.blocks import Head, HeadLogits, Scratch
-    from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by
+    from audit_pipeline.token_statistics.layers import choose_linear_function, is_faster_with_onednn
     from audit_pipeline.token_statistics.reductions import sweep
 
     weight = torch.randn(vocabulary, WIDTH)
-    head = Head(weight, None, 1.0, None, linear_by(onednn=faster_with_onednn(weight)))
+    head = Head(weight, None, 1.0, None, choose_linear_function(onednn=is_faster_with_onednn(weight)))
     target = torch.randint(vocabulary, (positions,))
     wanted = {name for kind in kinds for name in KINDS[kind].statistics}
     with torch.inference_mode():

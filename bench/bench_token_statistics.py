@@ -42,7 +42,7 @@ from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.layers import linear_layers, use_linear
+from audit_pipeline.token_statistics.layers import find_linear_layers, use_linear
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText, encode
 
@@ -96,7 +96,7 @@ class Variant:
             assert summary.texts_computed == len(self.texts)
 
     def bare(self, batches: list[torch.Tensor], onednn: bool) -> None:
-        with torch.inference_mode(), use_linear(linear_layers(self.model), onednn=onednn):
+        with torch.inference_mode(), use_linear(find_linear_layers(self.model), onednn=onednn):
             for ids in batches:
                 self.model(input_ids=ids).logits  # noqa: B018
 

@@ -61,7 +61,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import fill
 from audit_pipeline.warehouse.build import WarehouseReport
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.schema import VIEWS, tables
+from audit_pipeline.warehouse.schema import VIEWS, list_tables
 from audit_pipeline.warehouse.table_files import ComparedFiles, load_parquet
 
 MOST_SECONDS = 2.0
@@ -427,7 +427,7 @@ def best(warehouse: Path, repeats: int, sql: str) -> tuple[int, float]:
 
 def questions(plan: Plan) -> Iterator[tuple[str, str]]:
     """What is read, and how: every table and view, and the macros with arguments that somebody would give."""
-    yield from ((table.name, f"FROM {table.name}") for table in tables(include_text=True))
+    yield from ((table.name, f"FROM {table.name}") for table in list_tables(include_text=True))
     yield from ((view.name, f"FROM {view.name}") for view in VIEWS)
     moment = "TIMESTAMPTZ '2026-01-05 00:00Z'"
     for name in ("evaluations", "group_tests", "contamination_rates", "leaderboard"):

@@ -43,7 +43,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.dagster import partitions
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 BENCHMARK = "kills_8"
 PATIENCE_SECONDS = 400.0
@@ -144,11 +144,11 @@ class Kills:
             moment.problems.append(f"{len(aside)} parts were set aside as damaged")
         self.check_warehouse(moment, "after the next run")
         where = f"SELECT count(*) AS n FROM leaderboard WHERE model = '{moment.model}'"
-        if query(self.paths.warehouse, where).to_pylist()[0]["n"] != 4:
+        if query_warehouse(self.paths.warehouse, where).to_pylist()[0]["n"] != 4:
             moment.problems.append("not every detector has a finding")
 
     def check_warehouse(self, moment: Moment, when: str) -> None:
-        gaps = query(self.paths.warehouse, "FROM lineage_gaps").num_rows
+        gaps = query_warehouse(self.paths.warehouse, "FROM lineage_gaps").num_rows
         if gaps:
             moment.problems.append(f"{gaps} lineage gaps {when}")
 

@@ -55,7 +55,7 @@ from audit_pipeline.operate.dagster.sensors import changed_benchmarks, new_model
 from audit_pipeline.operate.stages.benchmarks import build_benchmark, refresh_source
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 TICK_SECONDS, REPORT_SECONDS, REPORT_BYTES = 10.0, 60.0, 20e6
 WORDS = (8, 12, 16, 24, 32)
@@ -380,8 +380,8 @@ def main() -> None:
                 time_ticks(watch, site, instance)
         built = watch.time("warehouse", lambda: build_warehouse(paths))
         report = watch.time("report", lambda: build_reports(paths.warehouse, paths.reports))
-        watch.time("SQL: the leaderboard, whole", lambda: query(paths.warehouse, "FROM leaderboard"))
-        watch.time("SQL: coverage, whole", lambda: query(paths.warehouse, "FROM coverage"))
+        watch.time("SQL: the leaderboard, whole", lambda: query_warehouse(paths.warehouse, "FROM leaderboard"))
+        watch.time("SQL: coverage, whole", lambda: query_warehouse(paths.warehouse, "FROM coverage"))
         assert report.pairs == len(models) * len(benchmarks) - failed, report
         print(
             f"{built.rows['scores']:,} scores, warehouse {built.bytes / 1e6:.0f} MB, report {report.bytes / 1e6:.1f} MB"

@@ -91,23 +91,23 @@ def audit(asked: Audit) -> AuditFindings:
     from audit_pipeline.operate.audit_request import audit_request  # noqa: PLC0415
     from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
     from audit_pipeline.operate.requests import run_audit  # noqa: PLC0415
-    from audit_pipeline.report.page import conclusions_of  # noqa: PLC0415
-    from audit_pipeline.warehouse.query import findings_of  # noqa: PLC0415
+    from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
+    from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 
     request = audit_request(asked.model, asked.benchmark, asked)
     with progress_on_stderr(asked.verbose):
-        outcome = run_audit(request, _pipeline_definitions, tell_step)
+        outcome = run_audit(request, _load_definitions, tell_step)
     warn(request.problems)
     warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_applicable.items())
     warn(f"{name} is left out: {reason}" for name, reason in outcome.left_out.items())
     if outcome.failed is not None:
         raise outcome.failed
     paths, names = DataPaths.from_environment(), tuple(spec.name for spec in outcome.benchmarks)
-    answers = conclusions_of(paths.warehouse, request.model.name).answers
+    answers = read_conclusions(paths.warehouse, request.model.name).answers
     return AuditFindings(
         request.model.name,
         names,
-        findings_of(paths.warehouse, request.model.name, names),
+        read_latest_findings(paths.warehouse, request.model.name, names),
         [answers[name] for name in names if name in answers],
         paths.report,
     )
@@ -171,7 +171,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     paths = DataPaths.from_environment()
     require_writable(paths.root)
     with progress_on_stderr(verbose):
-        definitions = _pipeline_definitions()
+        definitions = _load_definitions()
         from audit_pipeline.operate.console import tell_step  # noqa: PLC0415
         from audit_pipeline.operate.dagster.audit import publish  # noqa: PLC0415
 
@@ -181,7 +181,7 @@ def report(*, show: bool = False, text: bool | None = None, verbose: bool = Fals
     return paths.report
 
 
-def _pipeline_definitions() -> dg.Definitions:
+def _load_definitions() -> dg.Definitions:
     from audit_pipeline.definitions import defs  # noqa: PLC0415
 
     return defs()

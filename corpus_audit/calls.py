@@ -38,19 +38,19 @@ def takes(declared: Callable[P, Request]) -> Callable[[Callable[[Request], R]], 
 
     def decorate(function: Callable[[Request], R]) -> Callable[P, R]:
         hints = get_type_hints(declared, include_extras=True)
-        of_users = [one for one in fields(declared) if _document(hints[one.name])]  # type: ignore[arg-type]
+        of_users = [one for one in fields(declared) if _get_help_text(hints[one.name])]  # type: ignore[arg-type]
 
         @wraps(function)
         def call(*arguments: P.args, **options: P.kwargs) -> R:
-            checked = {name: _checked(name, value, hints.get(name)) for name, value in options.items()}
+            checked = {name: _convert_value(name, value, hints.get(name)) for name, value in options.items()}
             return function(declared(*arguments, **checked))
 
         signature = inspect.signature(declared)
         order = sorted(of_users, key=lambda one: (one.kw_only, _is_optional(one), one.name == "verbose"))
-        shown = [signature.parameters[one.name].replace(annotation=_plain(hints[one.name])) for one in order]
+        shown = [signature.parameters[one.name].replace(annotation=_get_bare_type(hints[one.name])) for one in order]
         returned = inspect.signature(function).return_annotation
         call.__signature__ = inspect.Signature(shown, return_annotation=returned)  # type: ignore[attr-defined]
-        words = "\n    ".join(line for one in order for line in _lines(one, hints[one.name]))
+        words = "\n    ".join(line for one in order for line in _iterate_docstring_lines(one, hints[one.name]))
         call.__doc__ = (function.__doc__ or "").replace("{parameters}", words)
         return call
 
@@ -76,40 +76,40 @@ def warn(messages: Iterable[object]) -> None:
         warnings.warn(str(message), UserWarning, stacklevel=4)
 
 
-def _document(hint: Any) -> str | None:
+def _get_help_text(hint: Any) -> str | None:
     """What is said of a field to users; None of one that is not theirs."""
     [found] = getattr(hint, "__metadata__", (None,))
     return found.help if isinstance(found, Option) else found
 
 
-def _plain(hint: Any) -> Any:
+def _get_bare_type(hint: Any) -> Any:
     return get_args(hint)[0]
 
 
-def _is_optional(declared: Field[Any]) -> bool:
-    return not (declared.default is MISSING and declared.default_factory is MISSING)
+def _is_optional(option_field: Field[Any]) -> bool:
+    return not (option_field.default is MISSING and option_field.default_factory is MISSING)
 
 
-def _lines(declared: Field[Any], hint: Any) -> Iterator[str]:
-    kind = _type_for_docstring(_plain(hint))
-    default = "" if declared.default in (None, MISSING) else f", default {declared.default!r}"
-    optional = ", optional" if _is_optional(declared) and not default else ""
-    yield f"{declared.name} : {kind}{default}{optional}"
+def _iterate_docstring_lines(option_field: Field[Any], hint: Any) -> Iterator[str]:
+    kind = _format_type(_get_bare_type(hint))
+    default = "" if option_field.default in (None, MISSING) else f", default {option_field.default!r}"
+    optional = ", optional" if _is_optional(option_field) and not default else ""
+    yield f"{option_field.name} : {kind}{default}{optional}"
     # Other options are parameters here.
-    words = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda found: found[1].replace("-", "_"), _document(hint) or "")
+    words = re.sub(r"--([a-z]+(?:-[a-z]+)*)", lambda found: found[1].replace("-", "_"), _get_help_text(hint) or "")
     yield from (f"    {line}" for line in textwrap.wrap(words, 110))
 
 
-def _type_for_docstring(hint: Any) -> str:
+def _format_type(hint: Any) -> str:
     """A type as numpydoc has it."""
     if get_origin(hint) in (Union, types.UnionType):
-        return " or ".join(_type_for_docstring(one) for one in get_args(hint) if one is not types.NoneType)
+        return " or ".join(_format_type(one) for one in get_args(hint) if one is not types.NoneType)
     if get_origin(hint) is Literal:
         return "{" + ", ".join(f'"{one}"' for one in get_args(hint)) + "}"
     return re.sub(r"\b[a-z_]+\.", "", inspect.formatannotation(hint))
 
 
-def _checked(name: str, value: Any, hint: Any) -> Any:
+def _convert_value(name: str, value: Any, hint: Any) -> Any:
     """The value as the command's option takes it."""
     option = next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Option)), None)
     if value is None or option is None or option.type is None or isinstance(option.type, click.Choice):

@@ -82,7 +82,7 @@ def score(asked: Score) -> pa.Table:
     paths, model = DataPaths.from_environment(), str(asked.model)
     require_writable(paths.root)
     models = load_models()
-    stream = _opened(asked)
+    stream = _open_score_texts(asked)
     request = scoring_request(asked, stream.rows.file.path)
     with progress_on_stderr(asked.verbose), tempfile.TemporaryDirectory() as folder, file_bar(model) as on_progress:
         out = Path(folder, "scores.parquet")
@@ -94,10 +94,10 @@ def score(asked: Score) -> pa.Table:
     return table
 
 
-def _opened(asked: Score) -> TextStream:
-    from audit_pipeline.fetch.formats import given_texts, open_texts  # noqa: PLC0415
+def _open_score_texts(score_request: Score) -> TextStream:
+    from audit_pipeline.fetch.formats import open_texts, stream_from_texts  # noqa: PLC0415
     from audit_pipeline.scoring.file import GROUP  # noqa: PLC0415
 
-    if isinstance(asked.texts, PathLike):
-        return open_texts(Path(asked.texts), asked.text_column, [asked.label_column, GROUP])
-    return given_texts(list(asked.texts))
+    if isinstance(score_request.texts, PathLike):
+        return open_texts(Path(score_request.texts), score_request.text_column, [score_request.label_column, GROUP])
+    return stream_from_texts(list(score_request.texts))

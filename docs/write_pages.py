@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from audit_pipeline.cli import main
-from audit_pipeline.detectors.page import between_marks, written_into
+from audit_pipeline.detectors.page import insert_between_marks, insert_detector_pages
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.scoring.backends_page import tables as tables_of_backends
+from audit_pipeline.scoring.backends_page import format_backend_tables as tables_of_backends
 from docs.writers.benchmarks import benchmarks_page
 from docs.writers.commands import commands_page
 from docs.writers.configuration import configuration_page
@@ -27,8 +27,8 @@ def pages() -> Mapping[Path, str]:
     of_detectors, of_backends = DOCS / "detectors.md", DOCS / "backends.md"
     reference = DOCS / "reference"
     return {
-        of_detectors: written_into(of_detectors.read_text(encoding="utf-8"), detectors),
-        of_backends: between_marks(of_backends.read_text(encoding="utf-8"), tables_of_backends(detectors)),
+        of_detectors: insert_detector_pages(of_detectors.read_text(encoding="utf-8"), detectors),
+        of_backends: insert_between_marks(of_backends.read_text(encoding="utf-8"), tables_of_backends(detectors)),
         reference / "commands.md": commands_page(main),
         reference / "configuration.md": configuration_page(),
         reference / "tables.md": tables_page(),

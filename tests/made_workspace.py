@@ -27,7 +27,7 @@ from tiny_models import forward_of
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import controls
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
@@ -153,14 +153,14 @@ class Workspace:
 
     def build(self, name: str) -> list[BenchmarkSpec]:
         """Build a benchmark or family, with lineage, as the asset does."""
-        specs = resolve(name)
+        specs = resolve_benchmarks(name)
         for spec in specs:
             build_benchmark(spec, self.paths, LineageStep.now("built", "benchmark", "1"))
         return specs
 
     def assess(self, name: str) -> None:
         """Assess the splits of a benchmark or family that is built, as the job that builds it does next."""
-        for spec in resolve(name):
+        for spec in resolve_benchmarks(name):
             built = read_built(self.paths, spec.name)
             assess_split(built, self.paths, LineageStep.now("built", "split_quality", SPLIT_VERSION))
 
@@ -171,7 +171,7 @@ class Workspace:
         """
         tokenized = self.model(model)
         forward = cache(lambda: forward_of(tokenized))
-        for spec in resolve(benchmark):
+        for spec in resolve_benchmarks(benchmark):
             pair, run = Pair(spec.name, model), f"audited-{spec.name}-{model}"
             step = partial(LineageStep.now, run)
             first = step("token_statistics", "1")

@@ -20,7 +20,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from audit_pipeline.catalogue.sql import create_table
+from audit_pipeline.catalogue.sql import build_create_table_sql
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import Overrides
 from audit_pipeline.metrics.intervals import GroupBootstrap
@@ -74,9 +74,9 @@ def few_detectors() -> Iterator[None]:
     def select(overrides: Overrides) -> session.Selection:
         return [one for one in audit_selection(overrides) if one[0].name in FEW_DETECTORS]
 
-    audit_selection = session.audit_selection
+    audit_selection = session.build_audit_selection
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "audit_selection", select)
+        patch.setattr(session, "build_audit_selection", select)
         yield
 
 
@@ -87,7 +87,7 @@ def schemas_made_once(folder: Path) -> Iterator[None]:
     fill_from, create_tables, create_views = fill._fill_from, fill.create_tables, fill.create_views
 
     def begin_with_copy(listed: Any, site: fill.Site, earlier: Any, defined: Sequence[Table]) -> fill.Filled:
-        statements = tuple(map(create_table, defined))
+        statements = tuple(map(build_create_table_sql, defined))
         if statements not in templates:
             template = folder / f"{len(templates)}.duckdb"
             with duckdb.connect(template) as connection:

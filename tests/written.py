@@ -14,5 +14,5 @@ from audit_pipeline.catalogue.files import Columns, read_table
 
 def read_all(folder: Path, columns: Columns) -> pa.Table:
     """Every ``*.parquet`` below ``folder`` as one table, in path order; an empty table where there is none."""
-    tables = [read_table(path, columns, what=path.name) for path in sorted(folder.rglob("*.parquet"))]
+    tables = [read_table(path, columns, label=path.name) for path in sorted(folder.rglob("*.parquet"))]
     return pa.concat_tables(tables) if tables else columns.empty_table()

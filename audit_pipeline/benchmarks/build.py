@@ -17,18 +17,18 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builder import BuilderInputs, Drawn, ReadDocuments
-from audit_pipeline.benchmarks.built import CONTENT_DIGEST, content_digest, read_built
+from audit_pipeline.benchmarks.built import CONTENT_DIGEST, compute_content_digest, read_built
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import RowsSettings
-from audit_pipeline.benchmarks.rows_origin import local_file, local_place
+from audit_pipeline.benchmarks.rows_origin import find_local_file, find_local_path
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
 from audit_pipeline.catalogue.files import open_parquet, write_json, write_table
 from audit_pipeline.catalogue.integrity import FileIdentity, file_identity
-from audit_pipeline.catalogue.lineage import latest_is_whole
+from audit_pipeline.catalogue.lineage import is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import read_documents, version_of_documents
+from audit_pipeline.catalogue.store import read_documents, read_documents_version
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
 
@@ -75,7 +75,7 @@ class BenchmarkReport:
         return tuple(check for check in self.checks if check.blocking and not check.passed)
 
 
-def benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) -> str:
+def compute_benchmark_digest(spec: BenchmarkSpec, source_versions: Mapping[str, str]) -> str:
     """sha256 (hex) of all that decides a benchmark's examples.
 
     That is its own entry (at its one length: the family's other lengths are no part of it), the builder's version and
@@ -110,7 +110,7 @@ def build(
     inputs = read_inputs(spec, paths, read)
     drawn = BUILDERS[spec.settings.builder].draw(inputs.content, spec, run_id)
     checks = tuple(run_checks(drawn.examples, spec))
-    manifest = _manifest(spec, inputs, drawn, checks, run_id)
+    manifest = _build_manifest(spec, inputs, drawn, checks, run_id)
     report = BenchmarkReport(
         spec=spec,
         digest=manifest["digest"],
@@ -131,32 +131,32 @@ def build(
     return report
 
 
-def current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> str:
+def compute_current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: VersionOf | None = None) -> str:
     """The digest that ``spec`` would have if it were built now; raises DataError where a source is not there.
 
     ``version_of`` gives the version of a source's documents, for a caller that asks for many benchmarks of one source.
     """
     if version_of is not None and spec.sources:
-        return benchmark_digest(spec, {source: version_of(source) for source in spec.sources})
-    file = local_file(spec.settings) if isinstance(spec.settings, RowsSettings) else None
+        return compute_benchmark_digest(spec, {source: version_of(source) for source in spec.sources})
+    file = find_local_file(spec.settings) if isinstance(spec.settings, RowsSettings) else None
     if file is not None:
-        return benchmark_digest(spec, _versions_of_rows(spec, paths, file, file_identity(file)))
-    return benchmark_digest(spec, read_inputs(spec, paths).source_versions)
+        return compute_benchmark_digest(spec, _read_row_versions(spec, paths, file, file_identity(file)))
+    return compute_benchmark_digest(spec, read_inputs(spec, paths).source_versions)
 
 
 @lru_cache(maxsize=1024)
-def _versions_of_rows(spec: BenchmarkSpec, paths: DataPaths, file: Path, identity: FileIdentity) -> Mapping[str, str]:
+def _read_row_versions(spec: BenchmarkSpec, paths: DataPaths, file: Path, identity: FileIdentity) -> Mapping[str, str]:
     """The version of the rows, as long as the file that alone holds them is the one that it was: an audit asks half a
     dozen times, and has to read every row for it."""
     return read_inputs(spec, paths).source_versions
 
 
-def version_of_source(source: str, paths: DataPaths) -> str:
+def read_source_version(source: str, paths: DataPaths) -> str:
     """The current version of a source's documents.
 
     Raises DataError where they have not been fetched or cannot be read.
     """
-    return version_of_documents(paths, source)
+    return read_documents_version(paths, source)
 
 
 def count_examples(examples: pa.Table) -> dict[str, Any]:
@@ -165,10 +165,10 @@ def count_examples(examples: pa.Table) -> dict[str, Any]:
 
     def by(column: str) -> dict[str, dict[str, int]]:
         names = sorted({row[column] for row in rows})
-        return {name: _by_side(row["label"] for row in rows if row[column] == name) for name in names}
+        return {name: _count_by_side(row["label"] for row in rows if row[column] == name) for name in names}
 
     return {
-        **_by_side(row["label"] for row in rows),
+        **_count_by_side(row["label"] for row in rows),
         "texts": len(rows),
         "groups": len({row["group"] for row in rows}),
         "documents": len({row["document_id"] for row in rows}),
@@ -177,13 +177,13 @@ def count_examples(examples: pa.Table) -> dict[str, Any]:
     }
 
 
-def _by_side(labels: Iterable[int | None]) -> dict[str, int]:
+def _count_by_side(labels: Iterable[int | None]) -> dict[str, int]:
     counted = Counter(labels)
     return {side: counted[label] for label, side in _SIDES.items()}
 
 
-def _manifest(
-    spec: BenchmarkSpec, inputs: BuilderInputs[Any], drawn: Drawn, checks: tuple[CheckResult, ...], run_id: str
+def _build_manifest(
+    spec: BenchmarkSpec, inputs: BuilderInputs[Any], draw_result: Drawn, checks: tuple[CheckResult, ...], run_id: str
 ) -> dict[str, Any]:
     return {
         "benchmark": spec.name,
@@ -192,44 +192,44 @@ def _manifest(
         "design": spec.design,
         "design_stated_by": spec.design_stated_by,
         "words": spec.words,
-        "digest": benchmark_digest(spec, inputs.source_versions),
-        CONTENT_DIGEST: content_digest(drawn.examples),
+        "digest": compute_benchmark_digest(spec, inputs.source_versions),
+        CONTENT_DIGEST: compute_content_digest(draw_result.examples),
         "spec": spec.described(),
         "builder_version": BUILDERS[spec.settings.builder].version,
         "source_versions": dict(inputs.source_versions),
         "origin": inputs.origin,
         "provenance": [dict(entry) for entry in inputs.provenance],
         "run_id": run_id,
-        "counts": count_examples(drawn.examples),
-        "documents_left_out": dict(drawn.documents_left_out),
-        "texts_left_out": dict(drawn.texts_left_out),
+        "counts": count_examples(draw_result.examples),
+        "documents_left_out": dict(draw_result.documents_left_out),
+        "texts_left_out": dict(draw_result.texts_left_out),
         "skipped": {
-            "rows": len(drawn.skipped),
-            "first": [{"row": entry.location, "reason": entry.reason} for entry in drawn.skipped[:MAX_NAMED]],
+            "rows": len(draw_result.skipped),
+            "first": [{"row": entry.location, "reason": entry.reason} for entry in draw_result.skipped[:MAX_NAMED]],
         },
         "near_duplicates": next(dict(check.counts) for check in checks if check.name == "near_duplicates"),
         "checks": [asdict(check) for check in checks],
-        **drawn.notes,
+        **draw_result.notes,
     }
 
 
-def wanted_digest(
-    spec: BenchmarkSpec, built: str | None, paths: DataPaths, version_of: VersionOf, *, ask_hub: bool = False
+def compute_wanted_digest(
+    spec: BenchmarkSpec, known_digest: str | None, paths: DataPaths, version_of: VersionOf, *, ask_hub: bool = False
 ) -> str:
     """The digest that the benchmark would have if it were built now.
 
-    ``built`` is the digest of what is built; ``version_of`` gives the version of a source's documents. Rows of the hub
-    count as they were when last read, unless the hub is to be asked. Raises the AuditError of what is not there or
-    cannot be read.
+    ``known_digest`` is the digest of what is built; ``version_of`` gives the version of a source's documents. Rows of
+    the hub count as they were when last read, unless the hub is to be asked. Raises the AuditError of what is not there
+    or cannot be read.
     """
     if is_on_hub(spec) and not ask_hub:
         # Its digest holds the hub's answer, which only its build asks for: the entry stands for it once.
-        versions = {} if built is None else read_built(paths, spec.name).manifest.get("source_versions", {})
-        return benchmark_digest(spec, versions)
-    return current_digest(spec, paths, version_of)
+        versions = {} if known_digest is None else read_built(paths, spec.name).manifest.get("source_versions", {})
+        return compute_benchmark_digest(spec, versions)
+    return compute_current_digest(spec, paths, version_of)
 
 
-def built_digest(spec: BenchmarkSpec, paths: DataPaths) -> str | None:
+def read_built_digest(spec: BenchmarkSpec, paths: DataPaths) -> str | None:
     """The digest of the benchmark as it is built; None where it is not, or its manifest cannot be read."""
     if not _is_built(spec, paths):
         return None
@@ -241,7 +241,7 @@ def built_digest(spec: BenchmarkSpec, paths: DataPaths) -> str | None:
 
 def is_on_hub(spec: BenchmarkSpec) -> bool:
     """Whether the benchmark's rows come from the hub or the package index: looking at them takes the network."""
-    return isinstance(spec.settings, RowsSettings) and local_place(spec.settings)[0] is None
+    return isinstance(spec.settings, RowsSettings) and find_local_path(spec.settings)[0] is None
 
 
 def _is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
@@ -252,7 +252,7 @@ def _is_built(spec: BenchmarkSpec, paths: DataPaths) -> bool:
     examples = paths.examples(spec.name)
     if not (examples.exists() and paths.benchmark_manifest(spec.name).exists()):
         return False
-    if not latest_is_whole(paths, "examples", spec.name):
+    if not is_latest_file_whole(paths, "examples", spec.name):
         return False
     try:
         with open_parquet(examples) as file:

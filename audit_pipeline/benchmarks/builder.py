@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue.contracts import EXAMPLES, Split, example_id
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import documents_version
+from audit_pipeline.catalogue.store import compute_documents_version
 from audit_pipeline.fetch.rows import Skipped
 
 MATCHED = "matched"
@@ -66,7 +66,7 @@ class Drawn:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: str) -> pa.Table:
+def build_examples_table(texts: Iterable[LabelledText], spec: BenchmarkSpec, run_id: str) -> pa.Table:
     """The texts as the examples table, each group in one split, in the order given.
 
     ``words`` is each text's own number of words.
@@ -145,22 +145,22 @@ class Builder(Generic[Content]):
 def read_documents_of(spec: BenchmarkSpec, paths: DataPaths, read: ReadDocuments) -> BuilderInputs[pa.Table]:
     """The documents of all sources of ``spec`` as one table (schema DOCUMENTS)."""
     tables = {source: read(source) for source in spec.sources}
-    versions = {source: documents_version(table) for source, table in tables.items()}
-    provenance = tuple(_provenance(source, table, versions[source]) for source, table in tables.items())
+    versions = {source: compute_documents_version(table) for source, table in tables.items()}
+    provenance = tuple(_build_provenance(source, table, versions[source]) for source, table in tables.items())
     return BuilderInputs(pa.concat_tables(tables.values()), versions, provenance)
 
 
-def _provenance(source: str, table: pa.Table, version: str) -> Provenance:
+def _build_provenance(source: str, table: pa.Table, version: str) -> Provenance:
     retrieved = [str(day.date()) for day in table.column("retrieved_at").to_pylist()]
     return {
         "source": source,
         "version": version,
         "documents": table.num_rows,
-        "licences": _counts(table, "licence"),
-        "kinds of date": _counts(table, "date_kind"),
+        "licences": _count_values(table, "licence"),
+        "kinds of date": _count_values(table, "date_kind"),
         "retrieved": {"first": min(retrieved, default=None), "last": max(retrieved, default=None)},
     }
 
 
-def _counts(table: pa.Table, column: str) -> dict[str, int]:
+def _count_values(table: pa.Table, column: str) -> dict[str, int]:
     return dict(sorted(Counter(table.column(column).to_pylist()).items()))

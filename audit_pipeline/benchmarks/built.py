@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.builder import MATCHED
-from audit_pipeline.benchmarks.rows import name_of
+from audit_pipeline.benchmarks.rows import parse_name
 from audit_pipeline.catalogue.contracts import (
     EXAMPLES,
+    build_model_inputs,
     canonical_json,
     digest,
     digest_of_items,
     text_sha256,
-    texts_read,
 )
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
@@ -56,10 +56,10 @@ def to_export_names(names: Iterable[str], family: str) -> list[str]:
     given, front = list(names), f"{family}:"
     if all(name.startswith(front) for name in given):
         given = [name.removeprefix(front) for name in given]
-    return [name if name_of(name) == (name, None) else text_sha256(name)[:16] for name in given]
+    return [name if parse_name(name) == (name, None) else text_sha256(name)[:16] for name in given]
 
 
-def content_digest(examples: pa.Table) -> str:
+def compute_content_digest(examples: pa.Table) -> str:
     """sha256 (hex) of what ``examples`` (schema EXAMPLES) say: texts, contexts, labels, splits, days, languages,
     collections, and which of them are of one document and of one group.
 
@@ -90,7 +90,7 @@ class BuiltBenchmark:
     def examples(self) -> pa.Table:
         """The examples (schema EXAMPLES); raises DataError where they are missing, damaged or cannot be read."""
         what = f"the benchmark {self.name}"
-        return read(self.paths, EXAMPLES, self.name, what=what)
+        return read(self.paths, EXAMPLES, self.name, label=what)
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -100,7 +100,7 @@ class BuiltBenchmark:
 
     @property
     def digest(self) -> str:
-        """What it was built from; see :func:`audit_pipeline.benchmarks.build.benchmark_digest`."""
+        """What it was built from; see :func:`audit_pipeline.benchmarks.build.compute_benchmark_digest`."""
         return str(self.manifest["digest"])
 
     @property
@@ -129,12 +129,12 @@ class BuiltBenchmark:
     def overrides(self) -> Overrides:
         """What it fixes of detectors: infilling's m, by its length or as its entry says, DC-PDD's a, and the
         detectors that are combined."""
-        steps = self.spec.get("infilling_m") or infilling.steps_for(self.manifest["words"])
+        steps = self.spec.get("infilling_m") or infilling.choose_future_token_count(self.manifest["words"])
         fixed: dict[str, Settings] = {infilling.NAME: {"m": steps}}
         if (bound := self.spec.get("dc_pdd_a")) is not None:
             fixed[dc_pdd.NAME] = {"a": float(bound)}
         if (names := self.spec.get("combined")) is not None:
-            fixed[combined.NAME] = {"of": combined.written(names)}
+            fixed[combined.NAME] = {"of": combined.join_detector_names(names)}
         return fixed
 
     @property
@@ -146,9 +146,9 @@ class BuiltBenchmark:
     @property
     def texts(self) -> list[str]:
         """The distinct texts that a model reads, in order; contexts are part of them."""
-        return list(dict.fromkeys(texts_read(self.examples)))
+        return list(dict.fromkeys(build_model_inputs(self.examples)))
 
-    def require_fit(self) -> None:
+    def require_passed_checks(self) -> None:
         """Raise DataError where a check of the built benchmark says that numbers on it would be wrong."""
         failed = [check for check in self.manifest["checks"] if check["blocking"] and not check["passed"]]
         if failed:
@@ -157,7 +157,7 @@ class BuiltBenchmark:
                 "mend its entry in config/benchmarks.yaml or its source and build it again"
             )
 
-    def require_belonging(self, model: str, control: str | None) -> None:
+    def require_matching_control(self, model: str, control: str | None) -> None:
         """Raise DataError where benchmark or ``model`` is a control's and the other is not that control's.
 
         ``control`` is the control that the model was trained for; None where it was not trained here.

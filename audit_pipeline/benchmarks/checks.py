@@ -20,7 +20,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.separability.shared_text import SHINGLE_WORDS, near_pairs
+from audit_pipeline.separability.shared_text import SHINGLE_WORDS, find_near_pairs
 
 MAX_OFFENDERS = 20
 
@@ -66,21 +66,21 @@ def run_checks(examples: pa.Table, spec: BenchmarkSpec) -> list[CheckResult]:
     settings = spec.settings
     results = []
     if settings.cutoff_dates is not None:
-        results.append(dates_on_their_side(examples, *settings.cutoff_dates))
+        results.append(check_dates_on_their_side(examples, *settings.cutoff_dates))
     split = word_unit(settings.unit).split
     return [
         *results,
-        no_text_on_both_sides(examples),
-        no_text_twice(examples),
-        *([exact_lengths(examples, spec.length, split)] if spec.is_exact else []),
-        balanced(examples, required=settings.is_balanced),
-        both_classes(examples),
-        groups_not_divided(examples),
-        near_duplicates(examples, settings.near_duplicate_threshold, split),
+        check_no_text_on_both_sides(examples),
+        check_no_text_twice(examples),
+        *([check_exact_lengths(examples, spec.length, split)] if spec.is_exact else []),
+        check_balanced(examples, required=settings.is_balanced),
+        check_both_classes(examples),
+        check_groups_not_divided(examples),
+        check_near_duplicates(examples, settings.near_duplicate_threshold, split),
     ]
 
 
-def dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from: date) -> CheckResult:
+def check_dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from: date) -> CheckResult:
     """No member is published on or after ``member_before``, no non-member before ``nonmember_from``, none undated."""
     wrong: Counter[str] = Counter()
     offenders: list[str] = []
@@ -101,34 +101,34 @@ def dates_on_their_side(examples: pa.Table, member_before: date, nonmember_from:
     return _build_blocking_check("dates_on_their_side", what, counts, offenders)
 
 
-def no_text_on_both_sides(examples: pa.Table) -> CheckResult:
+def check_no_text_on_both_sides(examples: pa.Table) -> CheckResult:
     """No text has two different labels, an unknown one among them."""
     labels: dict[str, set[int | None]] = defaultdict(set)
     for row in examples.select(["text", "label"]).to_pylist():
         labels[row["text"]].add(row["label"])
-    offenders = _ids(examples, lambda row: len(labels[row["text"]]) > 1)
+    offenders = _find_offender_ids(examples, lambda row: len(labels[row["text"]]) > 1)
     counts = {"texts on both sides": sum(len(of_text) > 1 for of_text in labels.values())}
     return _build_blocking_check("no_text_on_both_sides", "no text is on both sides", counts, offenders)
 
 
-def no_text_twice(examples: pa.Table) -> CheckResult:
+def check_no_text_twice(examples: pa.Table) -> CheckResult:
     """No text and no example id occurs twice."""
     texts = Counter(examples.column("text").to_pylist())
     ids = Counter(examples.column("example_id").to_pylist())
-    offenders = _ids(examples, lambda row: texts[row["text"]] > 1 or ids[row["example_id"]] > 1)
+    offenders = _find_offender_ids(examples, lambda row: texts[row["text"]] > 1 or ids[row["example_id"]] > 1)
     counts = {"rows too many": examples.num_rows - min(len(texts), len(ids))}
     return _build_blocking_check("no_text_twice", "every text and every example id occurs once", counts, offenders)
 
 
-def exact_lengths(examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split) -> CheckResult:
+def check_exact_lengths(examples: pa.Table, words: int, split: Callable[[str], list[str]] = str.split) -> CheckResult:
     """Every text has exactly ``words`` words, and its row says so."""
-    offenders = _ids(examples, lambda row: not len(split(row["text"])) == row["words"] == words)
+    offenders = _find_offender_ids(examples, lambda row: not len(split(row["text"])) == row["words"] == words)
     return _build_blocking_check(
         "exact_lengths", f"every text has {words} words", {"other lengths": len(offenders)}, offenders
     )
 
 
-def balanced(examples: pa.Table, *, required: bool) -> CheckResult:
+def check_balanced(examples: pa.Table, *, required: bool) -> CheckResult:
     """As many members as non-members in every collection, and so in all; the offenders are collections.
 
     Where it is not ``required`` the numbers are given and the check passes.
@@ -146,11 +146,13 @@ def balanced(examples: pa.Table, *, required: bool) -> CheckResult:
     }
     what = "as many members as non-members in every collection"
     if not required:
-        return CheckResult("balanced", True, True, f"{what} (not asked of this benchmark)", counts, _first(uneven))
-    return CheckResult("balanced", not uneven, True, what, counts, _first(uneven))
+        return CheckResult(
+            "balanced", True, True, f"{what} (not asked of this benchmark)", counts, _truncate_offenders(uneven)
+        )
+    return CheckResult("balanced", not uneven, True, what, counts, _truncate_offenders(uneven))
 
 
-def both_classes(examples: pa.Table) -> CheckResult:
+def check_both_classes(examples: pa.Table) -> CheckResult:
     """The evaluation split holds members and non-members; where none of it is labelled (a shelf) it passes too."""
     rows = examples.select(["label", "split"]).to_pylist()
     labels = Counter(row["label"] for row in rows if row["split"] == "evaluation")
@@ -165,7 +167,7 @@ def both_classes(examples: pa.Table) -> CheckResult:
     return CheckResult("both_classes", passed, True, "members and non-members in the evaluation split", counts)
 
 
-def groups_not_divided(examples: pa.Table) -> CheckResult:
+def check_groups_not_divided(examples: pa.Table) -> CheckResult:
     """Every group is in one split only; the offenders are groups."""
     splits: dict[str, set[str]] = defaultdict(set)
     for row in examples.select(["group", "split"]).to_pylist():
@@ -175,7 +177,9 @@ def groups_not_divided(examples: pa.Table) -> CheckResult:
     return _build_blocking_check("groups_not_divided", "every group is in one split only", counts, divided)
 
 
-def near_duplicates(examples: pa.Table, threshold: float, split: Callable[[str], list[str]] = str.split) -> CheckResult:
+def check_near_duplicates(
+    examples: pa.Table, threshold: float, split: Callable[[str], list[str]] = str.split
+) -> CheckResult:
     """Pairs of texts that nearly are each other: between the sides, and within a side between groups. Never blocking.
 
     Between the sides such a pair blurs the labels; within a side it makes groups less independent than intervals take
@@ -185,7 +189,7 @@ def near_duplicates(examples: pa.Table, threshold: float, split: Callable[[str],
     between: list[tuple[float, str, str]] = []
     involved: dict[int | None, set[str]] = defaultdict(set)
     within: Counter[int | None] = Counter()
-    for pair in near_pairs([row["text"] for row in rows], threshold, split=split):
+    for pair in find_near_pairs([row["text"] for row in rows], threshold, split=split):
         first, second = rows[pair.first], rows[pair.second]
         # Of a shelf, what is audited against what is held out.
         if {first["label"], second["label"]} in ({MEMBER, NON_MEMBER}, {None, NON_MEMBER}):
@@ -203,18 +207,20 @@ def near_duplicates(examples: pa.Table, threshold: float, split: Callable[[str],
         "pairs of nonmembers of different groups": within[NON_MEMBER],
     }
     what = f"near-duplicates: Jaccard similarity of {SHINGLE_WORDS}-word shingles of at least {threshold}"
-    return CheckResult("near_duplicates", not between, False, what, counts, _first(closest))
+    return CheckResult("near_duplicates", not between, False, what, counts, _truncate_offenders(closest))
 
 
-def _build_blocking_check(name: str, what: str, counts: Mapping[str, int], offenders: Iterable[str]) -> CheckResult:
+def _build_blocking_check(
+    name: str, description: str, counts: Mapping[str, int], offenders: Iterable[str]
+) -> CheckResult:
     offenders = list(offenders)
-    return CheckResult(name, not offenders, True, what, counts, _first(offenders))
+    return CheckResult(name, not offenders, True, description, counts, _truncate_offenders(offenders))
 
 
-def _ids(examples: pa.Table, wrong: Callable[[Mapping[str, Any]], bool]) -> list[str]:
+def _find_offender_ids(examples: pa.Table, is_wrong: Callable[[Mapping[str, Any]], bool]) -> list[str]:
     columns = ["example_id", "text", "label", "words"]
-    return [row["example_id"] for row in examples.select(columns).to_pylist() if wrong(row)]
+    return [row["example_id"] for row in examples.select(columns).to_pylist() if is_wrong(row)]
 
 
-def _first(offenders: Iterable[str]) -> tuple[str, ...]:
+def _truncate_offenders(offenders: Iterable[str]) -> tuple[str, ...]:
     return tuple(offenders)[:MAX_OFFENDERS]

@@ -23,14 +23,14 @@ from typing import Any
 
 from audit_pipeline.benchmarks import builders
 from audit_pipeline.benchmarks.builder import Builder
-from audit_pipeline.benchmarks.relative_days import RelativeDay, current_day, parse_cutoff
-from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, name_of
-from audit_pipeline.catalogue.paths import DataPaths, partition_problem
-from audit_pipeline.config.discovery import by_name
+from audit_pipeline.benchmarks.relative_days import RelativeDay, parse_cutoff, read_current_day
+from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, build_benchmark_name
+from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
+from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.hints import did_you_mean, nearest
+from audit_pipeline.config.hints import did_you_mean, find_nearest_names
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem
-from audit_pipeline.config.validating import resolve_paths_against, validated
+from audit_pipeline.config.validating import resolve_paths_against, validate_as
 from audit_pipeline.errors import ConfigError
 
 
@@ -38,15 +38,26 @@ def _find_builders() -> dict[str, Builder[Any]]:
     """The builder of every module in builders/: a new one needs no entry here."""
     names = [f"{builders.__name__}.{module.name}" for module in pkgutil.iter_modules(builders.__path__)]
     modules = (importlib.import_module(name) for name in names)
-    return by_name(
-        modules, what="builders", is_one=lambda value: isinstance(value, Builder), name_of=lambda builder: builder.name
+    return collect_by_name(
+        modules,
+        label="builders",
+        is_wanted=lambda value: isinstance(value, Builder),
+        name_of=lambda builder: builder.name,
     )
 
 
 BUILDERS: Mapping[str, Builder[Any]] = _find_builders()
 
 
-__all__ = ["BUILDERS", "FILE_NAME", "BenchmarkSpec", "load_benchmarks", "moved_cutoffs", "resolve", "standing"]
+__all__ = [
+    "BUILDERS",
+    "FILE_NAME",
+    "BenchmarkSpec",
+    "exclude_on_request",
+    "find_moved_cutoffs",
+    "load_benchmarks",
+    "resolve_benchmarks",
+]
 
 # No bar, which divides partition names; no slash, blank or dot, which would need quoting in paths and ranges.
 _FAMILY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -80,17 +91,17 @@ class Benchmarks(Entries[BenchmarkSpec]):
         return self.families.problems
 
     def is_broken(self, name: str) -> bool:
-        return self._broken_family(name) is not None
+        return self._find_broken_family(name) is not None
 
     def require_not_broken(self, name: str) -> None:
-        if (family := self._broken_family(name)) is not None:
+        if (family := self._find_broken_family(name)) is not None:
             self.families.require_not_broken(family)
 
     def without(self, faults: Mapping[str, Sequence[Fault]]) -> Benchmarks:
         """The benchmarks with those families broken that have ``faults``, by family."""
         return Benchmarks(self.families.without(faults))
 
-    def _broken_family(self, name: str) -> str | None:
+    def _find_broken_family(self, name: str) -> str | None:
         if name in self:
             return None
         family = re.sub("_[0-9]+$", "", name)
@@ -108,20 +119,20 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
 
     @cache
     def day() -> date:
-        return current_day(DataPaths.from_environment()) if today is None else today
+        return read_current_day(DataPaths.from_environment()) if today is None else today
 
-    families = _file(day).load(folder)
+    families = _build_entry_file(day).load(folder)
     if not families.names:
         raise BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
     return Benchmarks(families.without(_find_name_collisions(families)))
 
 
-def standing(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
+def exclude_on_request(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
     """Those of ``benchmarks`` that sensors, the weekly audit and `all` mean: all but those on request."""
     return {name: spec for name, spec in benchmarks.items() if not spec.settings.on_request}
 
 
-def resolve(name: str, benchmarks: Benchmarks | None = None) -> list[BenchmarkSpec]:
+def resolve_benchmarks(name: str, benchmarks: Benchmarks | None = None) -> list[BenchmarkSpec]:
     """The benchmarks that ``name`` stands for: one by its own name, or all of a family.
 
     ``benchmarks`` are those of benchmarks.yaml where not given. Raises ConfigError, with all that is wrong with it,
@@ -135,24 +146,30 @@ def resolve(name: str, benchmarks: Benchmarks | None = None) -> list[BenchmarkSp
     if family:
         return family
     names = list(dict.fromkeys([*known, *(spec.family for spec in known.values())]))
-    hint = did_you_mean(name, names) if nearest(name, names) else did_you_mean(name, known)
+    hint = did_you_mean(name, names) if find_nearest_names(name, names) else did_you_mean(name, known)
     raise ConfigError(f"there is no benchmark '{name}' in config/{FILE_NAME}; {hint}")
 
 
-def moved_cutoffs(before: Mapping[str, BenchmarkSpec], after: Mapping[str, BenchmarkSpec]) -> Mapping[str, list[str]]:
+def find_moved_cutoffs(
+    old_benchmarks: Mapping[str, BenchmarkSpec], new_benchmarks: Mapping[str, BenchmarkSpec]
+) -> Mapping[str, list[str]]:
     """What rolling the day did: the benchmarks in both whose cutoffs are other dates now, with the moves in words."""
-    moves = {name: _moves(before[name], spec) for name, spec in after.items() if name in before}
+    moves = {
+        name: _format_moves(old_benchmarks[name], spec)
+        for name, spec in new_benchmarks.items()
+        if name in old_benchmarks
+    }
     return {name: words for name, words in moves.items() if words}
 
 
-def _moves(before: BenchmarkSpec, after: BenchmarkSpec) -> list[str]:
-    keys = [key for key in after.settings.cutoffs if key in before.settings.cutoffs]
-    dates = {key: (getattr(before.settings, key), getattr(after.settings, key)) for key in keys}
-    return [f"{after.name} {key} {old} -> {new}" for key, (old, new) in dates.items() if old != new]
+def _format_moves(old_spec: BenchmarkSpec, new_spec: BenchmarkSpec) -> list[str]:
+    keys = [key for key in new_spec.settings.cutoffs if key in old_spec.settings.cutoffs]
+    dates = {key: (getattr(old_spec.settings, key), getattr(new_spec.settings, key)) for key in keys}
+    return [f"{new_spec.name} {key} {old} -> {new}" for key, (old, new) in dates.items() if old != new]
 
 
-def _file(day: Callable[[], date]) -> EntryFile[Family]:
-    return replace(FILE, read=partial(_family, day))
+def _build_entry_file(day: Callable[[], date]) -> EntryFile[Family]:
+    return replace(FILE, read=partial(_parse_family, day))
 
 
 def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault]]:
@@ -165,36 +182,36 @@ def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault
     }
 
 
-def _family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Family:
+def _parse_family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Family:
     if not _FAMILY_NAME.fullmatch(name):
         raise InvalidEntryError([Fault((), "a family's name is made of letters, digits, _ and - (no '|', no '/')")])
-    kind = _settings_class(fields)
-    cutoffs, faults = _cutoffs(fields, kind.cutoffs, day)
+    kind = _find_settings_class(fields)
+    cutoffs, faults = _parse_cutoffs(fields, kind.cutoffs, day)
     dates = {key: cutoff.date for key, cutoff in cutoffs.items()}
     relative = {key: cutoff.words for key, cutoff in cutoffs.items() if cutoff.words is not None}
     try:
-        settings = validated(kind, {**fields, **dates})
+        settings = validate_as(kind, {**fields, **dates})
     except InvalidEntryError as error:
         days = "".join(f"; {key} is {words}, {dates[key]}" for key, words in relative.items())
         faults += [fault if fault.keys else Fault(fault.keys, fault.words + days) for fault in error.faults]
     if faults:
         raise InvalidEntryError(faults)
     for words in settings.words or (None,):
-        if (problem := partition_problem("benchmark", name_of(name, words))) is not None:
+        if (problem := explain_invalid_partition("benchmark", build_benchmark_name(name, words))) is not None:
             raise InvalidEntryError([Fault((), problem)])
     return Family(resolve_paths_against(folder, settings), relative)
 
 
-def _settings_class(fields: Mapping[Any, object]) -> type[FamilySettings]:
+def _find_settings_class(fields: Mapping[Any, object]) -> type[FamilySettings]:
     if "builder" not in fields:
-        if near := nearest("builder", map(str, fields)):
+        if near := find_nearest_names("builder", map(str, fields)):
             raise InvalidEntryError([Fault((near[0],), f"unknown key '{near[0]}'; did you mean builder?")])
-        raise InvalidEntryError([Fault((), f"key 'builder' is missing; it is {_builders()}")])
+        raise InvalidEntryError([Fault((), f"key 'builder' is missing; it is {_format_builder_names()}")])
     given = fields["builder"]
     if not isinstance(given, str) or given not in BUILDERS:
-        near = nearest(str(given), BUILDERS)
+        near = find_nearest_names(str(given), BUILDERS)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise InvalidEntryError([Fault(("builder",), f"builder: must be {_builders()}{hint}")])
+        raise InvalidEntryError([Fault(("builder",), f"builder: must be {_format_builder_names()}{hint}")])
     return BUILDERS[given].settings
 
 
@@ -206,7 +223,7 @@ class _Cutoff:
     words: str | None = None
 
 
-def _cutoffs(
+def _parse_cutoffs(
     fields: Mapping[Any, object], keys: Mapping[str, date], day: Callable[[], date]
 ) -> tuple[dict[str, _Cutoff], list[Fault]]:
     """The cutoffs that a family names under ``keys``, and what is wrong with them."""
@@ -227,7 +244,7 @@ def _cutoffs(
     return cutoffs, faults
 
 
-def _builders() -> str:
+def _format_builder_names() -> str:
     *names, last = BUILDERS
     return f"{', '.join(names)} or {last}"
 
@@ -237,6 +254,6 @@ FILE = EntryFile(
     "benchmarks",
     "family",
     "it says which benchmarks there are",
-    partial(_family, lambda: current_day(DataPaths.from_environment())),
+    partial(_parse_family, lambda: read_current_day(DataPaths.from_environment())),
     leads=tuple(dict.fromkeys(lead for builder in BUILDERS.values() for lead in builder.settings.leads)),
 )

@@ -44,15 +44,15 @@ class RelativeDay:
         return found
 
 
-def parse_cutoff(given: object) -> date | RelativeDay:
+def parse_cutoff(value: object) -> date | RelativeDay:
     """What stands for a cutoff in benchmarks.yaml; raises ValueError, with the accepted forms, for anything else."""
-    if isinstance(given, datetime):
-        if given.timetz() == datetime.min.timetz():
-            return given.date()
-    elif isinstance(given, date):
-        return given
-    elif isinstance(given, str):
-        words = " ".join(given.lower().split())
+    if isinstance(value, datetime):
+        if value.timetz() == datetime.min.timetz():
+            return value.date()
+    elif isinstance(value, date):
+        return value
+    elif isinstance(value, str):
+        words = " ".join(value.lower().split())
         match = _WORDS.fullmatch(words)
         if match is not None:
             amount, unit = int(match["amount"] or 0), match["unit"] or "day"
@@ -61,10 +61,10 @@ def parse_cutoff(given: object) -> date | RelativeDay:
             return date.fromisoformat(words)
         except ValueError:
             pass
-    raise ValueError(f"must be {ACCEPTED}; not {given!r}")
+    raise ValueError(f"must be {ACCEPTED}; not {value!r}")
 
 
-def rolled_day(paths: DataPaths) -> date | None:
+def read_rolled_day(paths: DataPaths) -> date | None:
     """The day that counts as today; None where none is kept yet.
 
     Raises DataError, saying what to do, where the file holds anything else.
@@ -82,13 +82,13 @@ def rolled_day(paths: DataPaths) -> date | None:
         ) from error
 
 
-def roll(paths: DataPaths, day: date) -> bool:
+def roll_day(paths: DataPaths, day: date) -> bool:
     """Let ``day`` count as today from now on; True where that changes anything.
 
     Raises DataError where the kept day is later: members' and non-members' sides are only ever moved on, and a clock
     that was wrong once must not move them back unseen.
     """
-    kept = rolled_day(paths)
+    kept = read_rolled_day(paths)
     if kept is not None and day < kept:
         raise DataError(
             f"the rolled day is {kept} and does not go back to {day}; if {kept} is wrong, remove {paths.rolled_day} "
@@ -100,18 +100,18 @@ def roll(paths: DataPaths, day: date) -> bool:
     return True
 
 
-def keep_day(paths: DataPaths) -> date:
+def ensure_rolled_day(paths: DataPaths) -> date:
     """The rolled day; where there is none yet, today's (UTC), which is kept as such from now on."""
-    kept = rolled_day(paths)
+    kept = read_rolled_day(paths)
     if kept is None:
         kept = utc_today()
-        roll(paths, kept)
+        roll_day(paths, kept)
     return kept
 
 
-def current_day(paths: DataPaths) -> date:
+def read_current_day(paths: DataPaths) -> date:
     """The day that relative dates count from: the rolled day, or today's (UTC) where none is kept yet."""
-    return rolled_day(paths) or utc_today()
+    return read_rolled_day(paths) or utc_today()
 
 
 def utc_today() -> date:

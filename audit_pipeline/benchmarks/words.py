@@ -41,10 +41,10 @@ def word_unit(name: UnitName) -> WordUnit:
     """
     if name == "whitespace":
         return WordUnit(name, str.split, " ".join)
-    return WordUnit(name, _jieba_split(), _join_chinese)
+    return WordUnit(name, _load_jieba_splitter(), _join_chinese)
 
 
-def _jieba_split() -> Callable[[str], list[str]]:
+def _load_jieba_splitter() -> Callable[[str], list[str]]:
     try:
         jieba = importlib.import_module("jieba")
     except ModuleNotFoundError as error:

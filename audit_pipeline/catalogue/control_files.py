@@ -15,7 +15,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, text_sha256
 from audit_pipeline.catalogue.control_roles import Role
 from audit_pipeline.catalogue.files import read_json, read_table
-from audit_pipeline.catalogue.integrity import require_folder
+from audit_pipeline.catalogue.integrity import require_matching_digests
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 
@@ -36,32 +36,32 @@ def read_control(name: str, paths: DataPaths) -> Mapping[str, Any]:
     return dict(manifest)
 
 
-def require_whole(folder: Path, part: str = "") -> None:
+def require_intact_control(folder: Path, prefix: str = "") -> None:
     """Raise DamagedError where a file of a control's version is missing or not as it was written.
 
-    ``part`` is where the path of such a file begins within the folder: one of the models, or the texts. Folders of
+    ``prefix`` is where the path of such a file begins within the folder: one of the models, or the texts. Folders of
     earlier versions, whose manifest names no files, pass.
     """
     files = read_json(folder / MANIFEST).get("files", {})
-    own = {name: digest for name, digest in files.items() if name.startswith(part)}
-    require_folder(folder, own, f"the control {folder.parent.name}")
+    own = {name: digest for name, digest in files.items() if name.startswith(prefix)}
+    require_matching_digests(folder, own, f"the control {folder.parent.name}")
 
 
-def read_texts(name: str, paths: DataPaths) -> pa.Table:
+def read_control_texts(name: str, paths: DataPaths) -> pa.Table:
     """The texts of a control's current version (schema CONTROL_TEXTS); raises DataError as :func:`read_control`."""
     folder = paths.control_version(name, str(read_control(name, paths)["version"]))
-    require_whole(folder, TEXTS)
-    return read_table(folder / TEXTS, CONTROL_TEXTS, what=f"the control {name}")
+    require_intact_control(folder, TEXTS)
+    return read_table(folder / TEXTS, CONTROL_TEXTS, label=f"the control {name}")
 
 
-def occurrences_in_training(texts: Iterable[str], name: str, role: Role, paths: DataPaths) -> list[int]:
+def count_training_occurrences(texts: Iterable[str], name: str, role: Role, paths: DataPaths) -> list[int]:
     """How many times the training of a control's model held each of ``texts``, over all its epochs, in their order.
 
     0 for a text that this model was not trained on. Raises DataError as :func:`read_control`, and for a text that is
     not one of the control's as it is trained now.
     """
     epochs = read_control(name, paths)["settings"]["epochs"]
-    kept = read_texts(name, paths)
+    kept = read_control_texts(name, paths)
     in_epoch = dict(zip(kept.column("sha256").to_pylist(), kept.column(role).to_pylist(), strict=True))
     try:
         return [epochs * in_epoch[text_sha256(text)] for text in texts]

@@ -42,7 +42,7 @@ class HeldError(AuditError):
 
 
 @contextmanager
-def exclusive(lock: Path, seconds: float) -> Iterator[None]:
+def hold_lock(lock: Path, seconds: float) -> Iterator[None]:
     """Nobody else holds ``lock`` within the block, of whatever machine; waits for it ``seconds`` at most.
 
     Raises HeldError where it is not free in time.
@@ -96,7 +96,7 @@ def read_live_notes(folder: Path) -> list[Mapping[str, Any]]:
     """The notes of living processes in ``folder``; those of dead ones are deleted."""
     copy = copy_of(folder)
     if copy is not None:
-        return _standing_leases(copy.bucket, f"{LOCKS}/{copy.name_of(folder)}")
+        return _read_live_leases(copy.bucket, f"{LOCKS}/{copy.name_of(folder)}")
     found: list[Mapping[str, Any]] = []
     for file in sorted(folder.glob("*.json")):
         if not is_held(_lock_of(file)):
@@ -130,7 +130,7 @@ class _Lease:
     def take(self, seconds: float) -> None:
         """Take it, waiting for another holder; raises HeldError if that one does not give it back in time."""
         until = time.monotonic() + seconds
-        while (holder := self._try()) is not None:
+        while (holder := self._try_to_take()) is not None:
             if time.monotonic() >= until:
                 raise HeldError(
                     f"{holder} has held {self._bucket.url}/{self.name} for {seconds:.0f} s; if it has died, that ends "
@@ -159,7 +159,7 @@ class _Lease:
                 # What cannot be given back ends by itself.
                 self._bucket.replace(self.name, self._to_json(held=False), self._tag)
 
-    def _try(self) -> str | None:
+    def _try_to_take(self) -> str | None:
         """Take it and return None, or return the process that holds it."""
         begun = time.time()
         try:
@@ -169,7 +169,7 @@ class _Lease:
             if lease is None:
                 return "another process"
             content, stored = lease
-            holder = _read(content)
+            holder = _parse_lease(content)
             if holder.get("owner") != self._owner:
                 # If the lease is ours, only the answer to the request was lost.
                 if holder.get("held") and not _is_dead(stored, self._bucket):
@@ -193,7 +193,7 @@ class _Lease:
                 self._renewed = begun
             except BeatenError:
                 lease = self._bucket.read(self.name)
-                if lease is None or _read(lease[0]).get("owner") != self._owner:
+                if lease is None or _parse_lease(lease[0]).get("owner") != self._owner:
                     self._lost = True
                     return
                 self._tag, self._renewed = lease[1].tag, begun
@@ -212,13 +212,13 @@ class _Lease:
         return json.dumps(holder).encode()
 
 
-def _standing_leases(bucket: Bucket, folder: str) -> list[Mapping[str, Any]]:
+def _read_live_leases(bucket: Bucket, folder: str) -> list[Mapping[str, Any]]:
     found: list[Mapping[str, Any]] = []
     for name in [stored.name for stored in bucket.objects(folder) if not stored.name.endswith(".lock")]:
         lease = bucket.read(name)
         if lease is None:
             continue
-        holder = _read(lease[0])
+        holder = _parse_lease(lease[0])
         if holder.get("held") and not _is_dead(lease[1], bucket):
             found.append(holder["about"])
         else:
@@ -230,7 +230,7 @@ def _is_dead(lease: StoredObject, bucket: Bucket) -> bool:
     return (bucket.now() - lease.written_at).total_seconds() > LEASE_SECONDS
 
 
-def _read(content: bytes) -> Mapping[str, Any]:
+def _parse_lease(content: bytes) -> Mapping[str, Any]:
     try:
         holder = json.loads(content)
     except ValueError:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from audit_pipeline.catalogue.integrity import as_json, require_row, sealed, unsealed
+from audit_pipeline.catalogue.integrity import add_json_digest, format_json, require_row_digest, verify_json_digest
 from audit_pipeline.catalogue.paths import is_writable
 from audit_pipeline.catalogue.table import Table, is_later
 from audit_pipeline.catalogue.working_copy import put_in_place
@@ -107,7 +107,7 @@ def write_json(path: Path, value: object) -> None:
 
     An object gets the digest of itself as its last key; :func:`read_json` compares it and takes it away.
     """
-    text = as_json(sealed(value) if isinstance(value, Mapping) else value)
+    text = format_json(add_json_digest(value) if isinstance(value, Mapping) else value)
     with write_atomically(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -118,7 +118,7 @@ def read_json(path: Path) -> Any:
     Raises FileNotFoundError, json.JSONDecodeError, and DamagedError where an object is not as it was written.
     """
     value = json.loads(path.read_text(encoding="utf-8"))
-    return unsealed(value, path) if isinstance(value, dict) else value
+    return verify_json_digest(value, path) if isinstance(value, dict) else value
 
 
 def read_json_if_whole(path: Path) -> dict[str, Any] | None:
@@ -138,21 +138,21 @@ def read_json_if_whole(path: Path) -> dict[str, Any] | None:
 
 def table_from_rows(rows: Iterable[Mapping[str, object]], columns: Columns) -> pa.Table:
     """Rows as a table of exactly ``columns``; raises DataError for a missing, extra or null column."""
-    rows, schema = list(rows), _schema(columns)
+    rows, schema = list(rows), _to_schema(columns)
     names = set(schema.names)
     for row in rows:
         if set(row) != names:
             wrong = sorted(names.symmetric_difference(row))
             raise DataError(f"a row does not have the columns of its table: {', '.join(wrong)}")
-    return checked(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), schema)
+    return cast_to_columns(pa.Table.from_pylist([dict(row) for row in rows], schema=schema), schema)
 
 
-def checked(table: pa.Table, columns: Columns) -> pa.Table:
+def cast_to_columns(table: pa.Table, columns: Columns) -> pa.Table:
     """``table`` cast to ``columns``, in their order; raises DataError for a null where none may be.
 
     A column that earlier versions did not write is null where it is not there.
     """
-    schema = _schema(columns)
+    schema = _to_schema(columns)
     for field in schema:
         if is_later(field) and field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
@@ -165,35 +165,35 @@ def checked(table: pa.Table, columns: Columns) -> pa.Table:
     return table.select(schema.names).cast(schema)
 
 
-def _schema(columns: Columns) -> pa.Schema:
+def _to_schema(columns: Columns) -> pa.Schema:
     return columns.schema if isinstance(columns, Table) else columns
 
 
-def read_table(path: Path, columns: Columns, *, what: str) -> pa.Table:
+def read_table(path: Path, columns: Columns, *, label: str) -> pa.Table:
     """The Parquet file at ``path`` with just these ``columns``.
 
-    Raises DataError, naming ``what`` is missing or unreadable, where it cannot be read.
+    Raises DataError, naming ``label`` is missing or unreadable, where it cannot be read.
     """
     if not path.exists():
-        raise DataError(f"{what} has not been built yet: {path} is missing")
+        raise DataError(f"{label} has not been built yet: {path} is missing")
     try:
-        return checked(read_parquet(path), columns)
+        return cast_to_columns(read_parquet(path), columns)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{what} cannot be read ({path}): {error}") from error
+        raise DataError(f"{label} cannot be read ({path}): {error}") from error
 
 
-def read_rows(path: Path, *, what: str) -> list[dict[str, Any]]:
+def read_rows(path: Path, *, label: str) -> list[dict[str, Any]]:
     """The rows of a small file as it holds them, in a sixth of the time that :func:`read_table` takes.
 
-    For reading thousands. Raises DataError, naming ``what``, where it cannot be read, and DamagedError where a row that
-    carries its own digest is not as it was written.
+    For reading thousands. Raises DataError, naming ``label``, where it cannot be read, and DamagedError where a row
+    that carries its own digest is not as it was written.
     """
     try:
         with open_parquet(path) as file:
             rows: list[dict[str, Any]] = file.read(use_threads=False).to_pylist()
     except (pa.ArrowException, OSError, ValueError, OverflowError, KeyError) as error:
         # KeyError: a time zone that there is not.
-        raise DataError(f"{what} cannot be read ({path}): {error}") from error
+        raise DataError(f"{label} cannot be read ({path}): {error}") from error
     for row in rows:
-        require_row(row, path)
+        require_row_digest(row, path)
     return rows

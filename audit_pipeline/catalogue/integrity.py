@@ -51,7 +51,7 @@ def file_identity(path: Path) -> FileIdentity:
     return stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
-def known_sha256(path: Path) -> str:
+def cached_sha256(path: Path) -> str:
     """As :func:`file_sha256`, computed once per process for a file as it lies there."""
     identity = file_identity(path)
     known = _known.get(path)
@@ -75,12 +75,12 @@ def digest_of_files(folder: Path, files: Iterable[Path]) -> str:
     return known.hexdigest()
 
 
-def require_folder(folder: Path, digests: Mapping[str, str], what: str) -> None:
+def require_matching_digests(folder: Path, digests: Mapping[str, str], label: str) -> None:
     """Raise DamagedError where a file that ``digests`` names is not there or not as it was written."""
     for name, expected in digests.items():
         path = folder / name
-        if not path.is_file() or known_sha256(path) != expected:
-            raise DamagedError(f"{what} is damaged: {path} is missing or not as it was written")
+        if not path.is_file() or cached_sha256(path) != expected:
+            raise DamagedError(f"{label} is damaged: {path} is missing or not as it was written")
 
 
 def row_sha256(row: Mapping[str, object]) -> str:
@@ -117,20 +117,20 @@ def with_row_sha256(row: Mapping[str, object]) -> dict[str, object]:
     return {**row, ROW_SHA256: row_sha256(row)}
 
 
-def require_row(row: Mapping[str, object], path: Path) -> None:
+def require_row_digest(row: Mapping[str, object], path: Path) -> None:
     """Raise DamagedError where a row of the file at ``path`` is not the one that its digest was made of."""
     expected = row.get(ROW_SHA256)
     if expected is not None and expected != _row_sha256_of_anything(row):
         raise DamagedError(f"{path} is damaged: its row is not as it was written")
 
 
-def sealed(document: Mapping[str, object]) -> dict[str, object]:
+def add_json_digest(document: Mapping[str, object]) -> dict[str, object]:
     """``document`` with the digest of it, last."""
     rest = {name: value for name, value in document.items() if name != REST_SHA256}
     return {**rest, REST_SHA256: _json_sha256(rest)}
 
 
-def unsealed(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def verify_json_digest(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """``document`` without its digest; raises DamagedError where it is not as it was written."""
     *rest, last = document.items() or [("", None)]
     content = dict(rest)
@@ -143,14 +143,14 @@ def unsealed(document: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return dict(document)
 
 
-def as_json(value: object) -> str:
+def format_json(value: object) -> str:
     """JSON for people: indented, keys in their given order."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
 
 
 def _json_sha256(document: Mapping[str, object]) -> str:
     # Of what a reader gets: dates are text by then.
-    return hashlib.sha256(as_json(document).encode()).hexdigest()
+    return hashlib.sha256(format_json(document).encode()).hexdigest()
 
 
 def _as_text(value: object) -> str:

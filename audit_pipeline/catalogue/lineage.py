@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import LINEAGE, TABLES, Pair, canonical_json, digest_of_items
 from audit_pipeline.catalogue.files import read_rows, table_from_rows, write_table
-from audit_pipeline.catalogue.integrity import digest_of_files, known_sha256, with_row_sha256
+from audit_pipeline.catalogue.integrity import cached_sha256, digest_of_files, with_row_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
@@ -84,18 +84,18 @@ def _rows_to_canonical_json(batch: pa.RecordBatch) -> pa.Array:
 def _values_to_canonical_json(column: pa.Array) -> pa.Array:
     """Each value as canonical JSON."""
     if pa.types.is_nested(column.type):
-        return pa.array([canonical_json(_plain(value)) for value in column.to_pylist()], pa.large_string())
+        return pa.array([canonical_json(_to_json_value(value)) for value in column.to_pylist()], pa.large_string())
     if any(is_kind(column.type) for is_kind in (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)):
         # All at once: no spelling of theirs holds a comma.
         return pa.array(canonical_json(column.to_pylist())[1:-1].split(",") if len(column) else [], pa.large_string())
     distinct = column.dictionary_encode(null_encoding="encode")
-    spelled = [canonical_json(_plain(value)) for value in distinct.dictionary.to_pylist()]
+    spelled = [canonical_json(_to_json_value(value)) for value in distinct.dictionary.to_pylist()]
     return pa.array(spelled, pa.large_string()).take(distinct.indices)
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 
@@ -122,11 +122,11 @@ class RowOrigin(TypedDict, total=False):
     settings: Mapping[str, object] | None
 
 
-def record(
+def record_lineage(
     paths: DataPaths,
     step: LineageStep,
     table: Table,
-    of: str | Pair,
+    partition_key: str | Pair,
     *,
     data_version: str,
     upstream: Mapping[str, str],
@@ -135,11 +135,11 @@ def record(
 ) -> None:
     """Write the lineage row of what ``step`` has made of a partition, or is about to move into place.
 
-    For rows that lie in no file of their own: :func:`audit_pipeline.catalogue.store.write` does both. ``of`` is the
-    partition, ``upstream`` the data versions of what it was made from, by input.
+    For rows that lie in no file of their own: :func:`audit_pipeline.catalogue.store.write` does both. ``partition_key``
+    is the partition, ``upstream`` the data versions of what it was made from, by input.
     """
     settings = origin.get("settings")
-    partition = partition_of(of)
+    partition = partition_of(partition_key)
     row = {
         "table": table.name,
         "partition": partition,
@@ -161,9 +161,9 @@ def record(
     write_table(path, table_from_rows([with_row_sha256(row)], LINEAGE))
 
 
-def partition_of(of: str | Pair) -> str:
+def partition_of(partition_key: str | Pair) -> str:
     """The name of a partition."""
-    return of.partition if isinstance(of, Pair) else of
+    return partition_key.partition if isinstance(partition_key, Pair) else partition_key
 
 
 def entry_file(paths: DataPaths, table: str, partition: str, run_id: str) -> Path:
@@ -185,16 +185,16 @@ class LatestRun:
     tokenizer_fingerprint: str | None
 
 
-def latest_run(paths: DataPaths, table: str, partition: str) -> LatestRun:
+def read_latest_run(paths: DataPaths, table: str, partition: str) -> LatestRun:
     """The run whose rows of ``table`` were written last for a partition.
 
     Raises DataError where there are none, and where an entry is damaged.
     """
-    entries = entries_of(paths, table, partition)
+    entries = iterate_entries(paths, table, partition)
     written = [entry for entry in entries if paths.run_file(table, partition, entry["run_id"]).exists()]
     if not written:
         raise DataError(f"there are no {table} of {partition} yet: run them first")
-    return _written(_last(written))
+    return _run_from_entry(_find_last_entry(written))
 
 
 def find_writing_run(paths: DataPaths, table: Table, partition: str) -> LatestRun | None:
@@ -205,16 +205,16 @@ def find_writing_run(paths: DataPaths, table: Table, partition: str) -> LatestRu
     path = file_of(paths, table, partition, "")
     if not path.exists():
         return None
-    digest = known_sha256(path)
-    named = [entry for entry in entries_of(paths, table.name, partition) if entry.get("file_sha256") == digest]
-    return _written(_last(named)) if named else None
+    digest = cached_sha256(path)
+    named = [entry for entry in iterate_entries(paths, table.name, partition) if entry.get("file_sha256") == digest]
+    return _run_from_entry(_find_last_entry(named)) if named else None
 
 
-def _last(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+def _find_last_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     return max(entries, key=lambda entry: (entry["finished_at"], entry["run_id"]))
 
 
-def _written(entry: Mapping[str, Any]) -> LatestRun:
+def _run_from_entry(entry: Mapping[str, Any]) -> LatestRun:
     return LatestRun(
         entry["run_id"],
         entry["code_version"],
@@ -227,18 +227,18 @@ def _written(entry: Mapping[str, Any]) -> LatestRun:
     )
 
 
-def latest_is_whole(paths: DataPaths, table: str, partition: str) -> bool:
+def is_latest_file_whole(paths: DataPaths, table: str, partition: str) -> bool:
     """Whether the file that the last entry of a partition explains is there, as it was written; True without entries.
 
     An entry that is damaged itself, or that a run wrote before it died, counts as a file that is not whole.
     """
     try:
-        entries = list(entries_of(paths, table, partition))
+        entries = list(iterate_entries(paths, table, partition))
         if not entries:
             return True
-        last = _last(entries)
+        last = _find_last_entry(entries)
         path = file_of(paths, TABLES[table], partition, last["run_id"])
-        return path.exists() and last.get("file_sha256") in (None, known_sha256(path))
+        return path.exists() and last.get("file_sha256") in (None, cached_sha256(path))
     except (DataError, OSError):
         return False
 
@@ -251,11 +251,11 @@ def file_of(paths: DataPaths, table: Table, partition: str, run_id: str) -> Path
     return path
 
 
-def entries_of(paths: DataPaths, table: str, partition: str) -> Iterator[dict[str, Any]]:
+def iterate_entries(paths: DataPaths, table: str, partition: str) -> Iterator[dict[str, Any]]:
     """The entries of a partition, the file that was written last first; raises DataError for a damaged one."""
     folder = entry_file(paths, table, partition, "any").parent
     for path in sorted(folder.glob("*.parquet"), key=lambda path: path.stat().st_mtime_ns, reverse=True):
-        yield from read_rows(path, what=path.name)
+        yield from read_rows(path, label=path.name)
 
 
 REWRITTEN = tuple(table.name for table in TABLES.values() if table.kept == "rewritten")
@@ -303,11 +303,13 @@ class MissingFile:
 
 def pair_entries_with_files(entries: Iterable[LineageEntry], paths: DataPaths) -> list[tuple[LineageEntry, Path]]:
     """Each entry with the file that it explains; those of the cache, which have none of their own, left out."""
-    found = ((entry, _file_of(entry, paths)) for entry in entries)
+    found = ((entry, _file_of_entry(entry, paths)) for entry in entries)
     return [(entry, path) for entry, path in found if path is not None]
 
 
-def missing_files(entries: Sequence[tuple[LineageEntry, Path]], is_there: Callable[[Path], bool]) -> list[MissingFile]:
+def find_missing_files(
+    entries: Sequence[tuple[LineageEntry, Path]], is_there: Callable[[Path], bool]
+) -> list[MissingFile]:
     """The entries whose file is gone, in order; of a partition that is written anew by every run, the last entry's."""
     latest: dict[Path, LineageEntry] = {}
     last_of_step: dict[tuple[str, str], datetime] = {}
@@ -342,13 +344,13 @@ def digests_by_file(entries: Iterable[tuple[LineageEntry, Path]]) -> dict[Path, 
     return found
 
 
-def files_with_entries(paths: DataPaths) -> list[Path]:
+def list_files_needing_entries(paths: DataPaths) -> list[Path]:
     """Every Parquet file that is there and that a lineage entry should explain, in order."""
     tables = [table for table in TABLES.values() if table.has_files and not table.is_record]
     return sorted(file for table in tables for file in paths.table(table.name).glob("*/*.parquet"))
 
 
-def _file_of(entry: LineageEntry, paths: DataPaths) -> Path | None:
+def _file_of_entry(entry: LineageEntry, paths: DataPaths) -> Path | None:
     # A table that this version does not know is a later version's, which adds a file per run to each as a rule.
     table = TABLES.get(entry.table)
     if table is None:

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from audit_pipeline.errors import AuditError, one_line
+from audit_pipeline.errors import AuditError, to_one_line
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, RetryConfig
@@ -56,12 +56,12 @@ class StoredObject:
     written_at: datetime
 
 
-def is_bucket(given: str) -> bool:
+def is_bucket_url(address: str) -> bool:
     """Whether this is the address of a bucket and not a path."""
-    return "://" in given
+    return "://" in address
 
 
-def require_bucket(url: str) -> str:
+def require_bucket_url(url: str) -> str:
     """``url`` without a trailing slash; raises BucketError if it is not a bucket URL."""
     if not _URL.fullmatch(url):
         raise BucketError(
@@ -77,7 +77,7 @@ class Bucket:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = require_bucket(url)
+        self.url = require_bucket_url(url)
 
     @functools.cached_property
     def _store(self) -> ObjectStore:
@@ -93,7 +93,7 @@ class Bucket:
         """Every object below ``folder`` ("" is all of them), in no particular order."""
         pages = iter(self._answer(lambda: self._store.list(folder or None, chunk_size=1000)))
         while page := self._answer(lambda: next(pages, None)):
-            yield from map(_stored, page)
+            yield from map(_object_from_meta, page)
 
     def folders(self) -> list[str]:
         """The first parts of the objects' names, and the names that have one part, in order."""
@@ -103,7 +103,7 @@ class Bucket:
     def head(self, name: str) -> StoredObject | None:
         """An object as it would be listed, or None."""
         try:
-            return _stored(self._answer(lambda: self._store.head(name)))
+            return _object_from_meta(self._answer(lambda: self._store.head(name)))
         except FileNotFoundError:
             return None
 
@@ -112,22 +112,22 @@ class Bucket:
 
         def whole() -> tuple[bytes, StoredObject]:
             got = self._store.get(name)
-            return bytes(got.bytes()), _stored(got.meta)
+            return bytes(got.bytes()), _object_from_meta(got.meta)
 
         try:
             return self._answer(whole)
         except FileNotFoundError:
             return None
 
-    def fetch(self, name: str, to: Path) -> StoredObject | None:
-        """Write an object's bytes into the file ``to``; None where there is none."""
+    def fetch(self, name: str, path: Path) -> StoredObject | None:
+        """Write an object's bytes into the file ``path``; None where there is none."""
 
         def whole() -> StoredObject:
             got = self._store.get(name)
-            with to.open("wb") as file:
+            with path.open("wb") as file:
                 for piece in got.stream(min_chunk_size=1 << 20):
                     file.write(piece)
-            return _stored(got.meta)
+            return _object_from_meta(got.meta)
 
         try:
             return self._answer(whole)
@@ -208,10 +208,10 @@ class Bucket:
                 raise BucketError(f"{self.url}: there is no such bucket") from error
             raise
         except (exceptions.BaseError, OSError, ValueError) as error:
-            raise BucketError(f"{self.url}: {_what_is_wrong(error)}") from error
+            raise BucketError(f"{self.url}: {_describe_store_error(error)}") from error
 
 
-def _stored(meta: Any) -> StoredObject:
+def _object_from_meta(meta: Any) -> StoredObject:
     return StoredObject(meta["path"], meta["size"], ObjectTag(meta["e_tag"], meta["version"]), meta["last_modified"])
 
 
@@ -232,9 +232,9 @@ _FAULTS = (
 )
 
 
-def _what_is_wrong(error: Exception) -> str:
+def _describe_store_error(error: Exception) -> str:
     """A store's error for people. It names the request, and may name signed addresses: neither is repeated."""
-    message = one_line(error)
+    message = to_one_line(error)
     for pattern, words in _FAULTS:
         if re.search(pattern, message):
             return words

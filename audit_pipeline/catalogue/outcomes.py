@@ -45,10 +45,10 @@ def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, rea
     The first outcome of a run stays: the later stages, which merely follow, do not overwrite it. Raises DataError
     where an outcome of the run lies there already and cannot be read.
     """
-    first = outcome_of_run(paths, pair, run_id)
+    first = read_run_outcome(paths, pair, run_id)
     if first is not None:
         return first
-    outcome = PairOutcome(pair, stage, status, _one_line(reason), run_id, datetime.now(UTC))
+    outcome = PairOutcome(pair, stage, status, _clean_reason(reason), run_id, datetime.now(UTC))
     row = {
         "model": pair.model,
         "benchmark": pair.benchmark,
@@ -63,7 +63,7 @@ def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, rea
     return outcome
 
 
-def outcome_of_run(paths: DataPaths, pair: Pair, run_id: str) -> PairOutcome | None:
+def read_run_outcome(paths: DataPaths, pair: Pair, run_id: str) -> PairOutcome | None:
     """The outcome that a run recorded for the pair; None where it recorded none.
 
     Raises DataError where it cannot be read.
@@ -71,35 +71,35 @@ def outcome_of_run(paths: DataPaths, pair: Pair, run_id: str) -> PairOutcome | N
     path = paths.run_file(OUTCOMES.name, pair.partition, run_id)
     if not path.exists():
         return None
-    (outcome,) = _read(path, f"the outcome of {pair.partition} in run {run_id}")
+    (outcome,) = _read_outcomes(path, f"the outcome of {pair.partition} in run {run_id}")
     return outcome
 
 
-def latest_outcome(paths: DataPaths, pair: Pair) -> PairOutcome | None:
+def read_latest_outcome(paths: DataPaths, pair: Pair) -> PairOutcome | None:
     """The outcome recorded last for the pair, whatever was found since; None where every run could do it.
 
     Raises DataError, naming the file, where one cannot be read.
     """
     folder = paths.run_file(OUTCOMES.name, pair.partition, "any").parent
-    outcomes = [outcome for path in sorted(folder.glob("*.parquet")) for outcome in _read(path, path.name)]
+    outcomes = [outcome for path in sorted(folder.glob("*.parquet")) for outcome in _read_outcomes(path, path.name)]
     return max(outcomes, key=lambda outcome: (outcome.at, outcome.run_id), default=None)
 
 
-def _read(path: Path, what: str) -> list[PairOutcome]:
+def _read_outcomes(path: Path, label: str) -> list[PairOutcome]:
     """The outcomes in a file; raises DataError where it cannot be read or is not as it was written."""
     try:
-        return [_outcome(row) for row in read_rows(path, what=what)]
+        return [_outcome_from_row(row) for row in read_rows(path, label=label)]
     except KeyError as error:
-        raise DataError(f"{what} cannot be read ({path}): the column {error} is missing") from error
+        raise DataError(f"{label} cannot be read ({path}): the column {error} is missing") from error
 
 
-def _outcome(row: Mapping[str, Any]) -> PairOutcome:
+def _outcome_from_row(row: Mapping[str, Any]) -> PairOutcome:
     return PairOutcome(
         Pair(row["benchmark"], row["model"]), row["stage"], row["status"], row["reason"], row["run_id"], row["at"]
     )
 
 
-def _one_line(reason: str) -> str:
+def _clean_reason(reason: str) -> str:
     """``reason`` without line breaks and without characters that a terminal would obey or Parquet cannot hold."""
     flat = " ".join(reason.split()) or "no reason was given"
     printable = "".join(character if character.isprintable() else "\ufffd" for character in flat)

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote
 import filelock
 from platformdirs import user_data_path
 
-from audit_pipeline.catalogue.working_copy import data_root
+from audit_pipeline.catalogue.working_copy import resolve_data_root
 from audit_pipeline.errors import DataError
 
 OWNER_ONLY = 0o700
@@ -89,20 +89,20 @@ _LONGEST = {"benchmark": 60, "model": 158}
 
 
 @lru_cache(maxsize=4096)
-def segment(name: str) -> str:
-    """``name`` as one path segment, reversible with :func:`unsegment` (a hub id holds slashes)."""
+def to_path_segment(name: str) -> str:
+    """``name`` as one path segment, reversible with :func:`name_from_path_segment` (a hub id holds slashes)."""
     quoted = quote(name, safe=" ()+,-.=@_")
     return quoted.replace(".", "%2E") if set(quoted) == {"."} else quoted
 
 
-def unsegment(part: str) -> str:
-    """The name that :func:`segment` made ``part`` from."""
+def name_from_path_segment(part: str) -> str:
+    """The name that :func:`to_path_segment` made ``part`` from."""
     return unquote(part)
 
 
-def model_page(folder: Path, model: str) -> Path:
+def model_page_path(folder: Path, model: str) -> Path:
     """The page of a model's report in the folder of reports."""
-    return folder / f"{MODEL_PAGE}{segment(model)}.html"
+    return folder / f"{MODEL_PAGE}{to_path_segment(model)}.html"
 
 
 def texts_are_quoted() -> bool:
@@ -110,11 +110,11 @@ def texts_are_quoted() -> bool:
     return "CORPUS_AUDIT_NO_TEXT" not in os.environ
 
 
-def partition_problem(dimension: str, name: str) -> str | None:
+def explain_invalid_partition(dimension: str, name: str) -> str | None:
     """Why a benchmark or model (``dimension``) cannot have this name, which partitions and folders carry; or None."""
     if "|" in name or "..." in name or not name.isprintable() or not name.strip():
         return f"{name[:80]!r} cannot name a {dimension}: no '|', no '...', no control characters, not empty"
-    length, longest = len(segment(name)), _LONGEST[dimension]
+    length, longest = len(to_path_segment(name)), _LONGEST[dimension]
     if length > longest:
         return (
             f"{name[:40]}… cannot name a {dimension}: folders are named after it, so it may take {longest} bytes, of "
@@ -123,7 +123,7 @@ def partition_problem(dimension: str, name: str) -> str | None:
     return None
 
 
-def workspace() -> Path | None:
+def find_workspace() -> Path | None:
     """The folder whose config/ and data/ are used: the nearest around the current folder that is a workspace, else the
     checkout that this package is run from; None for an installed package outside of any workspace.
 
@@ -153,19 +153,20 @@ def is_workspace(folder: Path) -> bool:
 def config_dir() -> Path:
     """The folder of models.yaml, benchmarks.yaml and the others.
 
-    ``CORPUS_AUDIT_CONFIG`` where set, else config/ of the :func:`workspace`, else the configuration in the package.
+    ``CORPUS_AUDIT_CONFIG`` where set, else config/ of the :func:`find_workspace`, else the configuration in the
+    package.
     """
     given = os.environ.get("CORPUS_AUDIT_CONFIG")
-    return Path(given or (workspace() or SHIPPED) / "config").expanduser().resolve()
+    return Path(given or (find_workspace() or SHIPPED) / "config").expanduser().resolve()
 
 
 def workspace_file() -> Path:
-    """The workspace.yaml that Dagster is given: that of the :func:`workspace`, else the one in the package."""
-    return (workspace() or SHIPPED) / WORKSPACE_FILE
+    """The workspace.yaml that Dagster is given: that of the :func:`find_workspace`, else the one in the package."""
+    return (find_workspace() or SHIPPED) / WORKSPACE_FILE
 
 
 @contextmanager
-def within(folder: Path, *, own_data: bool = False) -> Iterator[None]:
+def use_workspace(folder: Path, *, own_data: bool = False) -> Iterator[None]:
     """Within the block the configuration and data of the workspace in ``folder`` are used, wherever the process runs.
 
     A data folder that the environment names is used all the same, but with ``own_data``. In the end the environment is
@@ -203,14 +204,14 @@ class DataPaths:
 
     @classmethod
     def from_environment(cls) -> DataPaths:
-        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of the :func:`workspace`, else the user's own.
+        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of the :func:`find_workspace`, else the user's own.
 
         The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit. Of a bucket
         (s3://…) it is the working copy on this machine, brought up to date; raises BucketError if that fails.
         """
         if given := os.environ.get("CORPUS_AUDIT_DATA"):
-            return cls(data_root(given))
-        root = workspace()
+            return cls(resolve_data_root(given))
+        root = find_workspace()
         return cls.of_workspace(root) if root is not None else cls(user_data_path("corpus-audit", appauthor=False))
 
     @property
@@ -231,7 +232,7 @@ class DataPaths:
 
     def split_quality(self, benchmark: str) -> Path:
         """What is known of a benchmark's two sides without any model."""
-        return self.root / "split_quality" / f"benchmark={segment(benchmark)}" / "quality.parquet"
+        return self.root / "split_quality" / f"benchmark={to_path_segment(benchmark)}" / "quality.parquet"
 
     def token_statistics(self, kind: str, model_fingerprint: str) -> Path:
         return self.root / "token_statistics" / f"kind={kind}" / f"model={model_fingerprint}"
@@ -268,7 +269,7 @@ class DataPaths:
     def token_frequencies(self, corpus: str, tokenizer_fingerprint: str) -> Path:
         """The counts of one tokenizer's tokens in one corpus."""
         name = f"tokenizer={tokenizer_fingerprint}.parquet"
-        return self.root / "token_frequencies" / f"corpus={segment(corpus)}" / name
+        return self.root / "token_frequencies" / f"corpus={to_path_segment(corpus)}" / name
 
     def token_frequencies_of(self, partition: str) -> Path:
         """The same, of the partition of the lineage: corpus|tokenizer."""
@@ -276,13 +277,13 @@ class DataPaths:
 
     def control_pointer(self, control: str) -> Path:
         """Names the current version of a trained control."""
-        return self.root / "controls" / segment(control) / "current.json"
+        return self.root / "controls" / to_path_segment(control) / "current.json"
 
     def control_version(self, control: str, version: str) -> Path:
         return self.control_pointer(control).parent / version
 
     def study(self, name: str) -> Path:
-        return self.root / "control_studies" / f"study={segment(name)}" / "results.parquet"
+        return self.root / "control_studies" / f"study={to_path_segment(name)}" / "results.parquet"
 
     def table(self, name: str) -> Path:
         """The folder of a table, with a folder for every partition."""
@@ -290,11 +291,13 @@ class DataPaths:
 
     def run_file(self, table: str, partition: str, run_id: str) -> Path:
         """The one file that a run adds to an append-only table for one partition."""
-        return self.table(table) / f"partition={segment(partition)}" / f"run_id={segment(run_id)}.parquet"
+        return (
+            self.table(table) / f"partition={to_path_segment(partition)}" / f"run_id={to_path_segment(run_id)}.parquet"
+        )
 
     def rewritten_file(self, table: str, per: str, partition: str) -> Path:
         """The one file of a partition of a table that every run writes anew; ``per``: what a partition is of."""
-        return self.table(table) / f"{per}={segment(partition)}" / f"{table}.parquet"
+        return self.table(table) / f"{per}={to_path_segment(partition)}" / f"{table}.parquet"
 
     @property
     def warehouse(self) -> Path:
@@ -331,7 +334,7 @@ class DataPaths:
         return self.root / "findings_told.json"
 
     def removal(self, dimension: str, name: str) -> Path:
-        return self.root / "forgetting" / f"{dimension}={segment(name)}.json"
+        return self.root / "forgetting" / f"{dimension}={to_path_segment(name)}.json"
 
     @property
     def published(self) -> Path:

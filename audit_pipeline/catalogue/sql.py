@@ -25,12 +25,12 @@ UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Regex class of scripts written without blanks: each character counts as a word of an excerpt."""
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """``name`` as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     """``text`` as an SQL string."""
     return "'" + text.replace("'", "''") + "'"
 
@@ -70,18 +70,20 @@ def is_enforced(table: Table) -> bool:
     return table.kept == "given"
 
 
-def create_table(table: Table) -> str:
+def build_create_table_sql(table: Table) -> str:
     """The empty table with its comments; a key that is enforced is its primary key."""
-    lines = [f"{quoted(_name(column))} {sql_type(column)}{_not_null(column)}" for column in table.stored]
+    lines = [
+        f"{quote_identifier(_stored_name(column))} {sql_type(column)}{_not_null(column)}" for column in table.stored
+    ]
     if is_enforced(table):
-        lines.append(f"PRIMARY KEY ({_names(table.key)})")
+        lines.append(f"PRIMARY KEY ({_join_identifiers(table.key)})")
     comment = f"{table.comment}; current_{table.name} holds the latest" if table.current else table.comment
     return "\n".join(
         (
             f"CREATE TABLE {table.name} (\n    " + ",\n    ".join(lines) + "\n);",
-            f"COMMENT ON TABLE {table.name} IS {literal(comment)};",
+            f"COMMENT ON TABLE {table.name} IS {quote_literal(comment)};",
             *(
-                f"COMMENT ON COLUMN {table.name}.{quoted(_name(column))} IS {literal(column.description)};"
+                f"COMMENT ON COLUMN {table.name}.{quote_identifier(_stored_name(column))} IS {quote_literal(column.description)};"
                 for column in table.stored
             ),
         )
@@ -93,55 +95,55 @@ def sql_type(column: Column) -> str:
     return column.sql_type or _sql_type(column.type)
 
 
-def expressions(table: Table) -> Mapping[str, str]:
+def build_column_expressions(table: Table) -> Mapping[str, str]:
     """By the warehouse's columns: SQL that fills each from the columns of the table's Parquet files."""
-    return {_name(column): column.sql or quoted(column.name) for column in table.stored}
+    return {_stored_name(column): column.sql or quote_identifier(column.name) for column in table.stored}
 
 
-def key_of(table: Table) -> str:
+def build_key_sql(table: Table) -> str:
     """SQL for the columns that no two rows have in common."""
-    return _names(table.key)
+    return _join_identifiers(table.key)
 
 
-def later_columns(table: Table) -> str:
+def build_later_columns_sql(table: Table) -> str:
     """SQL for a null in every column that files of earlier versions lack; empty where there is none."""
     lacking = (column for column in table.columns if column.later)
-    return ", ".join(f"NULL::{sql_type(column)} AS {quoted(column.name)}" for column in lacking)
+    return ", ".join(f"NULL::{sql_type(column)} AS {quote_identifier(column.name)}" for column in lacking)
 
 
-def current_view(table: Table) -> str:
+def build_current_view_sql(table: Table) -> str:
     """The view current_NAME: the rows that the latest run of every pair wrote."""
     name = f"current_{table.name}"
     comment = f"{table.current} of the latest run of every model on every benchmark"
-    return f"CREATE VIEW {name} AS\n{_of_runs(table, 'current_runs')};\nCOMMENT ON VIEW {name} IS {literal(comment)};"
+    return f"CREATE VIEW {name} AS\n{_build_rows_of_runs_sql(table, 'current_runs')};\nCOMMENT ON VIEW {name} IS {quote_literal(comment)};"
 
 
-def as_of_macro(table: Table) -> str:
+def build_as_of_macro_sql(table: Table) -> str:
     """The macro NAME_as_of(moment): what the view held then."""
     name = f"{table.name}_as_of"
     comment = f"what current_{table.name} held at a moment (a date is its first moment, UTC)"
     return (
-        f"CREATE MACRO {name}(moment) AS TABLE\n{_of_runs(table, 'runs_as_of(moment)')};\n"
-        f"COMMENT ON MACRO TABLE {name} IS {literal(comment)};"
+        f"CREATE MACRO {name}(moment) AS TABLE\n{_build_rows_of_runs_sql(table, 'runs_as_of(moment)')};\n"
+        f"COMMENT ON MACRO TABLE {name} IS {quote_literal(comment)};"
     )
 
 
-def current_runs_view(run_tables: Sequence[Table]) -> str:
+def build_current_runs_view_sql(run_tables: Sequence[Table]) -> str:
     """The view current_runs: the latest run of every pair, of the tables of which that run's rows are all that counts.
 
     Of the others (several commands add to them) the latest run does not hold the latest rows.
     """
     others = [table.name for table in run_tables if not table.current]
-    left_out = "".join(f' AND "table" <> {literal(name)}' for name in others)
+    left_out = "".join(f' AND "table" <> {quote_literal(name)}' for name in others)
     see = f"; {', '.join(others)}: see its own view" if others else ""
     comment = f"the latest run of every model on every benchmark, for every table that runs add to{see}"
     return (
         'CREATE VIEW current_runs AS\nSELECT "table", benchmark, model, run_id, finished_at FROM runs\n'
-        f"WHERE is_current AND model IS NOT NULL{left_out};\nCOMMENT ON VIEW current_runs IS {literal(comment)};"
+        f"WHERE is_current AND model IS NOT NULL{left_out};\nCOMMENT ON VIEW current_runs IS {quote_literal(comment)};"
     )
 
 
-def rows_by_run(tables: Iterable[Table]) -> str:
+def build_rows_by_run_sql(tables: Iterable[Table]) -> str:
     """A query for how many rows every run wrote to each of ``tables``: "table", "partition", benchmark, model, run_id,
     rows. Benchmark and model are null where a partition is of none."""
     return "\nUNION ALL ".join(_row_counts_query(table) for table in tables)
@@ -152,27 +154,27 @@ def _row_counts_query(table: Table) -> str:
     partition, benchmark, model = {
         "pair": ("benchmark || '|' || model", "benchmark", "model"),
         "benchmark": ("benchmark", "benchmark", "NULL"),
-    }.get(table.per, (quoted(table.per), "NULL", "NULL"))
+    }.get(table.per, (quote_identifier(table.per), "NULL", "NULL"))
     return (
-        f'SELECT {literal(table.name)} AS "table", {partition} AS "partition", {benchmark} AS benchmark,'  # noqa: S608 - declared names
+        f'SELECT {quote_literal(table.name)} AS "table", {partition} AS "partition", {benchmark} AS benchmark,'  # noqa: S608 - declared names
         f" {model} AS model, run_id, {counted} AS rows FROM {source} GROUP BY ALL"
     )
 
 
-def _of_runs(table: Table, runs: str) -> str:
+def _build_rows_of_runs_sql(table: Table, runs: str) -> str:
     return (
         f"SELECT every.* FROM {table.name} AS every\n"  # noqa: S608 - declared names
-        f'SEMI JOIN (SELECT * FROM {runs} WHERE "table" = {literal(table.name)}) AS latest\n'
+        f'SEMI JOIN (SELECT * FROM {runs} WHERE "table" = {quote_literal(table.name)}) AS latest\n'
         "    ON latest.benchmark = every.benchmark AND latest.model = every.model AND latest.run_id = every.run_id"
     )
 
 
-def _name(column: Column) -> str:
+def _stored_name(column: Column) -> str:
     return column.stored_as or column.name
 
 
-def _names(columns: Iterable[str]) -> str:
-    return ", ".join(map(quoted, columns))
+def _join_identifiers(columns: Iterable[str]) -> str:
+    return ", ".join(map(quote_identifier, columns))
 
 
 def _not_null(column: Column) -> str:

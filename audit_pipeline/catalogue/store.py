@@ -15,53 +15,55 @@ from typing import Unpack
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
-from audit_pipeline.catalogue.files import checked, read_table, write_atomically, write_parquet
-from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
+from audit_pipeline.catalogue.files import cast_to_columns, read_table, write_atomically, write_parquet
+from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
 from audit_pipeline.catalogue.lineage import (
     LineageStep,
     RowOrigin,
-    entries_of,
     entry_file,
     file_of,
     find_writing_run,
+    iterate_entries,
     partition_of,
-    record,
+    record_lineage,
     table_version,
 )
-from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.working_copy import bring, refetch_damaged_file, remove
+from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand, refetch_damaged_file, remove
 
 
 def write(
     paths: DataPaths,
     step: LineageStep,
     table: Table,
-    of: str | Pair,
+    partition_key: str | Pair,
     rows: pa.Table,
     *,
     upstream: Mapping[str, str],
     data_version: str | None = None,
     **origin: Unpack[RowOrigin],
 ) -> str:
-    """Write the rows of a partition (``of``) into their place, with the lineage row that names the file's digest.
+    """Write the rows of a partition (``partition_key``) into their place, with the lineage row that names the file's digest.
 
     The entry is written before the file is moved into place: a run that is killed between the two leaves an entry
     without rows, never rows without an entry. Where the file cannot be moved, the entry is taken back. Returns the data
     version: the one given, else a digest of the rows. Raises DataError where the rows are not as the table is declared.
     """
-    partition = partition_of(of)
+    partition = partition_of(partition_key)
     path = file_of(paths, table, partition, step.run_id)
     version = table_version(rows) if data_version is None else data_version
     # What a table says of itself (metadata) is no part of its declaration, and stays.
-    whole = checked(rows, table).replace_schema_metadata(rows.schema.metadata)
+    whole = cast_to_columns(rows, table).replace_schema_metadata(rows.schema.metadata)
     entry = entry_file(paths, table.name, partition, step.run_id)
     there_before, sha256 = entry.exists(), ""
     try:
         with write_atomically(path) as temporary:
             write_parquet(temporary, whole)
             sha256 = file_sha256(temporary)
-            record(paths, step, table, of, data_version=version, upstream=upstream, file_sha256=sha256, **origin)
+            record_lineage(
+                paths, step, table, partition_key, data_version=version, upstream=upstream, file_sha256=sha256, **origin
+            )
     except BaseException:
         moved = path.exists() and file_sha256(path) == sha256
         if not there_before and not moved:
@@ -70,58 +72,60 @@ def write(
     return version
 
 
-def read(paths: DataPaths, table: Table, of: str | Pair, *, what: str, run_id: str = "") -> pa.Table:
+def read(paths: DataPaths, table: Table, partition_key: str | Pair, *, label: str, run_id: str = "") -> pa.Table:
     """The rows of a partition, compared with their lineage first; ``run_id`` where every run adds a file.
 
-    Raises DataError, naming ``what`` and the file, where it is missing, unreadable or not as it was written.
+    Raises DataError, naming ``label`` and the file, where it is missing, unreadable or not as it was written.
     """
-    require_as_written(paths, table, of, what=what, run_id=run_id)
-    return read_table(file_of(paths, table, partition_of(of), run_id), table, what=what)
+    require_intact_partition(paths, table, partition_key, label=label, run_id=run_id)
+    return read_table(file_of(paths, table, partition_of(partition_key), run_id), table, label=label)
 
 
-def require_as_written(paths: DataPaths, table: Table, of: str | Pair, *, what: str, run_id: str = "") -> None:
+def require_intact_partition(
+    paths: DataPaths, table: Table, partition_key: str | Pair, *, label: str, run_id: str = ""
+) -> None:
     """Raise DamagedError where a file is none that the lineage of its partition names by its digest.
 
     Which entry names it does not matter: a run that died on the way left the file of the run before. A file that is
     not there, and one of which no entry has a digest (an earlier version wrote it), pass.
     """
-    partition = partition_of(of)
+    partition = partition_of(partition_key)
     path = file_of(paths, table, partition, run_id)
-    digests = {entry.get("file_sha256") for entry in entries_of(paths, table.name, partition)}
+    digests = {entry.get("file_sha256") for entry in iterate_entries(paths, table.name, partition)}
     named = digests - {None}
     try:
-        if known_sha256(path) in named or (named and refetch_damaged_file(path) and known_sha256(path) in named):
+        if cached_sha256(path) in named or (named and refetch_damaged_file(path) and cached_sha256(path) in named):
             return
     except OSError:
         # The reader reports why it cannot be read.
         return
     if named:
         raise DamagedError(
-            f"{what} is damaged: {path} is not as it was written (its sha256 is none that the lineage of "
+            f"{label} is damaged: {path} is not as it was written (its sha256 is none that the lineage of "
             f"{table.name} {partition} names); delete the file and run the same again: it is made anew"
         )
 
 
-def partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Path]]:
+def iterate_partitions(paths: DataPaths, table: Table) -> Iterator[tuple[str, Path]]:
     """Every partition of a table of which anything lies in a folder of its own, with that folder, in order."""
     prefix = "partition=" if table.append_only else f"{table.per}="
     for folder in sorted(paths.table(table.name).glob(f"{prefix}*")):
-        yield unsegment(folder.name.removeprefix(prefix)), folder
+        yield name_from_path_segment(folder.name.removeprefix(prefix)), folder
 
 
-def cache_folders(paths: DataPaths) -> list[Path]:
+def list_cache_folders(paths: DataPaths) -> list[Path]:
     """The folder of every kind of token statistics and every model in the cache, in order."""
     folder = paths.table(TOKEN_STATISTICS.name)
-    bring(folder)
+    fetch_folder_on_demand(folder)
     return sorted(path for path in folder.glob("kind=*/model=*") if path.is_dir())
 
 
 def read_documents(paths: DataPaths, source: str) -> pa.Table:
     """The source's documents; raises DataError where they have not been fetched yet or cannot be read."""
-    return read(paths, DOCUMENTS, source, what=f"the source {source}")
+    return read(paths, DOCUMENTS, source, label=f"the source {source}")
 
 
-def documents_version(table: pa.Table) -> str:
+def compute_documents_version(table: pa.Table) -> str:
     """Digest of what a documents table says: the same whatever the order of rows, time of retrieval and run.
 
     It covers text and dates of each document, and what later stages sort by: its collection (within document_id),
@@ -132,10 +136,10 @@ def documents_version(table: pa.Table) -> str:
     return digest([[str(value) if value is not None else None for value in row] for row in rows])
 
 
-def version_of_documents(paths: DataPaths, source: str) -> str:
+def read_documents_version(paths: DataPaths, source: str) -> str:
     """The version of the source's documents as they lie there now, from their lineage where that has it.
 
     Raises DataError where they have not been fetched or cannot be read.
     """
     known = find_writing_run(paths, DOCUMENTS, source)
-    return known.data_version if known is not None else documents_version(read_documents(paths, source))
+    return known.data_version if known is not None else compute_documents_version(read_documents(paths, source))

@@ -49,7 +49,7 @@ class Column:
     sql_type: str = ""
     quotes_text: bool = False
 
-    def but(self, description: str = "", *, name: str = "", null: bool | None = None) -> Column:
+    def with_changes(self, description: str = "", *, name: str = "", null: bool | None = None) -> Column:
         """The same column of another table, where it means or allows something else."""
         return replace(
             self,
@@ -63,7 +63,7 @@ class Column:
         return self.null or self.later
 
 
-def list_of(type_: pa.DataType) -> pa.DataType:
+def list_type_of(type_: pa.DataType) -> pa.DataType:
     """A list none of whose elements is null."""
     return pa.list_(pa.field("item", type_, nullable=False))
 
@@ -99,7 +99,7 @@ class Table:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of its Parquet files, each with its description."""
-        return pa.schema([_field(column) for column in self.columns if not column.sql])
+        return pa.schema([_to_arrow_field(column) for column in self.columns if not column.sql])
 
     @property
     def names(self) -> list[str]:
@@ -163,7 +163,7 @@ class Table:
         return paths.rewritten_file(self.name, self.per, partition) if self.kept == "rewritten" else None
 
 
-def _field(column: Column) -> pa.Field:
+def _to_arrow_field(column: Column) -> pa.Field:
     metadata = {"description": column.description, **({"later": "yes"} if column.later else {})}
     return pa.field(column.name, column.type, nullable=column.may_be_null, metadata=metadata)
 

@@ -28,7 +28,7 @@ from pathlib import Path, PurePosixPath
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from audit_pipeline.catalogue.object_store import Bucket, ObjectTag, StoredObject, is_bucket, require_bucket
+from audit_pipeline.catalogue.object_store import Bucket, ObjectTag, StoredObject, is_bucket_url, require_bucket_url
 
 MARKER = ".bucket.json"
 """The file that makes a folder a working copy; it names the bucket."""
@@ -97,15 +97,17 @@ class WorkingCopy:
             if self._refreshed is not None and now - self._refreshed < at_most_every:
                 return
             folders = [name for name in self.bucket.folders() if name not in (*_ON_DEMAND, LOCKS)]
-            objects = [stored for name in folders for stored in self._below(name)]
+            objects = [stored for name in folders for stored in self._iterate_objects_below(name)]
             local_names = {path.name for path in self.root.iterdir()} - {*_ON_DEMAND, *_OF_THIS_MACHINE}
-            self._bring(objects, [self.root / name for name in local_names])
+            self._synchronise_files(objects, [self.root / name for name in local_names])
             self._refreshed = now
 
     def bring(self, folder: Path) -> None:
         """Fetch what is below ``folder``, which is fetched on demand, as it is in the bucket now."""
         name = self.name_of(folder)
-        self._bring([stored for stored in self.bucket.objects(name) if stored.name.startswith(f"{name}/")], [folder])
+        self._synchronise_files(
+            [stored for stored in self.bucket.objects(name) if stored.name.startswith(f"{name}/")], [folder]
+        )
 
     def refetch_file(self, path: Path) -> bool:
         """Fetch a file again that is damaged on this machine; False if the bucket has none."""
@@ -113,8 +115,8 @@ class WorkingCopy:
         stored = self.bucket.head(name) if self.is_shared(path) else None
         if stored is None:
             return False
-        with self._notes() as notes:
-            self._fetch(notes, stored, known=notes.get(name))
+        with self._open_notes() as notes:
+            self._fetch(notes, stored, known_note=notes.get(name))
         return True
 
     def place(self, temporary: Path, path: Path) -> None:
@@ -122,7 +124,7 @@ class WorkingCopy:
         self.require_leases()
         name = self.name_of(path)
         tag = self.bucket.put(name, temporary)
-        with self._placing(), self._notes() as notes:
+        with self._placement_lock(), self._open_notes() as notes:
             temporary.replace(path)
             notes.set(name, tag, path)
 
@@ -131,7 +133,7 @@ class WorkingCopy:
         self.require_leases()
         name = self.name_of(path)
         self.bucket.delete([name])
-        with self._placing(), self._notes() as notes:
+        with self._placement_lock(), self._open_notes() as notes:
             path.unlink(missing_ok=True)
             notes.forget(name)
 
@@ -141,7 +143,7 @@ class WorkingCopy:
         name = self.name_of(folder)
         below = f"{name}/"
         self.bucket.delete([stored.name for stored in self.bucket.objects(name) if stored.name.startswith(below)])
-        with self._placing(), self._notes() as notes:
+        with self._placement_lock(), self._open_notes() as notes:
             shutil.rmtree(folder, ignore_errors=False)
             notes.forget_below(name)
 
@@ -151,7 +153,7 @@ class WorkingCopy:
         files = [path for path in folder.rglob("*") if path.is_file() and self.is_shared(path)]
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
             tags = list(pool.map(lambda path: self.bucket.put(self.name_of(path), path), files))
-        with self._placing(), self._notes() as notes:
+        with self._placement_lock(), self._open_notes() as notes:
             for path, tag in zip(files, tags, strict=True):
                 notes.set(self.name_of(path), tag, path)
 
@@ -160,10 +162,10 @@ class WorkingCopy:
         for guard in list(self.guards):
             guard()
 
-    def _below(self, name: str) -> Iterator[StoredObject]:
+    def _iterate_objects_below(self, name: str) -> Iterator[StoredObject]:
         return (item for item in self.bucket.objects(name) if item.name == name or item.name.startswith(f"{name}/"))
 
-    def _bring(self, objects: Iterable[StoredObject], places: Iterable[Path]) -> None:
+    def _synchronise_files(self, objects: Iterable[StoredObject], places: Iterable[Path]) -> None:
         """Make the shared files in ``places`` the same as ``objects``."""
         remote = {stored.name: stored for stored in objects if self.is_shared(self.root / stored.name)}
         local = {
@@ -172,7 +174,7 @@ class WorkingCopy:
             for path in ([place] if place.is_file() else _files_below(place))
             if self.is_shared(path)
         }
-        with self._notes() as notes:
+        with self._open_notes() as notes:
             known = notes.all()
             outdated = [
                 stored
@@ -183,7 +185,7 @@ class WorkingCopy:
                 # Each thread has a connection of its own.
                 list(pool.map(lambda stored: self._fetch_noted(stored, known.get(stored.name)), outdated))
             for name in local.keys() - remote.keys():
-                self._take_away(notes, name)
+                self._remove_stale_file(notes, name)
 
     def _is_file_current(self, stored: StoredObject, path: Path | None, note: _Note | None) -> bool:
         if path is None or note is None or note.tag != stored.tag:
@@ -194,12 +196,12 @@ class WorkingCopy:
             return False
         return (stat.st_size, stat.st_mtime_ns) == (note.size, note.mtime_ns)
 
-    def _fetch_noted(self, stored: StoredObject, known: _Note | None) -> None:
-        with self._notes() as notes:
-            self._fetch(notes, stored, known)
+    def _fetch_noted(self, stored: StoredObject, known_note: _Note | None) -> None:
+        with self._open_notes() as notes:
+            self._fetch(notes, stored, known_note)
 
-    def _fetch(self, notes: _Notes, stored: StoredObject, known: _Note | None) -> None:
-        """Fetch an object, unless a process of this machine has written the file since ``known`` was looked up."""
+    def _fetch(self, notes: _Notes, stored: StoredObject, known_note: _Note | None) -> None:
+        """Fetch an object, unless a process of this machine has written the file since ``known_note`` was looked up."""
         path = self.root / stored.name
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -212,26 +214,26 @@ class WorkingCopy:
                 return
             moment = int(fetched.written_at.timestamp() * 1e9)
             os.utime(temporary, ns=(moment, moment))
-            with self._placing():
-                if notes.get(stored.name) == known:
+            with self._placement_lock():
+                if notes.get(stored.name) == known_note:
                     temporary.replace(path)
                     notes.set(stored.name, fetched.tag, path)
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _take_away(self, notes: _Notes, name: str) -> None:
-        with self._placing():
+    def _remove_stale_file(self, notes: _Notes, name: str) -> None:
+        with self._placement_lock():
             # Checked once more: a process of this machine may have put it there since the bucket was listed.
             if self.bucket.head(name) is None:
                 (self.root / name).unlink(missing_ok=True)
                 notes.forget(name)
 
-    def _placing(self) -> FileLock:
+    def _placement_lock(self) -> FileLock:
         """A file and its note are changed together, and by one at a time."""
         return FileLock(self.root / ".working_copy.lock")
 
     @contextmanager
-    def _notes(self) -> Iterator[_Notes]:
+    def _open_notes(self) -> Iterator[_Notes]:
         with closing(sqlite3.connect(self.root / _NOTES, timeout=60.0, isolation_level=None)) as connection:
             yield _Notes(connection)
 
@@ -272,28 +274,28 @@ class _Notes:
 _open: dict[Path, WorkingCopy] = {}
 
 
-def data_root(given: str) -> Path:
+def resolve_data_root(address: str) -> Path:
     """The folder of this machine for a data folder that is given as a path or as a bucket's address.
 
     A bucket's working copy is made if it does not exist, and refreshed at most every 30 seconds.
     Raises BucketError if the bucket cannot be reached.
     """
-    if not is_bucket(given):
-        root = Path(given).expanduser().resolve()
+    if not is_bucket_url(address):
+        root = Path(address).expanduser().resolve()
         marker = root / MARKER
         if not marker.exists():
             return root
-        given = str(json.loads(marker.read_text(encoding="utf-8"))["bucket"])
+        address = str(json.loads(marker.read_text(encoding="utf-8"))["bucket"])
     else:
-        root = _place_of(given)
+        root = _copy_path_of(address)
     copy = _open.get(root)
     if copy is None:
-        copy = _open[root] = WorkingCopy(Bucket(given), _made(root, given))
+        copy = _open[root] = WorkingCopy(Bucket(address), _make_copy_folder(root, address))
     copy.refresh(at_most_every=REFRESH_SECONDS)
     return root
 
 
-def named_data(root: Path) -> str:
+def data_address(root: Path) -> str:
     """What names the same data folder to another process, maybe of another machine: a path, or a bucket's address."""
     copy = copy_of(root)
     return str(root) if copy is None else copy.bucket.url
@@ -310,7 +312,7 @@ def refresh(path: Path) -> None:
         copy.refresh()
 
 
-def bring(folder: Path) -> None:
+def fetch_folder_on_demand(folder: Path) -> None:
     """Fetch a folder that is fetched on demand, if it lies in a working copy."""
     if (copy := copy_of(folder)) is not None:
         copy.bring(folder)
@@ -337,7 +339,7 @@ def remove_folder(folder: Path) -> None:
     _apply_in_copy_or_folder(folder, lambda copy: copy.remove_folder(folder), lambda: shutil.rmtree(folder))
 
 
-def keep_folder(folder: Path) -> None:
+def upload_folder(folder: Path) -> None:
     """Put into the bucket what other code than files.py has written into a folder, if it lies in a working copy."""
     _apply_in_copy_or_folder(folder, lambda copy: copy.keep_folder(folder), lambda: None)
 
@@ -352,21 +354,21 @@ def _apply_in_copy_or_folder(
         in_folder()
 
 
-def _place_of(url: str) -> Path:
+def _copy_path_of(url: str) -> Path:
     """Where the working copy of a bucket lies: CORPUS_AUDIT_COPIES, else the user's own cache folder."""
     given = os.environ.get("CORPUS_AUDIT_COPIES")
     base = Path(given).expanduser() if given else user_cache_path("corpus-audit", appauthor=False) / "buckets"
-    url = require_bucket(url)
+    url = require_bucket_url(url)
     name = url.partition("://")[2].replace("/", "-")[:40]
     return (base / f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:12]}").resolve()
 
 
-def _made(root: Path, url: str) -> Path:
+def _make_copy_folder(root: Path, url: str) -> Path:
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     marker = root / MARKER
     if not marker.exists():
         Bucket(url).require_conditional_put()
-        marker.write_text(json.dumps({"bucket": require_bucket(url)}) + "\n", encoding="utf-8")
+        marker.write_text(json.dumps({"bucket": require_bucket_url(url)}) + "\n", encoding="utf-8")
     return root
 
 

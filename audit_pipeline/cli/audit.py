@@ -13,14 +13,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audit_shown import audit_pairs, show_audited
+from audit_pipeline.cli.audit_shown import audit_pairs, show_audit_outcome
 from audit_pipeline.cli.options import DETAILS, DEVICE, ENGINE, LIMITS, MODEL, json_option, options_of
-from audit_pipeline.cli.shared import about, say_room, say_sending, seconds_of, tell_problems
+from audit_pipeline.cli.shared import (
+    estimate_seconds,
+    format_estimated_time,
+    say_run_resources,
+    say_sending,
+    tell_problems,
+)
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.audit_request import audit_request
-from audit_pipeline.operate.console import Row, answers_in_json, say, show_table, tell
+from audit_pipeline.operate.console import Row, is_json_output, say, show_table, tell
 from audit_pipeline.operate.options import BENCHMARK, AuditOptions
-from audit_pipeline.report.numbers import thousands
+from audit_pipeline.report.numbers import format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -55,40 +61,40 @@ def audit(model: str, benchmark: str, dry_run: bool, details: bool, **given: Any
             "--dry-run and --refresh do not go together: which texts there are shows when the sources are fetched"
         )
     if dry_run:
-        _dry_run(model, benchmark, asked)
+        _show_dry_run(model, benchmark, asked)
     else:
-        show_audited(audit_pairs(model, benchmark, asked), details=details)
+        show_audit_outcome(audit_pairs(model, benchmark, asked), details=details)
 
 
-def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
-    request = audit_request(model, benchmark, asked)
+def _show_dry_run(model: str, benchmark: str, options: AuditOptions) -> None:
+    request = audit_request(model, benchmark, options)
     entry, specs = request.model, request.benchmarks
     tell_problems(request.problems)
 
-    from audit_pipeline.controls.versions import trained_version
+    from audit_pipeline.controls.versions import read_trained_version
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.operate.dagster.audit import dry_run
+    from audit_pipeline.operate.dagster.audit import plan_dry_run
 
     paths = DataPaths.from_environment()
-    is_untrained = entry.control is not None and trained_version(entry.control.name, paths) is None
+    is_untrained = entry.control is not None and read_trained_version(entry.control.name, paths) is None
     tokenized = None if is_untrained else load_tokenizer(entry, paths)
-    limits = asked.limits.for_model(entry)
-    dry = dry_run(request, tokenized, paths)
+    limits = options.limits.require_usable_for(entry)
+    dry = plan_dry_run(request, tokenized, paths)
     for name, problem in dry.cannot.items():
         tell(f"{name} is left out: {problem}")
-    _show_first(dry.first, dry.not_built, paths)
+    _show_preparation_steps(dry.first, dry.not_built, paths)
     if tokenized is None or not dry.plans:
         say("\nNothing was fetched, built or run.", plans=[])
         return
     plans = dry.plans
-    _show_plans(plans, tokenized, asked)
-    say_room(tokenized, asked)
+    _show_plans(plans, tokenized, options)
+    say_run_resources(tokenized, options)
     measured = (
         "branches are an estimate. The time is the model's arithmetic at this machine's measured speed, without "
         "loading and without the passes of a reference model."
     )
     elsewhere = "what a reference model takes comes on top, and the time is not known."
-    is_here = entry.host.is_here and asked.chosen_engine.name == "in_process"
+    is_here = entry.host.is_here and options.chosen_engine.name == "in_process"
     say(
         "Nothing was run. Passes and tokens count the texts, their lower-case copies and the texts behind prefixes; "
         + (measured if is_here else elsewhere)
@@ -104,7 +110,7 @@ def _dry_run(model: str, benchmark: str, asked: AuditOptions) -> None:
             )
 
 
-def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, asked: AuditOptions) -> None:
+def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, options: AuditOptions) -> None:
     """How much of each benchmark is run, and about how long it takes."""
     rows = [
         {
@@ -116,44 +122,44 @@ def _show_plans(plans: Mapping[str, tuple[Plan, str]], model: TokenizedModel, as
             "tokens": plan.tokens_to_run,
             "branch_tokens": plan.branch_tokens,
             "bytes_to_write": sum(plan.bytes_to_write.values()),
-            "seconds": seconds_of(model, plan.tokens_to_run + plan.branch_tokens, asked),
+            "seconds": estimate_seconds(model, plan.tokens_to_run + plan.branch_tokens, options),
             "because": because,
         }
         for name, (plan, because) in plans.items()
     ]
     counted = ("texts", "cached", "to_run", "passes", "tokens", "branch_tokens", "bytes_to_write")
-    numbers = [(name.replace("_", " "), name, thousands) for name in counted]
-    time = ("time", "seconds", about)
+    numbers = [(name.replace("_", " "), name, format_thousands) for name in counted]
+    time = ("time", "seconds", format_estimated_time)
     show_table(
         "plans", rows, [("benchmark", "benchmark"), *numbers, time, ("why", "because", lambda why: why or "done")]
     )
 
 
-def _show_first(steps: Sequence[PlannedStep], not_built: Sequence[str], paths: DataPaths) -> None:
+def _show_preparation_steps(steps: Sequence[PlannedStep], unbuilt_benchmarks: Sequence[str], paths: DataPaths) -> None:
     """What is fetched, trained, built and counted before the model is run, each with its reason."""
-    if steps or answers_in_json():
-        rows = [_first_row(step, paths) for step in steps]
-        show_table("first", rows, (("first", "step"), ("what", _what_in_words), ("why", "because")))
-    if not_built:
+    if steps or is_json_output():
+        rows = [_build_step_row(step, paths) for step in steps]
+        show_table("first", rows, (("first", "step"), ("what", _describe_step), ("why", "because")))
+    if unbuilt_benchmarks:
         say(
-            f"How many texts and tokens there are is known once these are built: {', '.join(not_built)}. "
-            f"corpus-audit benchmarks --build {not_built[0]} builds one, without running a model; corpus-audit audit "
+            f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
+            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds one, without running a model; corpus-audit audit "
             "does all of it.",
-            not_built=list(not_built),
+            not_built=list(unbuilt_benchmarks),
         )
 
 
-def _first_row(step: PlannedStep, paths: DataPaths) -> Row:
+def _build_step_row(step: PlannedStep, paths: DataPaths) -> Row:
     """A step, with what is known beforehand of what it fetches or builds."""
     from audit_pipeline.benchmarks.config import load_benchmarks
     from audit_pipeline.benchmarks.row_settings import RowsSettings
-    from audit_pipeline.benchmarks.rows_origin import origin_in_words
+    from audit_pipeline.benchmarks.rows_origin import format_origin
     from audit_pipeline.sources.config import all_sources
 
     row = {"step": step.kind, "what": step.what, "because": step.because}
     if step.kind == "build":
         spec = load_benchmarks()[step.what]
-        rows = origin_in_words(spec.settings) if isinstance(spec.settings, RowsSettings) else None
+        rows = format_origin(spec.settings) if isinstance(spec.settings, RowsSettings) else None
         sources = {name: _count_fetched_documents(name, paths) for name in spec.sources}
         return {**row, "rows_of": rows, "sources": sources, "control": spec.control}
     if step.kind != "fetch":
@@ -171,7 +177,7 @@ def _count_fetched_documents(source: str, paths: DataPaths) -> int | None:
     return documents
 
 
-def _what_in_words(row: Row) -> str:
+def _describe_step(row: Row) -> str:
     if row["step"] == "count":
         corpus, _, model = row["what"].partition("|")
         return f"tokens of {corpus}, as {model} cuts them"
@@ -192,11 +198,11 @@ def _count_reference_tokens(
 ) -> list[tuple[TokenizedModel, int]]:
     """The reference model, where texts would be sent to it, and how many tokens; it gets each text once."""
     from audit_pipeline.benchmarks.built import read_built
-    from audit_pipeline.models.tokenized_model import reference_of
+    from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.token_statistics.cached_texts import plan
 
     try:
-        reference = reference_of(model, paths)
+        reference = load_reference_model(model, paths)
     except AuditError as error:
         tell(f"the reference model: {error}")
         return []

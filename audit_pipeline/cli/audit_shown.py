@@ -15,18 +15,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.shared import dagster_definitions, detector_and_setting, estimate_of, sides, tell_problems
+from audit_pipeline.cli.shared import (
+    build_estimate_formatter,
+    format_detector_setting,
+    format_side_counts,
+    load_dagster_definitions,
+    tell_problems,
+)
 from audit_pipeline.operate.audit_request import AuditOutcome, audit_request
 from audit_pipeline.operate.console import (
     Columns,
     Row,
-    answers_in_json,
-    mention,
+    escape_control_characters,
+    is_json_output,
     say,
     show_table,
     tell,
     tell_step,
-    visible,
+    tell_unless_quiet,
 )
 from audit_pipeline.operate.options import AuditOptions
 from audit_pipeline.operate.requests import run_audit
@@ -38,20 +44,20 @@ def say_conclusions(paths: DataPaths, model: str, benchmark: str) -> Mapping[str
     """What the report's first screen says of a model on a benchmark, in its order: what the scores come to, tests of
     the whole set, and what the model gives word for word. Returns the answer from scores, or None where there is
     none."""
-    from audit_pipeline.report.page import conclusions_of
+    from audit_pipeline.report.page import read_conclusions
     from audit_pipeline.report.summary import sort_by_kind
 
-    found = conclusions_of(paths.warehouse, model)
+    found = read_conclusions(paths.warehouse, model)
     answer, given = found.answers.get(benchmark), found.word_for_word.get(benchmark)
     tests = [test for test in found.tests if test["benchmark"] == benchmark and _is_test_shown(test)]
     for row in sort_by_kind([row for row in (answer, *tests, given) if row is not None]):
         if row is answer:
-            say(visible("\n" + "\n".join(filter(None, _lines(row)))), answers=[row])
+            say(escape_control_characters("\n" + "\n".join(filter(None, _iterate_answer_lines(row)))), answers=[row])
         elif row is given:
             words = f"\n{benchmark}: {row['headline']}\n{row['how_sure']}"
-            say(visible(words), word_for_word=[{"benchmark": benchmark, **row}])
+            say(escape_control_characters(words), word_for_word=[{"benchmark": benchmark, **row}])
         else:
-            say(visible(f"\n{benchmark}: {row['headline']}"), corpus_tests=[row])
+            say(escape_control_characters(f"\n{benchmark}: {row['headline']}"), corpus_tests=[row])
     return answer
 
 
@@ -64,7 +70,7 @@ def _is_test_shown(test: Mapping[str, Any]) -> bool:
     )
 
 
-def tell_left_out(paths: DataPaths) -> None:
+def tell_damaged_files(paths: DataPaths) -> None:
     """The damaged files whose rows are not in the warehouse, by name, on standard error."""
     from audit_pipeline.warehouse.query import open_read_only
 
@@ -80,8 +86,8 @@ def tell_left_out(paths: DataPaths) -> None:
         tell(f"and {len(found) - _NAMED} more damaged files: corpus-audit doctor --deep", style="yellow")
 
 
-def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
-    from audit_pipeline.report.vocabulary import counted_words
+def _iterate_answer_lines(answer: Mapping[str, Any]) -> Iterator[str]:
+    from audit_pipeline.report.vocabulary import describe_text_counts
 
     if answer["sides"] == "none":
         yield f"{answer['benchmark']}: {answer['headline']}"
@@ -91,9 +97,9 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     yield answer["explanation"]
     if answer["warning"]:
         yield f"Few texts: {answer['warning']}"
-    yield _level(answer)
-    yield _provenance(answer)
-    yield counted_words(answer["counted"])
+    yield _format_level_line(answer)
+    yield _format_provenance(answer)
+    yield describe_text_counts(answer["counted"])
     if answer["not_scored"]:
         yield f"Labelled texts without a score by {answer['detector']}: {answer['not_scored']:,}"
     documents = answer["documents"]
@@ -105,13 +111,15 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _level(answer: Mapping[str, Any]) -> str:
+def _format_level_line(answer: Mapping[str, Any]) -> str:
     """The claim level, and what the blind control makes of the same texts."""
-    from audit_pipeline.metrics.claims import level_in_words
+    from audit_pipeline.metrics.claims import format_claim_level
     from audit_pipeline.report.numbers import interval, number, percent
 
     level = (
-        level_in_words(answer["claim_level"], answer["claim_stated_by"]) if answer["claim_level"] else "not evaluated"
+        format_claim_level(answer["claim_level"], answer["claim_stated_by"])
+        if answer["claim_level"]
+        else "not evaluated"
     )
     blind, rate = answer["blind"], answer["blind_tpr_at_5_fpr"]
     control = (
@@ -127,7 +135,7 @@ def _level(answer: Mapping[str, Any]) -> str:
     )
 
 
-def _provenance(answer: Mapping[str, Any]) -> str:
+def _format_provenance(answer: Mapping[str, Any]) -> str:
     """Which detector answers, who made the labels, and who stated the design."""
     chosen = {"named": ", named beforehand", "alone": ", the only one"}.get(answer["detector_chosen"] or "", "")
     design = (
@@ -157,7 +165,7 @@ def audit_pairs(model: str, benchmark: str, options: AuditOptions) -> AuditOutco
     # Before the heavy packages, so that a wrong name is answered at once.
     request = audit_request(model, benchmark, options)
     tell_problems(request.problems)
-    outcome = run_audit(request, dagster_definitions, tell_step)
+    outcome = run_audit(request, load_dagster_definitions, tell_step)
     _tell_outcome(outcome)
     return outcome
 
@@ -166,27 +174,27 @@ def _tell_outcome(outcome: AuditOutcome) -> None:
     if outcome.dead_runs:
         tell(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
-        mention(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
+        tell_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
     for partition, reason in outcome.not_applicable.items():
         tell(f"{partition} could not run: {reason}", style="red")
 
 
-def publish_audited(outcomes: Sequence[AuditOutcome]) -> None:
+def publish_outcomes(outcomes: Sequence[AuditOutcome]) -> None:
     """Rebuild warehouse and report once, where they do not show what these audits came to."""
-    from audit_pipeline.operate.situation import steps_to_publish
+    from audit_pipeline.operate.situation import plan_publication
 
     paths = DataPaths.from_environment()
-    if not steps_to_publish([pair for outcome in outcomes for pair in outcome.pairs], paths):
+    if not plan_publication([pair for outcome in outcomes for pair in outcome.pairs], paths):
         return
 
-    definitions = dagster_definitions()
+    definitions = load_dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
 
     tell_step("rebuilding warehouse and report")
     publish(definitions, paths, tell_step, include_text=texts_are_quoted())
 
 
-def show_audited(outcome: AuditOutcome, *, details: bool = False) -> None:
+def show_audit_outcome(outcome: AuditOutcome, *, details: bool = False) -> None:
     """The answers, the findings behind them, the way to the report, and the error where there was one.
 
     ``details``: the findings of texts of unknown membership, too.
@@ -194,57 +202,62 @@ def show_audited(outcome: AuditOutcome, *, details: bool = False) -> None:
     paths = DataPaths.from_environment()
     for spec in outcome.benchmarks:
         show_findings(paths, outcome.model.name, spec.name, details=details)
-    tell_left_out(paths)
+    tell_damaged_files(paths)
     say(f"\nReport: {paths.report}", report=paths.report)
     if outcome.failed is not None:
         raise outcome.failed
 
 
 _FINDINGS: Columns = (
-    ("detector", detector_and_setting),
-    *((head, estimate_of(metric, ".3f" if metric == "auroc" else ".0%")) for metric, head in _METRICS.items()),
+    ("detector", format_detector_setting),
+    *(
+        (head, build_estimate_formatter(metric, ".3f" if metric == "auroc" else ".0%"))
+        for metric, head in _METRICS.items()
+    ),
 )
 
 
 def show_findings(paths: DataPaths, model: str, benchmark: str, *, details: bool = False) -> None:
     """The answer, then every detector: where membership is unknown only for ``details``, the detector that answers
     first, for the others were tried beside it."""
-    from audit_pipeline.warehouse.query import findings_of
+    from audit_pipeline.warehouse.query import read_latest_findings
 
     answer = say_conclusions(paths, model, benchmark)
-    found: list[dict[str, Any]] = findings_of(paths.warehouse, model, [benchmark]).to_pylist()
-    rows = [{"model": model, **{name: row[name] for name in _SHOWN}, **setting_of(row)} for row in found]
+    found: list[dict[str, Any]] = read_latest_findings(paths.warehouse, model, [benchmark]).to_pylist()
+    rows = [{"model": model, **{name: row[name] for name in _SHOWN}, **parse_row_parameters(row)} for row in found]
     if answer is not None and answer["sides"] == "audited against held-out":
-        _show_tried(answer, rows, details=details)
+        _show_unlabelled_findings(answer, rows, details=details)
         return
-    _show_labelled(benchmark, rows)
-    if details or answers_in_json():
+    _show_labelled_findings(benchmark, rows)
+    if details or is_json_output():
         show_comparisons(paths, model, benchmark, None if answer is None else answer["detector"])
 
 
-def _show_labelled(benchmark: str, findings: Sequence[Row]) -> None:
+def _show_labelled_findings(benchmark: str, findings: Sequence[Row]) -> None:
     """How well each detector separates members from non-members."""
-    if answers_in_json():
+    if is_json_output():
         show_table("findings", findings, _FINDINGS)
         return
     if not findings:
         return
     most = max(findings, key=lambda row: row["n_members"] + row["n_nonmembers"])
-    say(visible(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members"))
+    say(
+        escape_control_characters(f"\n{benchmark}: {most['n_members']:,} members, {most['n_nonmembers']:,} non-members")
+    )
     show_table("findings", findings, _FINDINGS)
     for row in findings:
-        if sides(row) != sides(most):
-            say(visible(f"{detector_and_setting(row)} scored {sides(row)} of them"))
+        if format_side_counts(row) != format_side_counts(most):
+            say(escape_control_characters(f"{format_detector_setting(row)} scored {format_side_counts(row)} of them"))
 
 
-def _show_tried(answer: Row, findings: Sequence[Row], *, details: bool) -> None:
+def _show_unlabelled_findings(answer: Row, findings: Sequence[Row], *, details: bool) -> None:
     """How well each detector separates audited from held-out texts, the one that answers first."""
 
     def part(row: Row) -> str:
         return "named beforehand" if row["detector"] == answer["detector"] else "tried beside it"
 
     rows = sorted(findings, key=lambda row: row["detector"] != answer["detector"])
-    if details or answers_in_json():
+    if details or is_json_output():
         show_table("findings", rows, (*_FINDINGS[:2], ("", part)))
     elif len(rows) > 1:
         say(f"\n{len(rows)} detectors were run: --details shows them, the others beside {answer['detector']}.")
@@ -253,11 +266,11 @@ def _show_tried(answer: Row, findings: Sequence[Row], *, details: bool) -> None:
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
     """Compare detectors on the same texts: all pairs, or those of ``detector``."""
     from audit_pipeline.report.numbers import interval, probability, signed
-    from audit_pipeline.warehouse.query import comparisons_of
+    from audit_pipeline.warehouse.query import read_comparisons
 
     rows = [
         {**row, "parameters": json.loads(row["parameters"]), "other_parameters": json.loads(row["other_parameters"])}
-        for row in comparisons_of(paths.warehouse, model, benchmark, detector).to_pylist()
+        for row in read_comparisons(paths.warehouse, model, benchmark, detector).to_pylist()
     ]
     if rows:
         say("\nDetectors compared on the same texts (p-values are not corrected for the number of pairs):")
@@ -265,10 +278,10 @@ def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str
         "comparisons",
         rows,
         (
-            ("detector", detector_and_setting),
+            ("detector", format_detector_setting),
             (
                 "compared with",
-                lambda row: detector_and_setting({"detector": row["other"], "parameters": row["other_parameters"]}),
+                lambda row: format_detector_setting({"detector": row["other"], "parameters": row["other_parameters"]}),
             ),
             (
                 "difference in AUROC [95%]",
@@ -281,6 +294,6 @@ def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str
     )
 
 
-def setting_of(row: Row) -> dict[str, Any]:
+def parse_row_parameters(row: Row) -> dict[str, Any]:
     """The row's parameters as they are, not as canonical JSON."""
     return {"parameters": json.loads(row["parameters"])}

@@ -20,24 +20,32 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
-from audit_pipeline.catalogue.paths import DataPaths, within
-from audit_pipeline.cli.audit_shown import audit_pairs, publish_audited, show_audited
+from audit_pipeline.catalogue.paths import DataPaths, use_workspace
+from audit_pipeline.cli.audit_shown import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.options import DETAILS, DEVICE, LIMITS, MODEL, TEXT_COLUMN, json_option
-from audit_pipeline.cli.published import open_in_browser
+from audit_pipeline.cli.published import open_report_in_browser
 from audit_pipeline.cli.shared import (
-    about,
-    data_to_write,
-    say_fit,
+    estimate_seconds,
+    format_estimated_time,
+    get_writable_paths,
+    load_whole_configuration,
     say_sending,
-    seconds_of,
+    say_weights_fit,
     tell_problems,
-    whole_configuration,
 )
 from audit_pipeline.operate.audit_request import AuditRequest
-from audit_pipeline.operate.console import Row, answers_in_json, report_slow_work, say, show_table, tell_step, visible
+from audit_pipeline.operate.console import (
+    Row,
+    escape_control_characters,
+    is_json_output,
+    report_slow_work,
+    say,
+    show_table,
+    tell_step,
+)
 from audit_pipeline.operate.options import AuditOptions, RunOptions
-from audit_pipeline.report.numbers import thousands
+from audit_pipeline.report.numbers import format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.possible_conclusions import PassageSearch
@@ -69,37 +77,40 @@ class InstrumentCheck:
     command: str
 
 
-def show_file_facts(looked: Looked) -> None:
+def show_file_facts(inventory: Looked) -> None:
     """What the files are, and which make no document."""
-    rows = [asdict(facts) for facts in looked.sides.values()]
+    rows = [asdict(facts) for facts in inventory.sides.values()]
     show_table(
         "sides",
         rows,
         (
             ("files", "side", lambda side: side.replace("_", "-")),
-            ("documents", "documents", thousands),
-            ("words", "words", thousands),
-            ("languages", _languages),
-            ("dates", _dates),
+            ("documents", "documents", format_thousands),
+            ("words", "words", format_thousands),
+            ("languages", _format_languages),
+            ("dates", _format_dates),
         ),
     )
-    from audit_pipeline.operate.own_files import in_words
+    from audit_pipeline.operate.own_files import explain_unused_parts
 
-    titles = [line for side in looked.sides for line in _titles(side, looked.of_side(side))]
-    documents = [
-        {"side": document.collection, "title": document.title, "name": document.name} for document in looked.documents
+    titles = [
+        line for side in inventory.sides for line in _iterate_title_lines(side, inventory.documents_of_side(side))
     ]
-    unused = [{"part": part, "reason": reason} for part, reason in looked.unused]
-    reasons = in_words(looked.unused)
-    lines = [f"  {visible(reason)}" for reason in reasons[:_NAMED]]
+    documents = [
+        {"side": document.collection, "title": document.title, "name": document.name}
+        for document in inventory.documents
+    ]
+    unused = [{"part": part, "reason": reason} for part, reason in inventory.unused]
+    reasons = explain_unused_parts(inventory.unused)
+    lines = [f"  {escape_control_characters(reason)}" for reason in reasons[:_NAMED]]
     if len(reasons) > _NAMED:
         lines.append(f"  and {len(reasons) - _NAMED:,} more reasons")
     if unused:
         lines.insert(0, f"\nLeft out: {len(unused):,} file(s), row(s) or parts of files")
-    say("\n".join([*map(visible, titles), *lines]), documents=documents, left_out=unused)
+    say("\n".join([*map(escape_control_characters, titles), *lines]), documents=documents, left_out=unused)
 
 
-def _titles(side: str, documents: Sequence[Document]) -> Iterator[str]:
+def _iterate_title_lines(side: str, documents: Sequence[Document]) -> Iterator[str]:
     """The titles of the first documents of a side, each with its file or row."""
     yield f"\nTitles of the {side.replace('_', '-')} documents:"
     for document in documents[:_TITLES]:
@@ -108,12 +119,12 @@ def _titles(side: str, documents: Sequence[Document]) -> Iterator[str]:
         yield f"  and {len(documents) - _TITLES:,} more"
 
 
-def _languages(row: Row) -> str:
+def _format_languages(row: Row) -> str:
     counted: dict[str, int] = row["languages"]
     return ", ".join(f"{language} {count:,}" if len(counted) > 1 else language for language, count in counted.items())
 
 
-def _dates(row: Row) -> str:
+def _format_dates(row: Row) -> str:
     if row["newest"] is None:
         return "none are known"
     span = f"{row['oldest']} to {row['newest']}"
@@ -121,13 +132,13 @@ def _dates(row: Row) -> str:
 
 
 def say_possible_conclusions(
-    looked: Looked, model: ModelEntry, search: PassageSearch, instrument: InstrumentCheck | None
+    inventory: Looked, model: ModelEntry, search: PassageSearch, instrument: InstrumentCheck | None
 ) -> None:
     """What can be concluded with these files, and what would make it stronger."""
-    from audit_pipeline.evidence.possible_conclusions import within_reach
+    from audit_pipeline.evidence.possible_conclusions import list_possible_conclusions
 
-    reach = within_reach(looked.known_beforehand, search)
-    stronger = [*_suggest_newer_as_held_out(looked, model), *reach.stronger, *_suggest_instrument_check(instrument)]
+    reach = list_possible_conclusions(inventory.known_beforehand, search)
+    stronger = [*_suggest_newer_as_held_out(inventory, model), *reach.stronger, *_suggest_instrument_check(instrument)]
     words = ["\nWhat can be concluded:", *(f"  * {conclusion}" for conclusion in reach.conclusions)]
     words += ["What would make it stronger:", *(f"  * {change}" for change in stronger)] if stronger else []
     facts = {"conclusions": list(reach.conclusions), "stronger": stronger, "search": asdict(search)}
@@ -144,9 +155,9 @@ def _suggest_instrument_check(instrument: InstrumentCheck | None) -> list[str]:
     ]
 
 
-def _suggest_newer_as_held_out(looked: Looked, model: ModelEntry) -> list[str]:
+def _suggest_newer_as_held_out(inventory: Looked, model: ModelEntry) -> list[str]:
     """Where some of the audited documents are newer than the model: they could be held out."""
-    if model.release_date is None or not (newer := looked.dated_from(model.release_date)):
+    if model.release_date is None or not (newer := inventory.count_dated_from(model.release_date)):
         return []
     return [
         f"{newer:,} of the audited documents are dated {model.release_date} or later, when {model.name} was released: "
@@ -167,7 +178,7 @@ def say_work(work: Work) -> None:
         else "none to search for passages"
     )
     more = " Likely passages add some." if work.windows_of_search else ""
-    time = f"time {about(work.seconds)}, without loading"
+    time = f"time {format_estimated_time(work.seconds)}, without loading"
     say(f"To run: {every:,} tokens, of them {of_search}; {time}.{more}", work=facts)
 
 
@@ -265,64 +276,81 @@ def check(
         raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
     asked = AuditOptions(**given, publish=False)
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.operate.own_files import OwnFiles, bring_up, look, make_dry_run_workspace, model_for
+    from audit_pipeline.operate.own_files import (
+        OwnFiles,
+        ensure_workspace,
+        inspect_own_files,
+        make_dry_run_workspace,
+        resolve_workspace_model,
+    )
 
     folder = workspace.resolve()
-    entry, needed = model_for(model, folder)
+    entry, needed = resolve_workspace_model(model, folder)
     own = OwnFiles(files, held_out, members, text_column, title_column, date_column, group_column, exchangeable)
     with report_slow_work("reading") as tell_reading:
         tell_reading("the files")
-        looked = look(own)
+        looked = inspect_own_files(own)
     show_file_facts(looked)
     # A workspace's own configuration is in the environment later.
-    weekly, control = _line_in(folder, "dev --weekly"), _line_in(folder, f"control {INSTRUMENT_CHECK}")
+    weekly, control = (
+        _build_workspace_command(folder, "dev --weekly"),
+        _build_workspace_command(folder, f"control {INSTRUMENT_CHECK}"),
+    )
     with (
         make_dry_run_workspace(folder, looked, needed)
         if dry_run
-        else nullcontext(bring_up(folder, looked, needed)) as made
+        else nullcontext(ensure_workspace(folder, looked, needed)) as made
     ):
         is_kept = made.folder == folder
-        with within(made.folder, own_data=not is_kept):
-            tokenized = load_tokenizer(entry, data_to_write())
-            say_possible_conclusions(looked, entry, _passage_search(tokenized, looked), _instrument_check(control))
+        with use_workspace(made.folder, own_data=not is_kept):
+            tokenized = load_tokenizer(entry, get_writable_paths())
+            say_possible_conclusions(
+                looked, entry, _assess_passage_search(tokenized, looked), _read_instrument_status(control)
+            )
             _say_workspace(made, folder)
             say_work(_prepare_and_estimate(tokenized, list(looked.benchmarks), asked))
             if not dry_run:
-                _audit(entry.name, list(looked.benchmarks), asked, details=details)
+                _audit_families(entry.name, list(looked.benchmarks), asked, details=details)
     if is_kept:
         say(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
-    if not (dry_run or no_open or answers_in_json()) and has_display():
-        with within(folder):
-            open_in_browser(DataPaths.from_environment())
+    if not (dry_run or no_open or is_json_output()) and has_display():
+        with use_workspace(folder):
+            open_report_in_browser(DataPaths.from_environment())
 
 
-def _say_workspace(made: OwnWorkspace, folder: Path) -> None:
-    if made.folder != folder:
+def _say_workspace(own_workspace: OwnWorkspace, folder: Path) -> None:
+    if own_workspace.folder != folder:
         say(f"\nWorkspace: {folder} (not made: this is a dry run)", workspace=folder, written=[])
         return
-    what = "made" if made.is_new else f"changed {', '.join(made.written)}" if made.written else "as it was"
-    say(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(made.written))
+    what = (
+        "made"
+        if own_workspace.is_new
+        else f"changed {', '.join(own_workspace.written)}"
+        if own_workspace.written
+        else "as it was"
+    )
+    say(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(own_workspace.written))
 
 
-def _passage_search(model: TokenizedModel, looked: Looked) -> PassageSearch:
+def _assess_passage_search(model: TokenizedModel, inventory: Looked) -> PassageSearch:
     """Which of the audited documents are long enough to be searched, by the model's own tokens."""
     from audit_pipeline.evidence.possible_conclusions import PassageSearch
-    from audit_pipeline.extraction.windows import explain_window_too_long, windows_at
+    from audit_pipeline.extraction.windows import encode_windows_at, explain_window_too_long
     from audit_pipeline.operate.own_files import AUDITED
     from audit_pipeline.operate.stages.extraction import USUAL
 
-    lengths, documents = USUAL.lengths, looked.of_side(AUDITED)
+    lengths, documents = USUAL.lengths, inventory.documents_of_side(AUDITED)
     if (problem := explain_window_too_long(model, lengths)) is not None:
         return PassageSearch(len(documents), 0, lengths.window, problem)
-    too_short = sum(not windows_at(model, document.text, [0], lengths) for document in documents)
+    too_short = sum(not encode_windows_at(model, document.text, [0], lengths) for document in documents)
     return PassageSearch(len(documents), too_short, lengths.window)
 
 
-def _instrument_check(command: str) -> InstrumentCheck | None:
+def _read_instrument_status(command: str) -> InstrumentCheck | None:
     """Whether the instrument check was run with the data in use; None where the configuration has none."""
     from audit_pipeline.operate.situation import is_evaluated
 
-    pairs = pairs_of_control(whole_configuration(), INSTRUMENT_CHECK)
+    pairs = pairs_of_control(load_whole_configuration(), INSTRUMENT_CHECK)
     if not pairs:
         return None
     paths = DataPaths.from_environment()
@@ -331,20 +359,20 @@ def _instrument_check(command: str) -> InstrumentCheck | None:
 
 def _prepare_and_estimate(tokenized: TokenizedModel, families: list[str], options: RunOptions) -> Work:
     """What the audit of these families takes, once their texts are there."""
-    entry, paths = tokenized.entry, data_to_write()
-    config = whole_configuration()
+    entry, paths = tokenized.entry, get_writable_paths()
+    config = load_whole_configuration()
     specs = [spec for family in families for spec in config.benchmarks_named(family)]
     tell_problems(config.problems)
 
     from audit_pipeline.definitions import defs
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.extraction.windows import explain_window_too_long
-    from audit_pipeline.operate.dagster.audit import dry_run, prepare
+    from audit_pipeline.operate.dagster.audit import plan_dry_run, prepare
     from audit_pipeline.operate.stages.extraction import USUAL, documents_of
     from audit_pipeline.token_statistics.cached_texts import Caches
 
     prepare(specs, defs(), paths, tell_step)
-    plans = [plan for plan, _ in dry_run(AuditRequest(entry, specs), tokenized, paths).plans.values()]
+    plans = [plan for plan, _ in plan_dry_run(AuditRequest(entry, specs), tokenized, paths).plans.values()]
     tokens = sum(plan.tokens_to_run + plan.branch_tokens for plan in plans)
     searched = [spec for spec in specs if spec.settings.extraction]
     windows, in_windows = 0, 0
@@ -354,19 +382,19 @@ def _prepare_and_estimate(tokenized: TokenizedModel, families: list[str], option
             found, run = Search(tokenized, documents_of(spec.name, entry, paths), USUAL, caches).tokens()
             windows, in_windows = windows + found, in_windows + run
     if entry.host.is_here:
-        say_fit(tokenized, options.device)
-    say_sending([(tokenized, tokens + in_windows)], options.limits.for_model(entry))
-    return Work(tokens, in_windows, windows, seconds_of(tokenized, tokens + in_windows, options))
+        say_weights_fit(tokenized, options.device)
+    say_sending([(tokenized, tokens + in_windows)], options.limits.require_usable_for(entry))
+    return Work(tokens, in_windows, windows, estimate_seconds(tokenized, tokens + in_windows, options))
 
 
-def _audit(model: str, families: list[str], asked: AuditOptions, *, details: bool) -> None:
-    audited = [audit_pairs(model, family, asked) for family in families]
-    publish_audited(audited)
+def _audit_families(model: str, families: list[str], options: AuditOptions, *, details: bool) -> None:
+    audited = [audit_pairs(model, family, options) for family in families]
+    publish_outcomes(audited)
     for audit in audited:
-        show_audited(audit, details=details)
+        show_audit_outcome(audit, details=details)
 
 
-def _line_in(folder: Path, command: str) -> str:
+def _build_workspace_command(folder: Path, command: str) -> str:
     """One line that runs a command in the workspace in ``folder``."""
     # A configuration that the environment names goes before a workspace's own.
     config = (

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.audit_shown import say_conclusions, show_comparisons, tell_left_out
+from audit_pipeline.cli.audit_shown import say_conclusions, show_comparisons, tell_damaged_files
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, json_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.options import EvaluateOptions
-from audit_pipeline.operate.console import Row, say, show_table, tell, tell_skipped, visible
+from audit_pipeline.operate.console import Row, escape_control_characters, say, show_table, tell, tell_skipped
 from audit_pipeline.operate.options import FILE
-from audit_pipeline.report.numbers import DASH, interval, number, thousands
+from audit_pipeline.report.numbers import DASH, format_thousands, interval, number
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.power import PowerReport
@@ -82,12 +82,12 @@ def evaluate(no_text: bool, **options: Any) -> None:
         if row["is_default"] and row["value"] is not None
     ]
     plain = [(name, name) for name in ("detector", "metric")]
-    show_table("evaluations", rows, [*plain, ("value", "value", number), ("95% interval", _interval)])
+    show_table("evaluations", rows, [*plain, ("value", "value", number), ("95% interval", _format_interval)])
     if answer is None or answer["sides"] != "audited against held-out":
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)
     _say_left_out(done.given.left_out)
-    tell_left_out(done.paths)
+    tell_damaged_files(done.paths)
     say(
         f"Warehouse: {done.paths.warehouse}\nReport: {done.report}",
         warehouse=done.paths.warehouse,
@@ -95,15 +95,15 @@ def evaluate(no_text: bool, **options: Any) -> None:
     )
 
 
-def _interval(row: Row) -> str:
+def _format_interval(row: Row) -> str:
     return interval((row["ci_low"], row["ci_high"])) or "none"
 
 
-def _say_left_out(left_out: Mapping[str, int]) -> None:
+def _say_left_out(rows_by_reason: Mapping[str, int]) -> None:
     """How many rows, and scores of a text, could not be used, and why."""
-    if left_out:
-        words = f"\nLeft out: {'; '.join(f'{rows} × {visible(reason)}' for reason, rows in left_out.items())}"
-        say(words, left_out=dict(left_out))
+    if rows_by_reason:
+        words = f"\nLeft out: {'; '.join(f'{rows} × {escape_control_characters(reason)}' for reason, rows in rows_by_reason.items())}"
+        say(words, left_out=dict(rows_by_reason))
 
 
 @click.command()
@@ -138,24 +138,24 @@ def power(
 
     It is computed from the scores of an audited model and benchmark, or for a given AUROC.
     """
-    from audit_pipeline.evidence.power import PowerGoal, binormal_power_report, power_report
+    from audit_pipeline.evidence.power import PowerGoal, power_report_from_auroc, power_report_from_scores
 
     goal = PowerGoal(fpr, wanted, effect, held_out)
     if auroc is not None:
         if model or benchmark or detector:
             raise click.UsageError("give either --auroc, or --model and --benchmark")
-        _say_power(binormal_power_report(auroc, goal))
+        _say_power(power_report_from_auroc(auroc, goal))
         return
     if model is None or benchmark is None:
         raise click.UsageError("give --model and --benchmark, or --auroc")
-    found = _read_scores(model, benchmark, detector)
+    found = _read_pair_scores(model, benchmark, detector)
     say(
         f"{found.model} on {found.benchmark}, {found.detector}, one value per group:",
         model=found.model,
         benchmark=found.benchmark,
         detector=found.detector,
     )
-    _say_power(power_report(found.members, found.nonmembers, goal))
+    _say_power(power_report_from_scores(found.members, found.nonmembers, goal))
 
 
 class _PairScores(NamedTuple):
@@ -168,11 +168,11 @@ class _PairScores(NamedTuple):
     nonmembers: list[float]
 
 
-def _read_scores(model: str, benchmark: str, detector: str | None) -> _PairScores:
+def _read_pair_scores(model: str, benchmark: str, detector: str | None) -> _PairScores:
     """Mean scores by group of members and of non-members, from the warehouse, at the detector's default setting."""
-    from audit_pipeline.config.hints import did_you_mean, only_partition
-    from audit_pipeline.evidence.options import headline_detector
-    from audit_pipeline.report.page import named_headline
+    from audit_pipeline.config.hints import did_you_mean, resolve_partition
+    from audit_pipeline.evidence.options import choose_headline_detector
+    from audit_pipeline.report.page import read_named_headline
     from audit_pipeline.warehouse.query import open_read_only
 
     with open_read_only(DataPaths.from_environment().warehouse) as connection:
@@ -183,15 +183,15 @@ def _read_scores(model: str, benchmark: str, detector: str | None) -> _PairScore
         models = list(dict.fromkeys(name for name, _ in audited))
         if model not in models:
             raise DataError(f"there are no scores of the model '{model}' with an AUROC; {did_you_mean(model, models)}")
-        benchmark = only_partition(benchmark, [name for of, name in audited if of == model])
+        benchmark = resolve_partition(benchmark, [name for of, name in audited if of == model])
         detectors = connection.execute(
             "SELECT DISTINCT detector, parameters FROM leaderboard_history WHERE is_latest"
             " AND model = $model AND benchmark = $benchmark AND auroc IS NOT NULL",
             {"model": model, "benchmark": benchmark},
         ).fetchall()
         settings = dict(detectors)
-        named = named_headline(connection, model, benchmark)
-        chosen = detector or headline_detector(set(settings), named)
+        named = read_named_headline(connection, model, benchmark)
+        chosen = detector or choose_headline_detector(set(settings), named)
         if chosen is None:
             known = ", ".join(sorted(settings))
             raise DataError(f"{model} on {benchmark} has no headline detector: give --detector; there are: {known}")
@@ -219,9 +219,9 @@ def _say_power(report: PowerReport) -> None:
         "flagged": "power of the count of flagged texts",
         "resampled": "resampled",
     }
-    powers = [(head, column, _share_in_words) for column, head in heads.items()]
-    show_table("power", rows, [("audited texts", "texts", thousands), *powers])
+    powers = [(head, column, _format_power) for column, head in heads.items()]
+    show_table("power", rows, [("audited texts", "texts", format_thousands), *powers])
 
 
-def _share_in_words(power: float | None) -> str:
+def _format_power(power: float | None) -> str:
     return DASH if power is None else f"{power:.2f}"

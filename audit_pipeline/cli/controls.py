@@ -14,15 +14,15 @@ import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audit_shown import audit_pairs, publish_audited, setting_of, show_audited
+from audit_pipeline.cli.audit_shown import audit_pairs, parse_row_parameters, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.options import DEVICE, json_option
 from audit_pipeline.cli.shared import (
-    dagster_definitions,
-    data_to_write,
-    detector_and_setting,
-    estimate_of,
+    build_estimate_formatter,
+    format_detector_setting,
+    get_writable_paths,
+    load_dagster_definitions,
+    load_whole_configuration,
     tell_problems,
-    whole_configuration,
 )
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate.audit_request import AuditOutcome
@@ -54,16 +54,16 @@ def control(name: str, device: str | None) -> None:
     both are audited: a detector works if it finds the members in the first and none in the second.
     """
     audited = audit_control(name, device)
-    publish_audited(audited)
+    publish_outcomes(audited)
     for audit in audited:
-        show_audited(audit)
-    show_checks(audited)
+        show_audit_outcome(audit)
+    show_instrument_checks(audited)
     show_memorisation(audited)
 
 
 def audit_control(name: str, device: str | None) -> list[AuditOutcome]:
     """Both models of a control on its texts; warehouse and report do not follow yet."""
-    config = whole_configuration()
+    config = load_whole_configuration()
     config.controls.named(name)
     pairs = pairs_of_control(config, name)
     if not pairs:
@@ -92,13 +92,13 @@ def study(name: str) -> None:
 
     NAME is an entry of config/studies.yaml: a control is trained again at each value of a setting, and audited.
     """
-    config = whole_configuration()
+    config = load_whole_configuration()
     config.studies.named(name)
     tell_problems(config.problems)
-    paths = data_to_write()
+    paths = get_writable_paths()
 
-    definitions = dagster_definitions()
-    from audit_pipeline.operate.dagster.audit import study as run_study
+    definitions = load_dagster_definitions()
+    from audit_pipeline.operate.dagster.audit import run_study_job as run_study
     from audit_pipeline.warehouse.query import open_read_only
 
     run_study(name, definitions, paths, tell_step)
@@ -108,41 +108,41 @@ def study(name: str) -> None:
     rows_shown = [
         {
             **{name: row[name] for name in ("setting", "value", "seed", "detector", "auroc")},
-            **{"auroc_low": row["ci_low"], "auroc_high": row["ci_high"], **setting_of(row)},
+            **{"auroc_low": row["ci_low"], "auroc_high": row["ci_high"], **parse_row_parameters(row)},
         }
         for row in found
     ]
-    interval = ("AUROC [95% interval]", estimate_of("auroc"))
+    interval = ("AUROC [95% interval]", build_estimate_formatter("auroc"))
     plain = [(name, name) for name in ("setting", "value", "seed")]
-    show_table("study", rows_shown, [*plain, ("detector", detector_and_setting), interval])
+    show_table("study", rows_shown, [*plain, ("detector", format_detector_setting), interval])
     say(f"\nReport: {paths.report}", report=paths.report)
 
 
-def show_checks(audited: Sequence[AuditOutcome]) -> None:
+def show_instrument_checks(outcomes: Sequence[AuditOutcome]) -> None:
     """The check of the instrument on each of the control's benchmarks; raises the error where a pair met a fault."""
-    _require_done(audited)
-    models: dict[str, str] = {audit.model.control.role: audit.model.name for audit in audited if audit.model.control}
-    for benchmark in dict.fromkeys(spec.name for audit in audited for spec in audit.benchmarks):
-        _show_check(DataPaths.from_environment(), benchmark, models)
+    _require_done(outcomes)
+    models: dict[str, str] = {audit.model.control.role: audit.model.name for audit in outcomes if audit.model.control}
+    for benchmark in dict.fromkeys(spec.name for audit in outcomes for spec in audit.benchmarks):
+        _show_instrument_check(DataPaths.from_environment(), benchmark, models)
 
 
-def _require_done(audited: Sequence[AuditOutcome]) -> None:
+def _require_done(outcomes: Sequence[AuditOutcome]) -> None:
     """Raise the error where a pair met a fault."""
-    for audit in audited:
+    for audit in outcomes:
         if audit.failed is not None:
             raise audit.failed
 
 
-def show_memorisation(audited: Sequence[AuditOutcome]) -> None:
+def show_memorisation(outcomes: Sequence[AuditOutcome]) -> None:
     """How often texts had to be trained on until the model gives them word for word, where documents were searched."""
-    _require_done(audited)
-    searched = dict.fromkeys(spec.name for audit in audited for spec in audit.benchmarks if spec.settings.extraction)
-    models: dict[str, str] = {audit.model.control.role: audit.model.name for audit in audited if audit.model.control}
+    _require_done(outcomes)
+    searched = dict.fromkeys(spec.name for audit in outcomes for spec in audit.benchmarks if spec.settings.extraction)
+    models: dict[str, str] = {audit.model.control.role: audit.model.name for audit in outcomes if audit.model.control}
     for benchmark in searched:
-        _show_memorised(DataPaths.from_environment(), benchmark, models)
+        _show_memorised_shares(DataPaths.from_environment(), benchmark, models)
 
 
-def _show_memorised(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
+def _show_memorised_shares(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
     from audit_pipeline.metrics.claims import REPRODUCED_FROM
     from audit_pipeline.warehouse.query import open_read_only
 
@@ -167,7 +167,7 @@ def _show_memorised(paths: DataPaths, benchmark: str, models: Mapping[str, str])
     )
 
 
-def _show_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
+def _show_instrument_check(paths: DataPaths, benchmark: str, models: Mapping[str, str]) -> None:
     """One line: what the detectors made of texts of which it is known whether the model was trained on them."""
     from audit_pipeline.warehouse.query import open_read_only
 

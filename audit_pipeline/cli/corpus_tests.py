@@ -15,8 +15,8 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.audit_shown import say_conclusions
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, DEVICE, LIMITS, MODEL, TEXT_COLUMN
-from audit_pipeline.cli.shared import dagster_definitions, data_to_write, model_named, ready_to_run
-from audit_pipeline.evidence.shards import PERMUTATIONS, items_needed
+from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions, prepare_model, resolve_model_option
+from audit_pipeline.evidence.shards import PERMUTATIONS, count_items_needed
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
 from audit_pipeline.operate.options import FILE, PATH, RunOptions
 
@@ -78,15 +78,15 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, **given: 
     They are compared with the alternatives that were drawn in the same way and never published.
     """
     from audit_pipeline.operate.progress import terminal_bar
-    from audit_pipeline.scoring.corpus_tests import canary_test
+    from audit_pipeline.scoring.corpus_tests import run_canary_test
 
-    paths = data_to_write()
-    tokenized, backend_of = ready_to_run(model_named(model), paths, RunOptions(**given))
+    paths = get_writable_paths()
+    tokenized, backend_of = prepare_model(resolve_model_option(model), paths, RunOptions(**given))
     with terminal_bar(model) as on_progress:
-        result = canary_test(
+        result = run_canary_test(
             tokenized, file, paths, backend_of, detector=detector, alpha=alpha, on_progress=on_progress
         )
-    _keep(result, tokenized, paths)
+    _publish_test_result(result, tokenized, paths)
 
 
 @test.command("ordered")
@@ -98,7 +98,7 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, **given: 
     "file",
     required=True,
     type=PATH,
-    help=f"The test set in its published order, one item per row: at least {items_needed()} items, and more where they "
+    help=f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more where they "
     "are so long that the model's context calls for more shards.",
 )
 @TEXT_COLUMN
@@ -141,17 +141,17 @@ def test_ordered(
     """
     from audit_pipeline.fetch.formats import open_texts
     from audit_pipeline.operate.progress import terminal_bar
-    from audit_pipeline.scoring.corpus_tests import ordered_test
+    from audit_pipeline.scoring.corpus_tests import run_order_test
 
-    paths = data_to_write()
+    paths = get_writable_paths()
     items = open_texts(file, text_column)
     if items.rows.note is not None:
         tell(items.rows.note)
     texts = [item.text for item in items]
     tell_skipped(items.skipped.first, items.skipped.count)
-    tokenized, backend_of = ready_to_run(model_named(model), paths, RunOptions(**given))
+    tokenized, backend_of = prepare_model(resolve_model_option(model), paths, RunOptions(**given))
     with terminal_bar(model) as on_progress:
-        result = ordered_test(
+        result = run_order_test(
             tokenized,
             texts,
             paths,
@@ -163,16 +163,16 @@ def test_ordered(
             order_by_chance=order_by_chance,
             on_progress=on_progress,
         )
-    _keep(result, tokenized, paths)
+    _publish_test_result(result, tokenized, paths)
 
 
-def _keep(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
+def _publish_test_result(result: CorpusTest, model: TokenizedModel, paths: DataPaths) -> None:
     """Write the result with its lineage, rebuild warehouse and report, and say it."""
-    definitions = dagster_definitions()
+    definitions = load_dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
-    from audit_pipeline.scoring.corpus_tests import keep_corpus_test
+    from audit_pipeline.scoring.corpus_tests import write_corpus_test
 
-    keep_corpus_test(result, model, paths, run_id=f"test-{uuid.uuid4()}")
+    write_corpus_test(result, model, paths, run_id=f"test-{uuid.uuid4()}")
     publish(
         definitions,
         paths,

@@ -17,23 +17,23 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_shown import (
     GenerationOptions,
+    select_strongest,
     show_claims,
     show_documents,
     show_long_runs,
     show_passages,
-    strongest_of,
 )
 from audit_pipeline.cli.options import DEVICE, ENGINE, LIMITS, MODEL, TEXT_COLUMN, build, json_option, options_of
 from audit_pipeline.cli.shared import (
-    about,
-    dagster_definitions,
-    data_to_write,
-    model_named,
-    ready_to_run,
-    say_room,
+    estimate_seconds,
+    format_estimated_time,
+    get_writable_paths,
+    load_dagster_definitions,
+    load_whole_configuration,
+    prepare_model,
+    resolve_model_option,
+    say_run_resources,
     say_sending,
-    seconds_of,
-    whole_configuration,
 )
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
@@ -117,46 +117,50 @@ def extract(
     command continues. docs/extraction.md explains the numbers.
     """
     options, generation = build(AuditOptions, given), build(GenerationOptions, given)
-    _require_one_kind(file, benchmark, document, held_out, reference_model)
+    _require_one_document_source(file, benchmark, document, held_out, reference_model)
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.catalogue.files import require_output
 
-    spec = None if benchmark is None else _one_benchmark(benchmark)
+    spec = None if benchmark is None else _resolve_benchmark(benchmark)
     settings = (None if spec is None else spec.settings.extraction) or ExtractionSettings()
     generation = replace(generation, near_verbatim=generation.near_verbatim or settings.near_verbatim)
-    paths = DataPaths.from_environment() if dry_run else data_to_write()
-    configured = model_named(model)
+    paths = DataPaths.from_environment() if dry_run else get_writable_paths()
+    configured = resolve_model_option(model)
     if out is not None:
         require_output(out, *(path for path in (file, held_out) if path is not None))
-    of_file = [] if file is None else _documents(file, text_column)
-    unread = [] if held_out is None else _documents(held_out, text_column)
+    of_file = [] if file is None else _read_file_documents(file, text_column)
+    unread = [] if held_out is None else _read_file_documents(held_out, text_column)
 
     from audit_pipeline.extraction.search import Search
-    from audit_pipeline.models.tokenized_model import reference_of, with_overrides
-    from audit_pipeline.operate.stages.extraction import asked_by
+    from audit_pipeline.models.tokenized_model import load_reference_model, with_overrides
+    from audit_pipeline.operate.stages.extraction import search_options_from_settings
     from audit_pipeline.token_statistics.cached_texts import Caches
 
-    asked = asked_by(settings, prefix, suffix, stride)
-    generation.require_sense(asked.lengths.suffix)
+    asked = search_options_from_settings(settings, prefix, suffix, stride)
+    generation.require_consistent_options(asked.lengths.suffix)
     entry = with_overrides(configured, reference_model=reference_model)
     generation.require_weights(entry)
     if spec is not None:
-        documents = _of_benchmark(entry, spec, asked, options, paths, dry_run=dry_run)
+        documents = _extract_benchmark_documents(entry, spec, asked, options, paths, dry_run=dry_run)
     else:
-        documents = _merge_held_out_documents(of_file if document is None else [_of_source(document, paths)], unread)
+        documents = _merge_held_out_documents(
+            of_file if document is None else [_read_source_document(document, paths)], unread
+        )
     # Of a benchmark its server was asked by then.
-    tokenized, backend_of = ready_to_run(entry, paths, options, ask=not dry_run and spec is None)
-    reference = reference_of(tokenized, paths)
+    tokenized, backend_of = prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
+    reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
     if unread and not any(map(search.is_as_long_as_a_window, unread)):
         raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
     if dry_run:
-        _dry_run(search, tokenized, reference, len(documents), options)
+        _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
-        _run(search, tokenized.entry.name, backend_of, generation, out, quoted=not no_text and texts_are_quoted())
+        _search_and_show(
+            search, tokenized.entry.name, backend_of, generation, out, quoted=not no_text and texts_are_quoted()
+        )
 
 
-def _require_one_kind(
+def _require_one_document_source(
     file: Path | None, benchmark: str | None, document: str | None, held_out: Path | None, reference_model: str | None
 ) -> None:
     """Raise UsageError where the documents are not named in one way, with what goes with it."""
@@ -169,7 +173,7 @@ def _require_one_kind(
         )
 
 
-def _run(
+def _search_and_show(
     search: Search,
     model: str,
     backend_of: BackendOf,
@@ -191,9 +195,12 @@ def _run(
 
         write_windows(out, audited)
     show_documents(found)
-    shown = strongest_of(found)
+    shown = select_strongest(found)
     show_passages(
-        shown, partial(generation.of_passage, search, backend_of, quoted=quoted), generation.columns(), quoted=quoted
+        shown,
+        partial(generation.generate_for_passage, search, backend_of, quoted=quoted),
+        generation.columns(),
+        quoted=quoted,
     )
     if generation.continued is not None:
         show_long_runs(search, backend_of, shown, generation.continued)
@@ -202,8 +209,8 @@ def _run(
         say(f"{sum(len(result.windows) for result in audited):,} windows in {out}", out=out)
 
 
-def _one_benchmark(name: str) -> BenchmarkSpec:
-    specs = whole_configuration().benchmarks_named(name)
+def _resolve_benchmark(name: str) -> BenchmarkSpec:
+    specs = load_whole_configuration().benchmarks_named(name)
     if len(specs) != 1:
         raise ConfigError(
             f"{name} is a family of {len(specs)} benchmarks; say which: {', '.join(spec.name for spec in specs)}"
@@ -211,10 +218,10 @@ def _one_benchmark(name: str) -> BenchmarkSpec:
     return specs[0]
 
 
-def _of_benchmark(
+def _extract_benchmark_documents(
     model: ModelEntry,
     spec: BenchmarkSpec,
-    asked: SearchOptions,
+    search_options: SearchOptions,
     options: AuditOptions,
     paths: DataPaths,
     *,
@@ -227,31 +234,31 @@ def _of_benchmark(
     from audit_pipeline.operate.stages.extraction import documents_of
 
     if not dry_run:
-        definitions = dagster_definitions()
+        definitions = load_dagster_definitions()
         from audit_pipeline.operate.dagster.audit import extract as run_extraction
 
-        run_extraction(AuditRequest(model, [spec], options), asked, definitions, paths, tell_step)
+        run_extraction(AuditRequest(model, [spec], options), search_options, definitions, paths, tell_step)
     return documents_of(spec.name, model, paths)
 
 
-def _of_source(name: str, paths: DataPaths) -> SearchedDocument:
-    from audit_pipeline.extraction.documents import document_of_source
+def _read_source_document(name: str, paths: DataPaths) -> SearchedDocument:
+    from audit_pipeline.extraction.documents import read_document_of_source
 
-    return document_of_source(name, paths)
+    return read_document_of_source(name, paths)
 
 
 def _merge_held_out_documents(
-    documents: Sequence[SearchedDocument], unread: Sequence[SearchedDocument]
+    documents: Sequence[SearchedDocument], held_out_documents: Sequence[SearchedDocument]
 ) -> list[SearchedDocument]:
     """Both together, those on the other side marked; raises DataError where a document stands on both sides."""
-    held_out = {document.text: document.name for document in unread}
+    held_out = {document.text: document.name for document in held_out_documents}
     both = [f"{document.name} ({held_out[document.text]})" for document in documents if document.text in held_out]
     if both:
         raise DataError(f"{len(both)} document(s) are audited and held out at the same time: {', '.join(both[:5])}")
-    return [*documents, *(replace(document, side="held_out") for document in unread)]
+    return [*documents, *(replace(document, side="held_out") for document in held_out_documents)]
 
 
-def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
+def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
     from audit_pipeline.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)
@@ -259,20 +266,20 @@ def _documents(file: Path, text_column: str | None) -> list[SearchedDocument]:
     return documents
 
 
-def _dry_run(
+def _show_dry_run(
     search: Search, model: TokenizedModel, reference: TokenizedModel | None, documents: int, options: RunOptions
 ) -> None:
     windows, tokens = search.tokens()
-    seconds = seconds_of(model, tokens, options)
+    seconds = estimate_seconds(model, tokens, options)
     say(
-        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, time {about(seconds)}; "
+        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, time {format_estimated_time(seconds)}; "
         f"{'likely passages add fine windows' if search.is_coarse_to_fine else 'nothing is added'}",
         documents=documents,
         windows=windows,
         tokens=tokens,
         seconds=seconds,
     )
-    say_room(model, options)
+    say_run_resources(model, options)
     # Each window is a request, for which the server generates a token besides.
     to_send = [(model, tokens + windows)]
     if reference is not None:
@@ -280,4 +287,4 @@ def _dry_run(
         to_send.append((reference, 0))
         if not reference.entry.host.is_here:
             say(f"{reference.entry.name} gets the passages besides that turn out likely: how many is not known yet.")
-    say_sending(to_send, options.limits.for_model(model.entry))
+    say_sending(to_send, options.limits.require_usable_for(model.entry))

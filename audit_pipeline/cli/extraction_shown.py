@@ -26,7 +26,7 @@ from audit_pipeline.metrics.claims import (
 )
 from audit_pipeline.operate.console import Columns, Row, report_slow_work, say, show_table
 from audit_pipeline.operate.options import Option
-from audit_pipeline.report.numbers import DASH, percent, probability, share, thousands
+from audit_pipeline.report.numbers import DASH, format_thousands, percent, probability, share
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.search import Extraction, Search
@@ -83,7 +83,7 @@ class GenerationOptions:
         ),
     ] = None
 
-    def require_sense(self, suffix: int) -> None:
+    def require_consistent_options(self, suffix: int) -> None:
         """Raise UsageError where options do not go together, or any continuation would be near a ``suffix`` of so many
         tokens."""
         if self.edits and self.near_verbatim is None:
@@ -100,11 +100,11 @@ class GenerationOptions:
                 "weights have to be on this machine"
             )
 
-    def of_passage(
+    def generate_for_passage(
         self, search: Search, backend_of: BackendOf, result: Extraction, number: int, *, quoted: bool
     ) -> Row:
         """What came of a document's window ``number``: facts by name, None where they were not asked for."""
-        from audit_pipeline.extraction.documents import excerpt
+        from audit_pipeline.extraction.documents import cut_excerpt
 
         near, drawn = None, None
         if self.near_verbatim is not None:
@@ -114,22 +114,22 @@ class GenerationOptions:
                 result, number, backend_of, Nearness(self.near_verbatim, self.beams, self.edits)
             )
         if self.generate is not None:
-            drawn = search.generated(result, number, backend_of, self.generate, self.seed)
+            drawn = search.generate_after_prefix(result, number, backend_of, self.generate, self.seed)
         return {
             "log_p_near_verbatim": None if near == -math.inf else near,
             "draws": drawn and drawn.draws,
             "hits": drawn and drawn.hits,
-            "greedy": excerpt(drawn.greedy) if drawn is not None and quoted else None,
+            "greedy": cut_excerpt(drawn.greedy) if drawn is not None and quoted else None,
         }
 
     def columns(self) -> Columns:
         """The columns of a table of passages that hold it."""
         near: Columns = [
-            ("p word for word", "log_p_top_40", _probability),
-            (self._near_in_words(), "log_p_near_verbatim", lambda log_p: f"≥ {_probability(log_p)}"),
+            ("p word for word", "log_p_top_40", _format_probability),
+            (self._near_in_words(), "log_p_near_verbatim", lambda log_p: f"≥ {_format_probability(log_p)}"),
         ]
         hits: Columns = [
-            ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_expected(row)}"),
+            ("drawn", lambda row: f"{row['hits']} of {row['draws']}, expected {_format_expected_hits(row)}"),
             ("by its first choices the model gives", "greedy", lambda words: words or DASH),
         ]
         return [*(near if self.near_verbatim is not None else []), *(hits if self.generate is not None else [])]
@@ -142,13 +142,13 @@ class GenerationOptions:
         )
 
 
-def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extraction], tokens: int) -> None:
-    """A row for each of the documents ``shown``: how much of it the model gives from its beginning on."""
+def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
+    """A row for each of the documents ``extractions``: how much of it the model gives from its beginning on."""
     from audit_pipeline.extraction.continuations import BLOCK_WORDS
 
     rows: list[Row] = []
     with report_slow_work("continuing from the beginning of") as tell_what:
-        for result in shown:
+        for result in extractions:
             tell_what(result.document.name)
             found = search.continue_document(result.document, backend_of, tokens)
             rows.append(
@@ -171,12 +171,12 @@ def show_long_runs(search: Search, backend_of: BackendOf, shown: Sequence[Extrac
             ("characters that were asked for", lambda row: f"{row['begin']:,} to {row['end']:,}"),
             (f"words in blocks of {BLOCK_WORDS} or more", lambda row: f"{row['recalled']:,} of {row['words']:,}"),
             ("recall", "recall", percent),
-            ("leaves the text at character", "left_at", thousands),
+            ("leaves the text at character", "left_at", format_thousands),
         ],
     )
 
 
-def draws_needed(log_p: float) -> str:
+def format_draws_needed(log_p: float) -> str:
     """How many draws from the whole distribution give the passage at least once with an even chance."""
     from audit_pipeline.extraction.conclusions import log_draws
 
@@ -185,13 +185,13 @@ def draws_needed(log_p: float) -> str:
     return f"{math.ceil(math.exp(needed) - 1e-9):,}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"
 
 
-def _probability(log_p: float | None) -> str:
+def _format_probability(log_p: float | None) -> str:
     if log_p is None:
         return "0"
     return f"{math.exp(log_p):.2g}" if log_p > -15 else f"10^{log_p / math.log(10):,.0f}"
 
 
-def _expected(row: Row) -> str:
+def _format_expected_hits(row: Row) -> str:
     """How many of the draws would be the passage on average: they are among the likeliest tokens."""
     return "0" if row["log_p_top_40"] is None else f"{row['draws'] * math.exp(row['log_p_top_40']):.1f}"
 
@@ -201,10 +201,10 @@ _SHOWN_PASSAGES = 3
 _DRAWS = "draws for an even chance"
 
 
-def strongest_of(found: Sequence[Extraction]) -> Sequence[Extraction]:
+def select_strongest(extractions: Sequence[Extraction]) -> Sequence[Extraction]:
     """The audited documents that are shown one by one, the strongest first."""
     by_strength = sorted(
-        (result for result in _of_side(found, "audited") if result.found.strongest),
+        (result for result in _filter_by_side(extractions, "audited") if result.found.strongest),
         key=_get_strongest_log_p,
         reverse=True,
     )
@@ -214,26 +214,26 @@ def strongest_of(found: Sequence[Extraction]) -> Sequence[Extraction]:
 
 
 def show_passages(
-    shown: Sequence[Extraction],
-    generated_of: Callable[[Extraction, int], Row],
+    extractions: Sequence[Extraction],
+    generate_row: Callable[[Extraction, int], Row],
     columns: Columns,
     *,
     quoted: bool,
 ) -> None:
-    """The strongest passages of the documents ``shown``; ``generated_of`` gives what ``columns`` show of each."""
+    """The strongest passages of the documents ``extractions``; ``generate_row`` gives what ``columns`` show of each."""
     passages: list[Row] = []
     with report_slow_work("generating continuations of passages in") as tell_what:
-        for result in shown:
+        for result in extractions:
             tell_what(result.document.name)
-            passages += _passages(result, generated_of, quoted=quoted)
+            passages += _build_passage_rows(result, generate_row, quoted=quoted)
     show_table(
         "passages",
         passages,
         [
             ("document", "document"),
             ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
-            (_DRAWS, "log_p", draws_needed),
-            ("tokens that are its first choice", _matches),
+            (_DRAWS, "log_p", format_draws_needed),
+            ("tokens that are its first choice", _format_matches),
             ("words before", "prefix", lambda words: words or DASH),
             ("passage", "suffix", lambda words: words or DASH),
             *columns,
@@ -241,10 +241,10 @@ def show_passages(
     )
 
 
-def show_claims(found: Sequence[Extraction]) -> None:
+def show_claims(extractions: Sequence[Extraction]) -> None:
     """What may be said of the audited documents, and what the held-out ones say of that."""
-    searched = [result for result in found if len(result.windows)]
-    audited, held_out = _of_side(searched, "audited"), _of_side(searched, "held_out")
+    searched = [result for result in extractions if len(result.windows)]
+    audited, held_out = _filter_by_side(searched, "audited"), _filter_by_side(searched, "held_out")
     if not audited:
         say("No document was searched, so nothing is claimed.", claim_level=None, calibrated=False)
         return
@@ -260,7 +260,7 @@ def show_claims(found: Sequence[Extraction]) -> None:
     if held_out:
         from audit_pipeline.evidence.conformal import MIN_COMPARED
 
-        _show_held_out(held_out)
+        _show_held_out_rates(held_out)
         if len(held_out) < MIN_COMPARED:
             least = f"With {len(held_out)} held-out documents no p-value can be below {1 / (len(held_out) + 1):.2f}."
             say(least, least_p_value=1 / (len(held_out) + 1))
@@ -268,19 +268,19 @@ def show_claims(found: Sequence[Extraction]) -> None:
     say(calibration, calibrated=bool(held_out), calibration=calibration)
 
 
-def _of_side(found: Sequence[Extraction], side: str) -> list[Extraction]:
-    return [result for result in found if result.document.side == side]
+def _filter_by_side(extractions: Sequence[Extraction], side: str) -> list[Extraction]:
+    return [result for result in extractions if result.document.side == side]
 
 
-def _show_held_out(held_out: Sequence[Extraction]) -> None:
-    from audit_pipeline.extraction.tables import extraction_rates
+def _show_held_out_rates(held_out: Sequence[Extraction]) -> None:
+    from audit_pipeline.extraction.tables import compute_extraction_rates
 
     rows = [
         {
             **{"threshold": rate.threshold, "reached": rate.n_reached, "documents": rate.documents},
             **{"low": rate.reached_low, "high": rate.reached_high},
         }
-        for rate in extraction_rates(held_out, "")
+        for rate in compute_extraction_rates(held_out, "")
         if rate.unit == "benchmark"
     ]
     show_table(
@@ -294,19 +294,19 @@ def _show_held_out(held_out: Sequence[Extraction]) -> None:
     )
 
 
-def show_documents(found: Sequence[Extraction]) -> None:
+def show_documents(extractions: Sequence[Extraction]) -> None:
     """How much of each audited document the model gives, the strongest first."""
     from audit_pipeline.extraction.conclusions import THRESHOLDS
     from audit_pipeline.extraction.tables import compare_with_held_out
 
-    tests = compare_with_held_out(found)
+    tests = compare_with_held_out(extractions)
     rows = [
-        _document_row(result, test)
-        for result, test in zip(found, tests, strict=True)
+        _build_document_row(result, test)
+        for result, test in zip(extractions, tests, strict=True)
         if len(result.windows) and result.document.side == "audited"
     ]
     rows.sort(key=lambda row: -math.inf if row["log_p"] is None else row["log_p"], reverse=True)
-    short = [result.document.name for result in _of_side(found, "audited") if not len(result.windows)]
+    short = [result.document.name for result in _filter_by_side(extractions, "audited") if not len(result.windows)]
     if short:
         named = f"{', '.join(short[:5])}{', …' if len(short) > 5 else ''}"
         words = f"{len(short)} document(s) are shorter than a window, so nothing is known of them: {named}"
@@ -319,19 +319,19 @@ def show_documents(found: Sequence[Extraction]) -> None:
         rows,
         [
             ("document", "document"),
-            ("characters", "characters", thousands),
-            ("windows", "windows", thousands),
+            ("characters", "characters", format_thousands),
+            ("windows", "windows", format_thousands),
             *shares,
             ("first choices alone", "greedy", share),
             *((("set apart", "covered_set_apart", share),) if any(row["set_apart"] for row in rows) else ()),
-            ("longest run", "longest_run", thousands),
-            (_DRAWS, "log_p", lambda log_p: DASH if log_p is None else draws_needed(log_p)),
+            ("longest run", "longest_run", format_thousands),
+            (_DRAWS, "log_p", lambda log_p: DASH if log_p is None else format_draws_needed(log_p)),
             *(tested if any(test is not None for test in tests) else []),
         ],
     )
 
 
-def _matches(row: Row) -> str:
+def _format_matches(row: Row) -> str:
     return "not known" if row["matches"] is None else f"{row['matches']} of {row['tokens']}"
 
 
@@ -339,7 +339,7 @@ def _get_strongest_log_p(result: Extraction) -> float:
     return float(result.windows.log_p[result.found.strongest[0]])
 
 
-def _document_row(result: Extraction, test: HeldOutTest | None) -> dict[str, Any]:
+def _build_document_row(result: Extraction, test: HeldOutTest | None) -> dict[str, Any]:
     from audit_pipeline.extraction.conclusions import THRESHOLDS
 
     shares = {f"covered_{threshold}": share for threshold, share in zip(THRESHOLDS, result.found.covered, strict=True)}
@@ -360,8 +360,10 @@ def _document_row(result: Extraction, test: HeldOutTest | None) -> dict[str, Any
     }
 
 
-def _passages(result: Extraction, generated_of: Callable[[Extraction, int], Row], *, quoted: bool) -> list[Row]:
-    from audit_pipeline.extraction.documents import excerpt
+def _build_passage_rows(
+    result: Extraction, generate_row: Callable[[Extraction, int], Row], *, quoted: bool
+) -> list[Row]:
+    from audit_pipeline.extraction.documents import cut_excerpt
 
     windows, text = result.windows, result.document.text
     rows: list[Row] = []
@@ -378,9 +380,9 @@ def _passages(result: Extraction, generated_of: Callable[[Extraction, int], Row]
                 "log_p_top_40": log_p_top if windows.top_is_known and math.isfinite(log_p_top) else None,
                 "matches": None if windows.matches is None else int(windows.matches[number]),
                 "tokens": int(windows.tokens[number]),
-                "prefix": excerpt(text[start:begin], last=True) if quoted else None,
-                "suffix": excerpt(text[begin:end]) if quoted else None,
-                **generated_of(result, number),
+                "prefix": cut_excerpt(text[start:begin], last=True) if quoted else None,
+                "suffix": cut_excerpt(text[begin:end]) if quoted else None,
+                **generate_row(result, number),
             }
         )
     return rows

@@ -22,15 +22,15 @@ import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audit_shown import audit_pairs, publish_audited, say_conclusions, show_audited
-from audit_pipeline.cli.controls import MEMORISATION_CHECK, audit_control, show_checks, show_memorisation
+from audit_pipeline.cli.audit_shown import audit_pairs, publish_outcomes, say_conclusions, show_audit_outcome
+from audit_pipeline.cli.controls import MEMORISATION_CHECK, audit_control, show_instrument_checks, show_memorisation
 from audit_pipeline.cli.options import json_option
-from audit_pipeline.cli.shared import dagster_definitions, whole_configuration
-from audit_pipeline.errors import AuditError, one_line
+from audit_pipeline.cli.shared import load_dagster_definitions, load_whole_configuration
+from audit_pipeline.errors import AuditError, to_one_line
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
-from audit_pipeline.operate.console import say, show_table, tell, tell_step, visible
+from audit_pipeline.operate.console import escape_control_characters, say, show_table, tell, tell_step
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.report.numbers import DASH, probability, thousands, yes_or_no
+from audit_pipeline.report.numbers import DASH, format_thousands, probability, yes_or_no
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -76,24 +76,24 @@ def say_what_next() -> None:
     say("Corpus Audit finds out whether texts were in a language model's pretraining\ndata, and how sure we can be.\n")
     if not paths.warehouse.exists():
         begun = paths.dagster_home.is_dir()
-        say(f"{'An audit was begun' if begun else 'There are no results yet'} in {_shown(paths.root)}")
+        say(f"{'An audit was begun' if begun else 'There are no results yet'} in {_format_path(paths.root)}")
         say_commands(
             "Next:" if begun else "First:",
             [*_BEGUN, *(command for command in _FIRST if command[0] != "demo")] if begun else _FIRST,
         )
     else:
-        _say_of_results(paths)
-    say(f"\nAll commands: {program()}corpus-audit --help")
+        _say_result_counts(paths)
+    say(f"\nAll commands: {find_command_prefix()}corpus-audit --help")
 
 
 def say_commands(head: str, commands: Suggestions) -> None:
     """Commands to try, each in a line of its own with what it does below it: two columns would not fit a terminal."""
     say(f"\n{head}")
     for command, what in commands:
-        say(f"  {program()}corpus-audit {command}\n      {what}")
+        say(f"  {find_command_prefix()}corpus-audit {command}\n      {what}")
 
 
-def program() -> str:
+def find_command_prefix() -> str:
     """What to type before the command's name where its folder is not on the PATH."""
     folder = Path(sys.argv[0]).resolve().parent
     if str(folder) in os.environ.get("PATH", "").split(os.pathsep):
@@ -101,25 +101,25 @@ def program() -> str:
     return f"{os.path.relpath(folder)}/" if folder.is_relative_to(Path.cwd()) else f"{folder}/"
 
 
-def _say_of_results(paths: DataPaths) -> None:
+def _say_result_counts(paths: DataPaths) -> None:
     try:
-        found = _results(paths)
+        found = _count_results(paths)
     except AuditError as error:
-        say(f"The results cannot be read: {one_line(error)}")
+        say(f"The results cannot be read: {to_one_line(error)}")
         say_commands("Next:", [("doctor --deep", "says what is damaged"), ("report", "builds them again")])
         return
-    counted = f"{_number(found.models, 'model')} audited on {_number(found.benchmarks, 'benchmark')}"
-    say(f"{counted}, in {_shown(paths.root)}")
+    counted = f"{_format_count(found.models, 'model')} audited on {_format_count(found.benchmarks, 'benchmark')}"
+    say(f"{counted}, in {_format_path(paths.root)}")
     if paths.report.exists():
-        say(f"Report: {_shown(paths.report)}")
+        say(f"Report: {_format_path(paths.report)}")
     first, *others = _NEXT
     say_commands("Next:", [first, *([_PAIRS_LEFT] if found.pairs_left else []), *others])
 
 
-def _results(paths: DataPaths) -> _Results:
-    from audit_pipeline.warehouse.query import query
+def _count_results(paths: DataPaths) -> _Results:
+    from audit_pipeline.warehouse.query import query_warehouse
 
-    [row] = query(
+    [row] = query_warehouse(
         paths.warehouse,
         "SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks, "
         "(SELECT count(*) FROM not_audited) AS pairs_left FROM leaderboard",
@@ -127,14 +127,14 @@ def _results(paths: DataPaths) -> _Results:
     return _Results(**row)
 
 
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _format_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _shown(path: Path) -> str:
+def _format_path(path: Path) -> str:
     """The path, from the current folder where it lies in it, on a line of its own where it is long."""
     inside = path.is_relative_to(Path.cwd()) and path != Path.cwd()
-    words = visible(str(path.relative_to(Path.cwd()) if inside else path))
+    words = escape_control_characters(str(path.relative_to(Path.cwd()) if inside else path))
     return words if len(words) <= _SHORT else f"\n  {words}"
 
 
@@ -153,7 +153,7 @@ ORDER BY strongest.log_p DESC
 def search_famous_texts(model: str) -> list[AuditOutcome]:
     """Search the famous texts for what the model recites, where that is not done; warehouse and report do not follow
     yet. Nothing where the configuration has no such benchmark."""
-    config = whole_configuration()
+    config = load_whole_configuration()
     specs = [spec for spec in config.benchmarks.values() if spec.family == FAMOUS_TEXTS]
     if not specs:
         tell(f"config/benchmarks.yaml has no benchmark '{FAMOUS_TEXTS}': it is left out")
@@ -164,40 +164,40 @@ def search_famous_texts(model: str) -> list[AuditOutcome]:
         if _is_searched(entry, spec):
             tell_step(f"{model} on {spec.name}: everything is up to date, nothing is run")
         else:
-            _search(entry, spec)
+            _search_benchmark(entry, spec)
     return [AuditOutcome(entry, [spec]) for spec in specs]
 
 
-def _search(entry: ModelEntry, spec: BenchmarkSpec) -> None:
-    definitions = dagster_definitions()
+def _search_benchmark(entry: ModelEntry, spec: BenchmarkSpec) -> None:
+    definitions = load_dagster_definitions()
     from audit_pipeline.benchmarks.settings import ExtractionSettings
     from audit_pipeline.operate.dagster.audit import extract
-    from audit_pipeline.operate.stages.extraction import asked_by
+    from audit_pipeline.operate.stages.extraction import search_options_from_settings
 
     began = time.monotonic()
     request = AuditRequest(entry, [spec], AuditOptions(publish=False))
-    asked = asked_by(spec.settings.extraction or ExtractionSettings())
+    asked = search_options_from_settings(spec.settings.extraction or ExtractionSettings())
     extract(request, asked, definitions, DataPaths.from_environment(), tell_step)
     tell_step(f"searched in {time.monotonic() - began:.0f} s")
 
 
 def _is_searched(entry: ModelEntry, spec: BenchmarkSpec) -> bool:
-    from audit_pipeline.operate.situation import steps_at_a_glance
+    from audit_pipeline.operate.situation import plan_audit_quickly
 
-    steps = steps_at_a_glance(entry, [spec], DataPaths.from_environment(), publish=False)
+    steps = plan_audit_quickly(entry, [spec], DataPaths.from_environment(), publish=False)
     return steps is not None and not {"fetch", "build", "extract"} & {step.kind for step in steps}
 
 
-def show_famous_texts(searched: AuditOutcome) -> None:
+def show_famous_texts(outcome: AuditOutcome) -> None:
     """The answer, each text with its p-value, and how often its passage stands in what is installed."""
     from audit_pipeline.catalogue.store import read_documents
     from audit_pipeline.warehouse.query import open_read_only
 
-    [spec], paths = searched.benchmarks, DataPaths.from_environment()
+    [spec], paths = outcome.benchmarks, DataPaths.from_environment()
     say(f"\n{spec.settings.description}", famous_texts=spec.name)
-    say_conclusions(paths, searched.model.name, spec.name)
+    say_conclusions(paths, outcome.model.name, spec.name)
     with open_read_only(paths.warehouse) as connection:
-        pair = {"model": searched.model.name, "benchmark": spec.name}
+        pair = {"model": outcome.model.name, "benchmark": spec.name}
         rows: list[dict[str, Any]] = connection.sql(_FOUND, params=pair).to_arrow_table().to_pylist()
     texts: dict[str, str] = {}
     for source in spec.sources:
@@ -216,7 +216,7 @@ def show_famous_texts(searched: AuditOutcome) -> None:
             ("first choices", lambda row: f"{row['first_choices']} of {row['tokens']}"),
             ("probability", "log_p", lambda log_p: f"{math.exp(log_p):.2g}"),
             (f"{_get_near_verbatim_tolerance(spec)} may differ", "log_p_near_verbatim", _format_lower_bound),
-            ("copies", "installed_copies", thousands),
+            ("copies", "installed_copies", format_thousands),
         ],
     )
     say(
@@ -229,11 +229,11 @@ def count_installed_copies(passages: Sequence[str]) -> list[int]:
     """In how many licence files of the installed packages each passage stands, case and white space levelled."""
     from audit_pipeline.separability.shared_text import normalise_text
 
-    files = [normalise_text(text) for text in _installed_licences()]
+    files = [normalise_text(text) for text in _iterate_installed_licences()]
     return [sum(normalise_text(passage) in text for text in files) for passage in passages]
 
 
-def _installed_licences() -> Iterable[str]:
+def _iterate_installed_licences() -> Iterable[str]:
     for distribution in distributions():
         for file in distribution.files or ():
             if file.name.lower().startswith(_LICENCES):
@@ -266,10 +266,10 @@ def demo(model: str) -> None:
     )
     audited = audit_pairs(model, "demo", AuditOptions(publish=False))
     recited = search_famous_texts(model)
-    publish_audited([*checked, *memorised, audited, *recited])
-    show_checks(checked)
+    publish_outcomes([*checked, *memorised, audited, *recited])
+    show_instrument_checks(checked)
     show_memorisation(memorised)
-    show_audited(audited)
+    show_audit_outcome(audited)
     for result in recited:
         show_famous_texts(result)
     paths = DataPaths.from_environment()
@@ -288,7 +288,7 @@ def demo(model: str) -> None:
 
 def _audit_control_if_configured(name: str) -> list[AuditOutcome]:
     """Both models of a control, audited; none where the configuration has no such control."""
-    if name in whole_configuration().controls.names:
+    if name in load_whole_configuration().controls.names:
         return audit_control(name, None)
     tell(f"config/controls.yaml has no control '{name}': its check is left out")
     return []

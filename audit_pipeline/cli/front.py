@@ -38,7 +38,7 @@ from audit_pipeline.cli import (
     upkeep,
 )
 from audit_pipeline.cli.library_output import defer_stderr
-from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, one_line
+from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, to_one_line
 from audit_pipeline.operate.console import end_step, quietly, tell
 
 _ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -48,14 +48,14 @@ _UNSPECIFIC = "disk I/O error"
 _NO_ROOM_BYTES = 1 << 20
 
 
-def full_disk(error: BaseException, data: Path) -> str | None:
+def explain_full_disk(error: BaseException, data_folder: Path) -> str | None:
     """The message to the user, in one line, where a full disk caused ``error``; None where something else did.
 
-    ``data`` is the data folder: it is named where the error names no path.
+    ``data_folder`` is the data folder: it is named where the error names no path.
     """
-    for cause in _causes(error):
-        if _reports_full_disk(cause) or (_is_unspecific(cause) and _is_full(data)):
-            named = cause.filename if isinstance(cause, OSError) and cause.filename is not None else data
+    for cause in _iterate_causes(error):
+        if _is_full_disk_error(cause) or (_is_unspecific(cause) and _is_full(data_folder)):
+            named = cause.filename if isinstance(cause, OSError) and cause.filename is not None else data_folder
             message = " ".join(str(cause).split("\n")[0].split())
             return (
                 f"the disk of {named} is full ({message}): make room and run the same again; what was finished is kept"
@@ -63,7 +63,7 @@ def full_disk(error: BaseException, data: Path) -> str | None:
     return None
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
@@ -72,7 +72,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _reports_full_disk(error: BaseException) -> bool:
+def _is_full_disk_error(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno in _ERRNOS
     # Only of these: other errors quote what users have typed. Without DuckDB loaded there are no errors of it.
@@ -111,7 +111,7 @@ class _Front(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
-            _refuse_repeated(click.Context(command, info_name=name, parent=ctx), rest)
+            _refuse_repeated_options(click.Context(command, info_name=name, parent=ctx), rest)
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -129,29 +129,31 @@ class _Front(click.Group):
             except BucketError as error:
                 # Of the data folder itself, which the look at a full disk would ask for once more.
                 libraries.release()
-                _fail(error)
+                _exit_with_error(error)
             except Exception as error:
                 paths = DataPaths.from_environment()
                 # Dagster's own databases and DuckDB report a full disk in their own words.
-                full = full_disk(error, paths.root)
+                full = explain_full_disk(error, paths.root)
                 if full is not None:
                     kept = libraries.keep(paths.logs)
-                    _fail(AuditError(full if kept is None else f"{full}; what libraries printed of it: {kept}"))
+                    _exit_with_error(
+                        AuditError(full if kept is None else f"{full}; what libraries printed of it: {kept}")
+                    )
                 libraries.release()
                 # OSError: no permission, or a folder where a file should be.
                 if isinstance(error, AuditError | OSError):
-                    _fail(error)
+                    _exit_with_error(error)
                 raise
             finally:
                 end_step()
 
 
-def _refuse_repeated(ctx: click.Context, args: list[str]) -> None:
+def _refuse_repeated_options(ctx: click.Context, args: list[str]) -> None:
     """Raise UsageError for an option that takes one value and is given two, of which click would drop the first."""
     command = ctx.command
     if isinstance(command, click.Group):
         if args and args[0] in command.commands:
-            _refuse_repeated(click.Context(command.commands[args[0]], info_name=args[0], parent=ctx), args[1:])
+            _refuse_repeated_options(click.Context(command.commands[args[0]], info_name=args[0], parent=ctx), args[1:])
         return
     names = [word.split("=", 1)[0] for word in itertools.takewhile(lambda word: word != "--", args)]
     for option in command.params:
@@ -178,13 +180,13 @@ def _report_warnings_briefly() -> Iterator[None]:
         yield
 
 
-def _fail(error: AuditError | OSError) -> NoReturn:
+def _exit_with_error(error: AuditError | OSError) -> NoReturn:
     end_step()
-    tell(f"Error: {one_line(error)}{_hint(str(error))}", style="red")
+    tell(f"Error: {to_one_line(error)}{_suggest_own_configuration(str(error))}", style="red")
     sys.exit(2)
 
 
-def _hint(message: str) -> str:
+def _suggest_own_configuration(message: str) -> str:
     """Where a message sends the user to a file that is a part of the installed package: what to do first."""
     if "config/" not in message or not is_shipped(config_dir()):
         return ""

@@ -58,7 +58,7 @@ class DeferredStderr:
         one; None where nothing was held back or nowhere is room, and then it is given out in the end."""
         text = "".join(self._written)
         for folder in (*folders, Path(tempfile.gettempdir())):
-            if text and (file := _written_to(folder, text)) is not None:
+            if text and (file := _write_log(folder, text)) is not None:
                 self._drain_buffer()
                 return file
         return None
@@ -82,14 +82,14 @@ def defer_stderr() -> Iterator[DeferredStderr]:
         held.release()
 
 
-def release_standard_error() -> None:
+def release_deferred_stderr() -> None:
     """Give out what is held back, where this process is about to become another program."""
     stream: object = sys.stderr
     if isinstance(stream, DeferredStderr):
         stream.release()
 
 
-def _written_to(folder: Path, text: str) -> Path | None:
+def _write_log(folder: Path, text: str) -> Path | None:
     try:
         make_private(folder)
         handle, name = tempfile.mkstemp(dir=folder, prefix="corpus-audit-", suffix=".log")

@@ -16,9 +16,23 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.options import json_option
-from audit_pipeline.cli.shared import dagster_definitions, data_to_write, tell_problems, whole_configuration
+from audit_pipeline.cli.shared import (
+    get_writable_paths,
+    load_dagster_definitions,
+    load_whole_configuration,
+    tell_problems,
+)
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.console import Columns, Row, in_words, say, show_table, shown, tell, tell_step
+from audit_pipeline.operate.console import (
+    Columns,
+    Row,
+    format_cell,
+    format_cell_value,
+    say,
+    show_table,
+    tell,
+    tell_step,
+)
 from audit_pipeline.operate.options import PATH
 from audit_pipeline.report.numbers import yes_or_no
 
@@ -31,15 +45,18 @@ _WIDTH, _LEAST = 100, 30
 LONG = click.option("--long", "is_long", is_flag=True, help="List all that is known of each, in wide columns.")
 
 
-def _show_list(name: str, rows: Sequence[Row], short: Columns, long: Columns, *, is_long: bool) -> None:
-    """``rows`` in the columns ``long``, or in the columns ``short``, the last of them cut so that each row is one
+def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_columns: Columns, *, is_long: bool) -> None:
+    """``rows`` in the columns ``long_columns``, or in the columns ``short_columns``, the last of them cut so that each row is one
     line."""
-    *first, last = short
+    *first, last = short_columns
     if not is_long:
-        cells = [[head, *(in_words(row, *cell) for row in rows)] for head, *cell in first]
+        cells = [[head, *(format_cell(row, *cell) for row in rows)] for head, *cell in first]
         room = max(_LEAST, _WIDTH - sum(2 + max(map(len, column)) for column in cells))
-        long = (*first, (last[0], lambda row: textwrap.shorten(in_words(row, *last[1:]), room, placeholder=" …")))
-    show_table(name, rows, long)
+        long_columns = (
+            *first,
+            (last[0], lambda row: textwrap.shorten(format_cell(row, *last[1:]), room, placeholder=" …")),
+        )
+    show_table(name, rows, long_columns)
 
 
 @click.command()
@@ -52,16 +69,16 @@ def detectors(name: str | None, is_long: bool) -> None:
     With --long, the list has what each needs and costs; with NAME, its page is printed. docs/detectors.md has the same
     pages, and those that are not shipped.
     """
-    from audit_pipeline.detectors.page import plain
-    from audit_pipeline.detectors.registry import REGISTRY, get
+    from audit_pipeline.detectors.page import format_as_text
+    from audit_pipeline.detectors.registry import REGISTRY, get_detector
 
     if name is not None:
-        chosen = get(name)
-        say(plain(chosen), detector=_row_of(chosen))
+        chosen = get_detector(name)
+        say(format_as_text(chosen), detector=_build_detector_row(chosen))
         return
     _show_list(
         "detectors",
-        list(map(_row_of, REGISTRY.values())),
+        list(map(_build_detector_row, REGISTRY.values())),
         (("detector", "detector"), ("score", lambda row: ("on request: " if row["on_request"] else "") + row["score"])),
         (
             ("detector", lambda row: row["detector"] + (" (on request)" if row["on_request"] else "")),
@@ -69,28 +86,28 @@ def detectors(name: str | None, is_long: bool) -> None:
             ("needs", "needs", ", ".join),
             ("passes per text", "forward_tokens"),
             ("own log-probabilities suffice", "own_logprobs_suffice", yes_or_no),
-            ("parameters", _parameters),
+            ("parameters", _format_parameters),
             ("score", "score"),
         ),
         is_long=is_long,
     )
 
 
-def otherwise(words: str) -> Callable[[object], str]:
-    """What writes a cell, and ``words`` in the place of an empty one."""
-    return lambda value: shown(value) or words
+def build_cell_formatter(empty_text: str) -> Callable[[object], str]:
+    """What writes a cell, and ``empty_text`` in the place of an empty one."""
+    return lambda value: format_cell_value(value) or empty_text
 
 
-def _row_of(detector: Detector) -> Row:
+def _build_detector_row(detector: Detector) -> Row:
     from audit_pipeline.detectors.registry import ORIGINS
-    from audit_pipeline.detectors.statistics import needs_in_words
+    from audit_pipeline.detectors.statistics import list_need_summaries
 
     return {
         "detector": detector.name,
         "package": ORIGINS.get(detector.name),
         "on_request": detector.on_request,
         "paper": detector.source,
-        "needs": needs_in_words(detector.needs),
+        "needs": list_need_summaries(detector.needs),
         "forward_tokens": detector.passes,
         "own_logprobs_suffice": detector.own_logprobs_suffice,
         "parameters": {name: parameter.default for name, parameter in detector.parameters.items()},
@@ -101,7 +118,7 @@ def _row_of(detector: Detector) -> Row:
     }
 
 
-def _parameters(row: Row) -> str:
+def _format_parameters(row: Row) -> str:
     return ", ".join(f"{name} ({default})" for name, default in row["parameters"].items()) or "-"
 
 
@@ -114,14 +131,14 @@ def models(is_long: bool) -> None:
     They stand in config/models.yaml.
     """
     from audit_pipeline.models.config import FILE_NAME
-    from audit_pipeline.warehouse.configured import origin
+    from audit_pipeline.warehouse.configured import format_model_origin
 
-    config = whole_configuration()
-    tell_problems(config.problems_beside(FILE_NAME))
+    config = load_whole_configuration()
+    tell_problems(config.problems_except_unreadable(FILE_NAME))
     rows = [
         {
             "model": entry.name,
-            "from": origin(entry),
+            "from": format_model_origin(entry),
             "dtype": entry.dtype if entry.host.is_here else None,
             "start_token": entry.start_token,
             "start_token_policy": entry.start_token_policy,
@@ -138,11 +155,11 @@ def models(is_long: bool) -> None:
         (
             ("model", "model"),
             ("from", "from"),
-            ("dtype", "dtype", otherwise("the server's")),
+            ("dtype", "dtype", build_cell_formatter("the server's")),
             ("start token", lambda row: f"{row['start_token'] or 'default'} ({row['start_token_policy']})"),
-            ("released", "released", otherwise("unknown")),
-            ("training cutoff", "training_cutoff", otherwise("unknown")),
-            ("licence", "licence", otherwise("unknown")),
+            ("released", "released", build_cell_formatter("unknown")),
+            ("training cutoff", "training_cutoff", build_cell_formatter("unknown")),
+            ("licence", "licence", build_cell_formatter("unknown")),
         ),
         is_long=is_long,
     )
@@ -188,18 +205,18 @@ def benchmarks(
         raise click.UsageError("--out, --push and --with-text go with --export NAME")
     from audit_pipeline.benchmarks.config import FILE_NAME
 
-    paths = DataPaths.from_environment() if build_name is None else data_to_write()
-    config = whole_configuration()
+    paths = DataPaths.from_environment() if build_name is None else get_writable_paths()
+    config = load_whole_configuration()
     if build_name is not None:
         specs = config.benchmarks_named(build_name)
         tell_problems(config.problems)
 
-        definitions = dagster_definitions()
+        definitions = load_dagster_definitions()
         from audit_pipeline.operate.dagster.audit import prepare
 
         prepare(specs, definitions, paths, tell_step)
-    tell_problems(config.problems_beside(FILE_NAME))
-    rows = [_row_of_benchmark(spec, paths) for spec in config.benchmarks.values()]
+    tell_problems(config.problems_except_unreadable(FILE_NAME))
+    rows = [_build_benchmark_row(spec, paths) for spec in config.benchmarks.values()]
     _show_list(
         "benchmarks",
         rows,
@@ -210,18 +227,18 @@ def benchmarks(
         ),
         (
             ("benchmark", "benchmark"),
-            ("words", "words", otherwise("any")),
+            ("words", "words", build_cell_formatter("any")),
             ("design", "design"),
             ("built", "built", yes_or_no),
-            ("members", "members", otherwise("-")),
-            ("non-members", "nonmembers", otherwise("-")),
+            ("members", "members", build_cell_formatter("-")),
+            ("non-members", "nonmembers", build_cell_formatter("-")),
             ("description", "description"),
         ),
         is_long=is_long,
     )
 
 
-def _row_of_benchmark(spec: BenchmarkSpec, paths: DataPaths) -> Row:
+def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
     from audit_pipeline.benchmarks.built import CONTENT_DIGEST, read_built
 
     built = paths.benchmark_manifest(spec.name).exists()
@@ -249,11 +266,11 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
     from audit_pipeline.benchmarks.built import read_built
     from audit_pipeline.handing_on.export import ExportCandidate, export, require_export_folder, require_licences
-    from audit_pipeline.handing_on.push import push, require_name, require_token
-    from audit_pipeline.operate.stages.benchmarks import quality_of
+    from audit_pipeline.handing_on.push import push, require_dataset_name, require_token
+    from audit_pipeline.operate.stages.benchmarks import read_or_assess_quality
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
-    config = whole_configuration()
+    config = load_whole_configuration()
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
     tell_problems(config.problems)
     # All that may be refused, before any work.
@@ -261,10 +278,10 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     require_licences(built, with_text=with_text)
     token = None
     if hub is not None:
-        require_name(hub)
+        require_dataset_name(hub)
         token = require_token()
     run_id = str(uuid.uuid4())
-    ready = [ExportCandidate(benchmark, quality_of(benchmark, paths, run_id)) for benchmark in built]
+    ready = [ExportCandidate(benchmark, read_or_assess_quality(benchmark, paths, run_id)) for benchmark in built]
     tell_step(f"writing {folder}, and reading it back")
     done = export(ready, folder, paths, hub=hub, with_text=with_text)
     show_table(

@@ -12,21 +12,23 @@ from typing import Any, TypeVar, get_type_hints
 
 import click
 
-from audit_pipeline.operate.console import answering
+from audit_pipeline.operate.console import collect_output
 from audit_pipeline.operate.options import DeviceOptions, EngineOptions, LimitOptions, Option, ScoreOptions
 
 Command = Callable[..., None]
 Declared = TypeVar("Declared")
 
 
-def options_of(declared: type, *names: str) -> Callable[[Command], Command]:
+def options_of(options_class: type, *names: str) -> Callable[[Command], Command]:
     """The options that a dataclass declares itself, or those of ``names``: each an argument of its field's name."""
-    hints = get_type_hints(declared, include_extras=True)
+    hints = get_type_hints(options_class, include_extras=True)
     defaults = {
-        field.name: field.default for field in fields(declared) if field.name in (names or declared.__annotations__)
+        field.name: field.default
+        for field in fields(options_class)
+        if field.name in (names or options_class.__annotations__)
     }
     options = [
-        _option(name, option, default)
+        _build_option(name, option, default)
         for name, default in defaults.items()
         for option in getattr(hints[name], "__metadata__", ())
         if isinstance(option, Option)
@@ -40,7 +42,7 @@ def options_of(declared: type, *names: str) -> Callable[[Command], Command]:
     return add
 
 
-def _option(name: str, option: Option, default: Any) -> Callable[[Command], Command]:
+def _build_option(name: str, option: Option, default: Any) -> Callable[[Command], Command]:
     names = (option.flag or f"--{name.replace('_', '-')}", name)
     if default is False:
         return click.option(*names, is_flag=True, help=option.help)
@@ -56,9 +58,9 @@ def _option(name: str, option: Option, default: Any) -> Callable[[Command], Comm
     )
 
 
-def build(declared: type[Declared], given: Mapping[str, Any]) -> Declared:
-    """The dataclass that declares options, of those of its options that a command was ``given``."""
-    return declared(**{field.name: given[field.name] for field in fields(declared) if field.name in given})  # type: ignore[arg-type]
+def build(options_class: type[Declared], values: Mapping[str, Any]) -> Declared:
+    """The dataclass that declares options, of those of its options that a command was ``values``."""
+    return options_class(**{field.name: values[field.name] for field in fields(options_class) if field.name in values})  # type: ignore[arg-type]
 
 
 MODEL = options_of(ScoreOptions, "model")
@@ -81,7 +83,7 @@ def json_option(command: Command) -> Command:
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of tables.")
     @wraps(command)
     def run(*arguments: Any, as_json: bool, **options: Any) -> None:
-        with answering(as_json=as_json):
+        with collect_output(as_json=as_json):
             command(*arguments, **options)
 
     return run

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, is_writable, require_writable, texts_are_quoted
-from audit_pipeline.cli.audit_shown import tell_left_out
+from audit_pipeline.cli.audit_shown import tell_damaged_files
 from audit_pipeline.cli.options import json_option
-from audit_pipeline.cli.shared import dagster_definitions
+from audit_pipeline.cli.shared import load_dagster_definitions
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.console import answers_in_json, say, show_table, tell, tell_step
+from audit_pipeline.operate.console import is_json_output, say, show_table, tell, tell_step
 from audit_pipeline.operate.options import FILE
 
 if TYPE_CHECKING:
@@ -46,32 +46,32 @@ def report(open_it: bool, no_text: bool, rebuild: bool) -> None:
     paths = DataPaths.from_environment()
     if open_it and paths.report.exists() and not is_writable(paths.root):
         tell(f"{paths.root} cannot be written: the report shown is the last one built")
-        open_in_browser(paths)
+        open_report_in_browser(paths)
         return
     require_writable(paths.root)
-    definitions = dagster_definitions()
+    definitions = load_dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
 
     include_text = not no_text and texts_are_quoted()
     publish(definitions, paths, tell_step, include_text=include_text, everything=rebuild)
-    tell_left_out(paths)
-    _say_built(paths)
+    tell_damaged_files(paths)
+    _say_warehouse_build(paths)
     say(f"Report: {paths.report}")
     if open_it:
-        open_in_browser(paths)
+        open_report_in_browser(paths)
 
 
-def _say_built(paths: DataPaths) -> None:
-    from audit_pipeline.warehouse.carried_over_rows import last_build
+def _say_warehouse_build(paths: DataPaths) -> None:
+    from audit_pipeline.warehouse.carried_over_rows import read_last_build
 
-    built = last_build(paths)
+    built = read_last_build(paths)
     if built is not None:
         loaded, carried = built.files_loaded, built.files_carried_over
         words = f"Warehouse: {loaded:,} files loaded, {carried:,} that have not changed carried over"
         say(words, files_loaded=loaded, files_carried_over=carried)
 
 
-def open_in_browser(paths: DataPaths) -> None:
+def open_report_in_browser(paths: DataPaths) -> None:
     """Open the report in the user's browser."""
     webbrowser.open(paths.report.as_uri())
 
@@ -92,22 +92,22 @@ def sql(statement: str, layout: str) -> None:
 
     --format json prints one object per line, --json one document with all rows.
     """
-    from audit_pipeline.warehouse.query import query
+    from audit_pipeline.warehouse.query import query_warehouse
 
-    if answers_in_json() and layout == "csv":
+    if is_json_output() and layout == "csv":
         raise click.UsageError("give either --json or --format csv")
-    rows = query(DataPaths.from_environment().warehouse, statement)
+    rows = query_warehouse(DataPaths.from_environment().warehouse, statement)
     if layout == "csv":
         _print_csv(rows)
-    elif layout == "json" and not answers_in_json():
-        names = _number_repeated(rows.column_names)
-        for row in _rows(rows):
+    elif layout == "json" and not is_json_output():
+        names = _number_repeated_names(rows.column_names)
+        for row in _iterate_rows(rows):
             click.echo(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False))
     else:
         _print_rows(rows)
 
 
-def _rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
+def _iterate_rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
     """The rows by position: a join can yield two columns of one name."""
     try:
         return zip(*(column.to_pylist() for column in table.columns), strict=True)
@@ -115,7 +115,7 @@ def _rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
         raise AuditError(f"a value of the result cannot be shown ({error}): cast it to VARCHAR") from error
 
 
-def _number_repeated(names: Sequence[str]) -> list[str]:
+def _number_repeated_names(names: Sequence[str]) -> list[str]:
     """The names, repeated ones with a number (a, a_1)."""
     unique: list[str] = []
     for name in names:
@@ -127,11 +127,11 @@ def _number_repeated(names: Sequence[str]) -> list[str]:
 def _print_csv(rows: pa.Table) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(rows.column_names)
-    for row in _rows(rows):
-        writer.writerow([_cell(value) for value in row])
+    for row in _iterate_rows(rows):
+        writer.writerow([_format_csv_cell(value) for value in row])
 
 
-def _cell(value: object) -> object:
+def _format_csv_cell(value: object) -> object:
     """Lists and structs as JSON, true and false as SQL spells them; the rest as it is."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -139,8 +139,8 @@ def _cell(value: object) -> object:
 
 
 def _print_rows(rows: pa.Table) -> None:
-    names = _number_repeated(rows.column_names)
-    found = [dict(zip(names, row, strict=True)) for row in _rows(rows)]
+    names = _number_repeated_names(rows.column_names)
+    found = [dict(zip(names, row, strict=True)) for row in _iterate_rows(rows)]
     show_table("rows", found, list(zip(rows.column_names, names, strict=True)))
     say(f"{len(rows):,} row(s)", row_count=len(rows))
 

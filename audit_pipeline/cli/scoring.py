@@ -14,16 +14,22 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.options import DEVICE, ENGINE, LIMITS, MODEL, TEXT_COLUMN, json_option, options_of
-from audit_pipeline.cli.shared import data_to_write, detector_and_setting, estimate_of, model_named, sides
+from audit_pipeline.cli.shared import (
+    build_estimate_formatter,
+    format_detector_setting,
+    format_side_counts,
+    get_writable_paths,
+    resolve_model_option,
+)
 from audit_pipeline.operate.console import (
-    answers_in_json,
-    mention,
+    is_json_output,
     say,
     show_table,
     tell,
     tell_progress,
     tell_skipped,
     tell_step,
+    tell_unless_quiet,
 )
 from audit_pipeline.operate.options import FILE, PATH, ScoreOptions
 
@@ -67,12 +73,12 @@ def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> 
     from audit_pipeline.detectors.registry import parse_set
     from audit_pipeline.operate.requests import score_texts, scoring_request
 
-    paths = data_to_write()
+    paths = get_writable_paths()
     options = ScoreOptions(parameters=parse_set(assignments), **given)
-    model = model_named(str(options.model))
+    model = resolve_model_option(str(options.model))
     require_output(out, file)
     request = scoring_request(options, file)
-    texts = _opened(file, options.text_column, options.label_column)
+    texts = _open_file_texts(file, options.text_column, options.label_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
     from audit_pipeline.operate.progress import file_bar
@@ -81,16 +87,18 @@ def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> 
     with file_bar(model.name) as on_progress:
         listener = ProgressListener(tell_step, tell_progress, on_progress)
         scores = score_texts(request, model, texts, out, paths, listener)
-    _show(scores, options.label_column, out)
+    _show_scores(scores, options.label_column, out)
 
 
-def _show(scores: FileScores, label_column: str, out: Path) -> None:
+def _show_scores(scores: FileScores, label_column: str, out: Path) -> None:
     """What was scored, what was not, and how well it separates the sides where there are labels."""
     tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
     rate = f" at {own.tokens_per_second:,.0f} tokens/s" if own.texts_computed else ""
-    mention(f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}")
-    if not scores.labelled.has_column and _is_given("label_column"):
+    tell_unless_quiet(
+        f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"
+    )
+    if not scores.labelled.has_column and _is_option_given("label_column"):
         tell(f"no row has the column '{label_column}', so there is no AUROC")
     _show_separation(scores)
     for name, reason in scores.unscored.items():
@@ -106,12 +114,12 @@ def _show(scores: FileScores, label_column: str, out: Path) -> None:
     )
 
 
-def _is_given(option: str) -> bool:
+def _is_option_given(option: str) -> bool:
     """Whether the user has given an option of the command that runs."""
     return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
-def _opened(file: Path, text_column: str | None, label_column: str) -> TextStream:
+def _open_file_texts(file: Path, text_column: str | None, label_column: str) -> TextStream:
     """The texts of the file, of which something is said at once: how it was read, and about how much there is."""
     from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
     from audit_pipeline.fetch.formats import open_texts
@@ -122,7 +130,7 @@ def _opened(file: Path, text_column: str | None, label_column: str) -> TextStrea
     texts = open_texts(file, text_column, [label_column, GROUP])
     if texts.rows.note is not None:
         tell_step(texts.rows.note)
-    counted = texts.rows_at_a_glance()
+    counted = texts.estimate_rows()
     tell_step(f"{texts.rows.file.name}: {'about ' if counted.estimated else ''}{counted.rows:,} row(s)")
     return texts
 
@@ -143,11 +151,11 @@ def _show_separation(scores: FileScores) -> None:
             "n_members": separation.n_members,
             "n_nonmembers": separation.n_nonmembers,
         }
-        for separation in labelled.separations()
+        for separation in labelled.compute_separations()
     ]
-    interval = ("AUROC [95% interval]", estimate_of("auroc"))
-    if rows or answers_in_json():
-        show_table("separation", rows, (("detector", detector_and_setting), interval, ("texts", sides)))
+    interval = ("AUROC [95% interval]", build_estimate_formatter("auroc"))
+    if rows or is_json_output():
+        show_table("separation", rows, (("detector", format_detector_setting), interval, ("texts", format_side_counts)))
     if not rows:
         return
     if len(rows) > 1:
@@ -183,15 +191,15 @@ def count(
 
     The result is a token-frequency table for one tokenizer. After an interruption, the same command continues.
     """
-    configured = model_named(tokenizer)
+    configured = resolve_model_option(tokenizer)
 
     from audit_pipeline.catalogue.files import require_output
-    from audit_pipeline.fetch.formats import holds_rows, open_rows
+    from audit_pipeline.fetch.formats import has_row_format, open_rows
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.references.count import CountLimits, count_to_file
 
     require_output(out, corpus)
-    if holds_rows(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
+    if has_row_format(corpus) and corpus.exists() and (note := open_rows(corpus).note) is not None:
         tell_step(note)
     model = load_tokenizer(configured, DataPaths.from_environment())
     limits = CountLimits(max_tokens_per_document=max_tokens_per_document)

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.paths import DataPaths, require_writable
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.operate.console import Row, report_slow_work, say, tell, tell_step
-from audit_pipeline.report.numbers import estimate, time_to_wait
+from audit_pipeline.report.numbers import estimate, format_waiting_time
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
 _TOLD = "audit_pipeline.problems_told"
 
 
-def data_to_write() -> DataPaths:
+def get_writable_paths() -> DataPaths:
     """The data folder, for a command that writes there; raises DataError where that cannot be."""
     paths = DataPaths.from_environment()
     require_writable(paths.root)
     return paths
 
 
-def detector_and_setting(row: Row) -> str:
+def format_detector_setting(row: Row) -> str:
     """A row's detector with its parameters, which are a mapping."""
     return " ".join([row["detector"], *(f"{name}={value}" for name, value in row["parameters"].items())])
 
 
-def sides(row: Row) -> str:
+def format_side_counts(row: Row) -> str:
     """How many members and non-members a row rests on."""
     return f"{row['n_members']} + {row['n_nonmembers']}"
 
 
-def estimate_of(metric: str, form: str = ".3f") -> Callable[[Row], str]:
-    """What shows a metric of a row with its interval, in a ``form`` of Python's."""
-    return lambda row: estimate(row[metric], row[f"{metric}_low"], row[f"{metric}_high"], form)
+def build_estimate_formatter(metric: str, format_spec: str = ".3f") -> Callable[[Row], str]:
+    """What shows a metric of a row with its interval, in a ``format_spec`` of Python's."""
+    return lambda row: estimate(row[metric], row[f"{metric}_low"], row[f"{metric}_high"], format_spec)
 
 
-def say_fit(model: TokenizedModel, device: str | None) -> None:
+def say_weights_fit(model: TokenizedModel, device: str | None) -> None:
     """Whether the model's weights fit the devices, for a dry run; ``device`` None: a GPU where there is one."""
     from audit_pipeline.models.weights import default_device, fit_of
 
@@ -60,7 +60,7 @@ def say_fit(model: TokenizedModel, device: str | None) -> None:
     say(fit.words, weights={"bytes": fit.bytes, "fit": fit.now, "words": fit.words})
 
 
-def dagster_definitions() -> dg.Definitions:
+def load_dagster_definitions() -> dg.Definitions:
     """Everything that Dagster runs; loading it takes seconds, so a terminal says so."""
     with report_slow_work("starting Dagster"):
         from audit_pipeline.definitions import defs
@@ -68,38 +68,38 @@ def dagster_definitions() -> dg.Definitions:
         return defs()
 
 
-def whole_configuration() -> Configuration:
+def load_whole_configuration() -> Configuration:
     """Every file of the configuration; what is wrong with it is for the command to report, after what it was asked."""
     from audit_pipeline.operate.whole_configuration import load_configuration
 
     return load_configuration()
 
 
-def model_named(given: str) -> ModelEntry:
+def resolve_model_option(name: str) -> ModelEntry:
     """The model that an option names; problems of other entries are reported."""
     from audit_pipeline.models.config import load_models, resolve_model
 
     models = load_models()
-    entry = resolve_model(given, models)
+    entry = resolve_model(name, models)
     tell_problems(models.problems)
     return entry
 
 
-def ready_to_run(
-    entry: ModelEntry, paths: DataPaths, options: RunOptions, *, ask: bool = True
+def prepare_model(
+    entry: ModelEntry, paths: DataPaths, options: RunOptions, *, ask_server: bool = True
 ) -> tuple[TokenizedModel, BackendOf]:
-    """The model, and what makes it ready; ``ask``: one behind an interface is asked first whether it is still the one
+    """The model, and what makes it ready; ``ask_server``: one behind an interface is asked first whether it is still the one
     that it was.
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
     from audit_pipeline.endpoints.in_use import Endpoints
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.scoring.backends import loader
+    from audit_pipeline.scoring.backends import build_backend_loader
 
-    endpoints = Endpoints(options.limits.for_model(entry))
-    model = endpoints.load(entry, paths, tell_step) if ask else load_tokenizer(entry, paths)
-    return model, loader(paths, options.device, endpoints, options.chosen_engine, tell_step)
+    endpoints = Endpoints(options.limits.require_usable_for(entry))
+    model = endpoints.load(entry, paths, tell_step) if ask_server else load_tokenizer(entry, paths)
+    return model, build_backend_loader(paths, options.device, endpoints, options.chosen_engine, tell_step)
 
 
 def tell_problems(problems: Iterable[Problem]) -> None:
@@ -111,24 +111,24 @@ def tell_problems(problems: Iterable[Problem]) -> None:
             tell(str(problem), style="yellow")
 
 
-def seconds_of(model: TokenizedModel, tokens: int, options: RunOptions) -> float | None:
+def estimate_seconds(model: TokenizedModel, tokens: int, options: RunOptions) -> float | None:
     """About how long ``tokens`` tokens take; None: the speed of a server, or of a Ray cluster, is not known."""
     if not model.entry.host.is_here or options.chosen_engine.name == "ray":
         return None
     from audit_pipeline.models.weights import default_device
-    from audit_pipeline.token_statistics.estimate import seconds_for
+    from audit_pipeline.token_statistics.estimate import estimate_pass_seconds
 
-    return seconds_for(model, tokens, options.device or default_device())
+    return estimate_pass_seconds(model, tokens, options.device or default_device())
 
 
-def say_room(model: TokenizedModel, options: RunOptions) -> None:
+def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:
     """Whether the weights fit this machine, and of a Ray cluster, which a dry run does not reach for, what it is asked
     for; nothing of a model behind an interface."""
     engine = options.chosen_engine
     if not model.entry.host.is_here:
         return
     if engine.name != "ray":
-        say_fit(model, options.device)
+        say_weights_fit(model, options.device)
         return
     count = "as many workers as it has room for" if engine.workers is None else f"{engine.workers} workers"
     say(
@@ -138,9 +138,9 @@ def say_room(model: TokenizedModel, options: RunOptions) -> None:
     )
 
 
-def about(seconds: float | None) -> str:
+def format_estimated_time(seconds: float | None) -> str:
     """The time of a pass in words."""
-    return "not known" if seconds is None else f"about {time_to_wait(seconds)}"
+    return "not known" if seconds is None else f"about {format_waiting_time(seconds)}"
 
 
 def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -> None:
@@ -165,12 +165,12 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
         )
         hosts.append({"model": name, "url": sending.url, "tokens": sent, "cost": cost})
         total, total_cost, no_price = total + sent, total_cost + (cost or 0.0), no_price or cost is None
-        limits_in_words, over = _allowed(sending.limits, sent, cost)
+        limits_in_words, over = _check_limits(sending.limits, sent, cost)
         allowed += [f"{limit} (the entry of {name})" for limit in limits_in_words]
         is_over = is_over or over
     if not hosts:
         return
-    limits_in_words, over = _allowed(limits, total, total_cost)
+    limits_in_words, over = _check_limits(limits, total, total_cost)
     allowed, is_over = [*limits_in_words, *allowed], is_over or over
     if not allowed:
         words = "No limit is set: --max-tokens and --max-cost set one, and so does the model's entry."
@@ -183,7 +183,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     say(words, sending={**facts, "exceeds_limit": is_over, **most, "hosts": hosts})
 
 
-def _allowed(limits: Limits, tokens: int, cost: float | None) -> tuple[list[str], bool]:
+def _check_limits(limits: Limits, tokens: int, cost: float | None) -> tuple[list[str], bool]:
     """The limits in words, and whether so much would exceed one."""
     words = [] if limits.max_tokens is None else [f"{limits.max_tokens:,} tokens"]
     words += [] if limits.max_cost is None else [f"a cost of {limits.max_cost:,.4g}"]

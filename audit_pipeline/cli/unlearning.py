@@ -17,9 +17,9 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import (
-    dagster_definitions,
-    data_to_write,
-    model_named,
+    get_writable_paths,
+    load_dagster_definitions,
+    resolve_model_option,
 )
 from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step
 from audit_pipeline.report.numbers import DASH, estimate
@@ -51,42 +51,42 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
     """
     from audit_pipeline.models.tokenized_model import load_tokenizer
 
-    paths = data_to_write()
-    named = [model_named(name) for name in (before, after)]
-    other = None if retrained is None else model_named(retrained)
-    own = _built(forget, paths)
-    held_out = own if holdout is None else _built(holdout, paths)
+    paths = get_writable_paths()
+    named = [resolve_model_option(name) for name in (before, after)]
+    other = None if retrained is None else resolve_model_option(retrained)
+    own = _read_benchmark(forget, paths)
+    held_out = own if holdout is None else _read_benchmark(holdout, paths)
 
-    definitions = dagster_definitions()
+    definitions = load_dagster_definitions()
     from audit_pipeline.operate.dagster.audit import publish
     from audit_pipeline.unlearning import comparison as unlearning
-    from audit_pipeline.unlearning.conclusion import conclude
+    from audit_pipeline.unlearning.conclusion import conclude_unlearning
 
     first, second = (load_tokenizer(entry, paths) for entry in named)
     third = None if other is None else load_tokenizer(other, paths)
-    done = unlearning.compare(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
+    done = unlearning.compare_models(unlearning.UnlearningRequest(first, second, third, own, held_out), paths)
     if done.left_out:
         tell(f"{done.left_out} text(s) without a scored token, or with a probability that is no number, are left out")
     unlearning.write_comparison(done, paths, run_id=f"compare-{uuid.uuid4()}")
     publish(definitions, paths, tell_step, include_text=texts_are_quoted())
-    _show(done.findings)
+    _show_findings(done.findings)
     rows = [asdict(finding) for finding in done.findings]
-    found = conclude(rows, before=first.entry.name, after=second.entry.name)
+    found = conclude_unlearning(rows, before=first.entry.name, after=second.entry.name)
     words = "\n".join(["", found.headline, *found.explanation])
     say(words, outcome=found.outcome, headline=found.headline, explanation=list(found.explanation))
     say(f"Report: {paths.report}", report=paths.report)
 
 
-def _built(given: str, paths: DataPaths) -> BuiltBenchmark:
+def _read_benchmark(benchmark: str, paths: DataPaths) -> BuiltBenchmark:
     from audit_pipeline.benchmarks.built import read_built
     from audit_pipeline.catalogue.contracts import EXAMPLES
-    from audit_pipeline.catalogue.store import partitions
-    from audit_pipeline.config.hints import only_partition
+    from audit_pipeline.catalogue.store import iterate_partitions
+    from audit_pipeline.config.hints import resolve_partition
 
-    return read_built(paths, only_partition(given, [name for name, _ in partitions(paths, EXAMPLES)]))
+    return read_built(paths, resolve_partition(benchmark, [name for name, _ in iterate_partitions(paths, EXAMPLES)]))
 
 
-def _show(findings: Sequence[Finding]) -> None:
+def _show_findings(findings: Sequence[Finding]) -> None:
     """Every number, one side beside the other."""
     rows: dict[tuple[str, str], dict[str, object]] = {}
     for finding in findings:
@@ -95,20 +95,20 @@ def _show(findings: Sequence[Finding]) -> None:
             name: value for name, value in asdict(finding).items() if name not in ("metric", "role", "side")
         }
     heads = (("to be forgotten", "forget"), ("held out", "holdout"), ("one against the other", "both"))
-    sides = [(head, partial(_cell, side)) for head, side in heads]
+    sides = [(head, partial(_format_side_cell, side)) for head, side in heads]
     show_table("unlearning", list(rows.values()), [("metric", "metric"), ("model", "role"), *sides])
-    for reason, metrics in _reasons(findings).items():
+    for reason, metrics in _list_metrics_by_reason(findings).items():
         say(f"Without a value: {', '.join(metrics)}: {reason}")
 
 
-def _cell(side: str, row: Row) -> str:
+def _format_side_cell(side: str, row: Row) -> str:
     found = row.get(side)
     if found is None:
         return ""
     return estimate(found["value"], found["ci_low"], found["ci_high"], ".3g", DASH)
 
 
-def _reasons(findings: Sequence[Finding]) -> dict[str, list[str]]:
+def _list_metrics_by_reason(findings: Sequence[Finding]) -> dict[str, list[str]]:
     reasons: dict[str, dict[str, None]] = {}
     for finding in findings:
         if finding.reason is not None:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.library_output import release_standard_error
+from audit_pipeline.cli.library_output import release_deferred_stderr
 from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import (
-    dagster_definitions,
-    data_to_write,
+    get_writable_paths,
+    load_dagster_definitions,
 )
-from audit_pipeline.operate.console import report_slow_work, say, show_table, tell, tell_step, visible
-from audit_pipeline.report.numbers import thousands
+from audit_pipeline.operate.console import escape_control_characters, report_slow_work, say, show_table, tell, tell_step
+from audit_pipeline.report.numbers import format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.operate.dagster.forgetting import Forgotten
@@ -34,10 +34,10 @@ def init(folder: Path) -> None:
 
     FOLDER (default: the current folder) gets config/, workspace.yaml and data/, which are yours to edit.
     """
-    from audit_pipeline.config.workspace import lay_out
+    from audit_pipeline.config.workspace import create_workspace
 
     say("Made, with the default configuration:")
-    for path in lay_out(folder.resolve()):
+    for path in create_workspace(folder.resolve()):
         say(f"  {path}")
     enter = "" if folder.resolve() == Path.cwd() else f"cd {folder}, and then "
     say(
@@ -58,7 +58,7 @@ def init(folder: Path) -> None:
 @click.option("--port", default=3000, show_default=True, type=click.IntRange(1, 65535), help="Port of the UI.")
 def dev(host: str, port: int, weekly: bool) -> None:
     """Start the Dagster UI and its daemon on this machine."""
-    paths = data_to_write()
+    paths = get_writable_paths()
     from audit_pipeline.catalogue.paths import config_dir, workspace_file
     from audit_pipeline.operate.dagster.in_process import dagster_home, mark_dead_runs_failed, open_instance
     from audit_pipeline.operate.dagster.weekly import WEEKLY_IS_ON
@@ -73,7 +73,7 @@ def dev(host: str, port: int, weekly: bool) -> None:
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), str(paths.root)
     services = [sys.executable, "-m", "audit_pipeline.operate.dagster.dev", "-w", str(workspace_file())]
-    release_standard_error()
+    release_deferred_stderr()
     os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
 
 
@@ -93,49 +93,49 @@ def forget(model: str | None, benchmark: str | None, dry_run: bool) -> None:
     """
     if (model is None) == (benchmark is None):
         raise click.UsageError("give either --model or --benchmark")
-    paths = data_to_write()
+    paths = get_writable_paths()
     from audit_pipeline.operate.dagster import forgetting
     from audit_pipeline.operate.removal import RemovalTarget
 
     target = RemovalTarget("benchmark", benchmark) if benchmark is not None else RemovalTarget("model", model or "")
     if dry_run:
-        _show_forgotten(forgetting.plan_to_forget(target, paths), dry_run=True)
+        _show_removal(forgetting.plan_to_forget(target, paths), dry_run=True)
     else:
-        _show_forgotten(forgetting.forget(target, dagster_definitions(), paths, tell_step), dry_run=False)
+        _show_removal(forgetting.forget(target, load_dagster_definitions(), paths, tell_step), dry_run=False)
 
 
-def _show_forgotten(forgotten: Forgotten, *, dry_run: bool) -> None:
-    target = forgotten.target
-    if forgotten.dead_runs:
-        tell(f"marked {len(forgotten.dead_runs)} dead run(s) of this machine failed and freed their slots")
+def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
+    target = removal.target
+    if removal.dead_runs:
+        tell(f"marked {len(removal.dead_runs)} dead run(s) of this machine failed and freed their slots")
     rows: list[dict[str, Any]] = [
         {"what": removed.what, "files": removed.files, "rows": removed.rows, "bytes": removed.bytes}
-        for removed in forgotten.gone
+        for removed in removal.gone
     ]
-    if forgotten.had_partition:
+    if removal.had_partition:
         rows.append({"what": "partition in Dagster", "files": None, "rows": None, "bytes": None})
     name = "would_go" if dry_run else "went"
     if rows:
-        numbers = [(what, what, thousands) for what in ("files", "rows", "bytes")]
+        numbers = [(what, what, format_thousands) for what in ("files", "rows", "bytes")]
         show_table(name, rows, [("would be removed" if dry_run else "removed", "what"), *numbers])
     else:
         say(f"There is nothing to remove of {target}.", **{name: rows})
-    lines = [f"Kept: {name}" for name in forgotten.kept]
+    lines = [f"Kept: {name}" for name in removal.kept]
     lines.append("Kept: Dagster's history of its runs, which Dagster removes run by run (in the UI under Runs)")
-    lines += [f"Kept: {path}, the log of somebody's session on an earlier warehouse" for path in forgotten.aside]
-    if forgotten.configured:
+    lines += [f"Kept: {path}, the log of somebody's session on an earlier warehouse" for path in removal.aside]
+    if removal.configured:
         lines.append(
             f"config/{target.dimension}s.yaml still lists it: remove the entry, or audits and the sensor (if it is on) "
             "add it again"
         )
-    elif forgotten.configured is None:
+    elif removal.configured is None:
         lines.append(f"config/{target.dimension}s.yaml cannot be read; an entry in it would bring {target.name} back")
-    if forgotten.unfinished:
-        lines.append(f"An audit is unfinished, so it would be refused now: {', '.join(forgotten.unfinished)}")
+    if removal.unfinished:
+        lines.append(f"An audit is unfinished, so it would be refused now: {', '.join(removal.unfinished)}")
     if dry_run:
         lines.append("Nothing was removed.")
     for line in lines:
-        say(visible(line))
+        say(escape_control_characters(line))
 
 
 @click.command()
@@ -155,11 +155,11 @@ def doctor(deep: bool) -> None:
     with report_slow_work("looking at") as look:
         look("the installation")
         from audit_pipeline.definitions import defs
-        from audit_pipeline.operate.dagster.health import examine_dagster, how_runs_ended
+        from audit_pipeline.operate.dagster.health import build_run_ending_lookup, examine_dagster
         from audit_pipeline.operate.doctor import examine
 
         paths = DataPaths.from_environment()
-        findings = examine(paths, deep=deep, how_ended=how_runs_ended(paths), look=look)
+        findings = examine(paths, deep=deep, how_ended=build_run_ending_lookup(paths), on_check=look)
         look("Dagster's runs")
         findings += examine_dagster(paths, defs())
     rows = [{"ok": finding.ok, "what": finding.what, "finding": finding.words} for finding in findings]

@@ -12,12 +12,12 @@ from functools import cached_property
 
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.working_copy import bring, named_data
+from audit_pipeline.catalogue.working_copy import data_address, fetch_folder_on_demand
 from audit_pipeline.cluster.dispatch import MOST_TOKENS, DispatchTimeouts, WorkerGroup, split_into_shards
 from audit_pipeline.cluster.engine import Engine
-from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, cluster, room_for
+from audit_pipeline.cluster.ray_pool import Cluster, RayPool, Room, connect_cluster, plan_room
 from audit_pipeline.cluster.worker import Assignment
-from audit_pipeline.models.tokenized_model import TokenizedModel, weights_on_disk
+from audit_pipeline.models.tokenized_model import TokenizedModel, count_weight_bytes_on_disk
 from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
 
 _TOKEN_SECONDS = DispatchTimeouts.token
@@ -69,8 +69,8 @@ class RayBackend:
     def _workers(self) -> _WorkerPool:
         """The cluster, what workers take of it, and the workers, none of which has been started."""
         engine, entry = self._engine, self._model.entry
-        reached = cluster(engine, self._tell)
-        room = room_for(engine, reached.nodes, self._device, entry)
+        reached = connect_cluster(engine, self._tell)
+        room = plan_room(engine, reached.nodes, self._device, entry)
         if entry.path is not None:
             # A worker begins in a folder of its own.
             entry = entry.model_copy(update={"path": entry.path.expanduser().absolute()})
@@ -78,7 +78,7 @@ class RayBackend:
             entry,
             self._model.identity,
             dict(package_versions()),
-            named_data(self._paths.root.absolute()),
+            data_address(self._paths.root.absolute()),
             self._device or ("cuda" if room.gpus else "cpu"),
             room.cpus,
         )
@@ -87,7 +87,9 @@ class RayBackend:
         elif room.gpus:
             clocks = DispatchTimeouts()
         else:
-            clocks = DispatchTimeouts(token=_TOKEN_SECONDS * max(1.0, weights_on_disk(self._model) / _SMALL_BYTES))
+            clocks = DispatchTimeouts(
+                token=_TOKEN_SECONDS * max(1.0, count_weight_bytes_on_disk(self._model) / _SMALL_BYTES)
+            )
         workers = _WorkerPool(
             reached, room, WorkerGroup(RayPool(assignment, room.gpus), room.workers, clocks, self._tell)
         )
@@ -120,4 +122,4 @@ class RayBackend:
             yield [WindowResult(window, None, None, written=True) for window in shard.windows]
         for kind in frozenset().union(*work.prepared.missing):
             # Workers of other machines have other working copies of a bucket.
-            bring(self._paths.token_statistics(kind, self._model.identity.model_fingerprint))
+            fetch_folder_on_demand(self._paths.token_statistics(kind, self._model.identity.model_fingerprint))

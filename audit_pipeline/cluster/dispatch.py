@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from audit_pipeline.catalogue.contracts import SHARE_WITH_BRANCH
-from audit_pipeline.errors import AuditError, ClusterError, one_line
+from audit_pipeline.errors import AuditError, ClusterError, to_one_line
 from audit_pipeline.token_statistics.backend import Work
 from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.run import RunSummary
@@ -51,8 +51,8 @@ class Shard:
         return len(self.work.prepared.encoded)
 
 
-def split_into_shards(work: Work, workers: int, most: int) -> list[Shard]:
-    """The work in shards of about ``most`` tokens or less, texts of like length together, the longest first.
+def split_into_shards(work: Work, workers: int, max_tokens: int) -> list[Shard]:
+    """The work in shards of about ``max_tokens`` tokens or less, texts of like length together, the longest first.
 
     Each worker gets several, so that none waits long for the last; a text is never cut. Every window of ``work`` is in
     one shard. Texts without a window are in none.
@@ -60,8 +60,8 @@ def split_into_shards(work: Work, workers: int, most: int) -> list[Shard]:
     windows: dict[int, list[Window]] = {}
     for window in work.prepared.windows:
         windows.setdefault(window.text, []).append(window)
-    tokens = {text: _tokens(work, text, own) for text, own in windows.items()}
-    size = _tokens_a_shard(sum(tokens.values()), workers, most)
+    tokens = {text: _estimate_tokens(work, text, own) for text, own in windows.items()}
+    size = _compute_shard_size(sum(tokens.values()), workers, max_tokens)
     piles: list[list[int]] = []
     height = size
     for text in sorted(tokens, key=lambda text: (-tokens[text], text)):
@@ -73,7 +73,7 @@ def split_into_shards(work: Work, workers: int, most: int) -> list[Shard]:
     return [
         Shard(
             number,
-            _work_of_texts(work, pile, windows),
+            _select_work_of_texts(work, pile, windows),
             [window for text in pile for window in windows[text]],
             sum(tokens[text] for text in pile),
         )
@@ -81,17 +81,17 @@ def split_into_shards(work: Work, workers: int, most: int) -> list[Shard]:
     ]
 
 
-def _tokens_a_shard(total: int, workers: int, most: int) -> int:
+def _compute_shard_size(total: int, workers: int, max_tokens: int) -> int:
     even = -(-total // (workers * _SHARDS_A_WORKER))
-    return max(min(even, most), min(_LEAST_TOKENS, most))
+    return max(min(even, max_tokens), min(_LEAST_TOKENS, max_tokens))
 
 
-def _tokens(work: Work, text: int, windows: Sequence[Window]) -> int:
+def _estimate_tokens(work: Work, text: int, windows: Sequence[Window]) -> int:
     branches = SHARE_WITH_BRANCH * work.steps if work.prepared.wants_branches(text) else 0.0
     return round(sum((window.length + len(work.before)) * (1 + branches) for window in windows))
 
 
-def _work_of_texts(work: Work, texts: Sequence[int], windows: dict[int, list[Window]]) -> Work:
+def _select_work_of_texts(work: Work, texts: Sequence[int], windows: dict[int, list[Window]]) -> Work:
     whole = work.prepared
     prepared = Prepared(
         distinct=len(texts),
@@ -222,22 +222,22 @@ class WorkerGroup:
         self,
         pool: Pool,
         workers: int,
-        clocks: DispatchTimeouts,
+        timeouts: DispatchTimeouts,
         notify: Callable[[str], None],
-        now: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.deaths = self.memory_kills = 0
         self._pool = pool
-        self._clocks = clocks
+        self._clocks = timeouts
         self._tell = notify
-        self._now = now
+        self._now = clock
         self._idle: deque[int] = deque()
         self._starting: set[int] = set()
         self._without_room: set[int] = set()
         self._busy: dict[int, Shard] = {}
         self._absent = set(range(workers))
         self._workers = workers
-        self._none_since = self._looked = now()
+        self._none_since = self._looked = clock()
         self._waiting_since: float | None = None
         self._fruitless = 0
         self._early_deaths: dict[int, int] = {}
@@ -306,7 +306,7 @@ class WorkerGroup:
             self._pool.stop(event.worker)
             if loading and not isinstance(event.error, AuditError):
                 raise ClusterError(
-                    f"worker {event.worker + 1} cannot make the model ready: {one_line(event.error)}"
+                    f"worker {event.worker + 1} cannot make the model ready: {to_one_line(event.error)}"
                 ) from event.error
             raise event.error
 
@@ -364,7 +364,7 @@ class WorkerGroup:
         elif now - self._none_since > self._clocks.start:
             raise ClusterError(
                 f"none of the {self._workers} workers was ready within {self._clocks.start / 60:.0f} minutes "
-                f"({self._deaths_in_words()}). Look whether the cluster has room for them. What is done is kept"
+                f"({self._format_deaths()}). Look whether the cluster has room for them. What is done is kept"
             )
         pending = {shard.number for shard in run.waiting}
         for shard in [*run.waiting, *self._busy.values()]:
@@ -378,7 +378,7 @@ class WorkerGroup:
             if clock.tries == _TRIES:
                 raise ClusterError(
                     f"a shard of {shard.texts} texts was tried twice and gave no result within {allowed / 60:.0f} "
-                    f"minutes each time. {clock.deaths} of its workers died; {self._deaths_in_words()}. What is done "
+                    f"minutes each time. {clock.deaths} of its workers died; {self._format_deaths()}. What is done "
                     "is kept, and the same command goes on from there"
                 )
             self._tell(
@@ -391,7 +391,7 @@ class WorkerGroup:
                 self._start(worker)
                 run.waiting.appendleft(shard)
 
-    def _deaths_in_words(self) -> str:
+    def _format_deaths(self) -> str:
         return f"{self.deaths} workers died so far, {self.memory_kills} of them by Ray's memory monitor"
 
     def _start(self, worker: int) -> None:

@@ -37,7 +37,7 @@ class Engine:
     ``workers``: how many hold the model; None: one a GPU, else one a node. ``gpus_per_worker``: None: what the
     model is divided over, else 1, where the cluster has GPUs, else 0; on the device cpu none. ``shard_minutes``: how
     long a shard may go without a result before it is given to another worker; None: by its tokens (dispatch.py).
-    The bounds are checked by :func:`chosen_engine`.
+    The bounds are checked by :func:`choose_engine`.
     """
 
     name: EngineName = "in_process"
@@ -56,7 +56,7 @@ class Engine:
 IN_PROCESS = Engine()
 
 
-def chosen_engine(options: Mapping[str, object] | None = None) -> Engine:
+def choose_engine(options: Mapping[str, object] | None = None) -> Engine:
     """The engine of ``options``; what is absent or None there is taken from the environment (CORPUS_AUDIT_ENGINE, …).
 
     Raises ConfigError where a value makes no sense, and where Ray is chosen and not installed.

@@ -27,7 +27,7 @@ import joblib
 from audit_pipeline.cluster.dispatch import Ended, Event, Failed, Finished, Placed, Ready, Shard, WorkerGroup
 from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.worker import Assignment, Worker, restore_worker_error
-from audit_pipeline.errors import ClusterError, one_line
+from audit_pipeline.errors import ClusterError, to_one_line
 from audit_pipeline.models.config import ModelEntry
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ class Cluster:
     nodes: Sequence[dict[str, float]]
     _lent_to: weakref.ref[WorkerGroup] | None = None
 
-    def assign_room_to(self, crew: WorkerGroup) -> None:
+    def assign_room_to(self, group: WorkerGroup) -> None:
         """The workers of the model that had the room before are ended."""
         before = self._lent_to() if self._lent_to is not None else None
-        if before is not None and before is not crew:
+        if before is not None and before is not group:
             before.dismiss()
-        self._lent_to = weakref.ref(crew)
+        self._lent_to = weakref.ref(group)
 
 
 _connected: list[Cluster] = []
 
 
-def cluster(engine: Engine, notify: Callable[[str], None]) -> Cluster:
+def connect_cluster(engine: Engine, notify: Callable[[str], None]) -> Cluster:
     """The cluster at RAY_ADDRESS, or one of this machine alone that ends with this process; connected to once.
 
     Raises ClusterError where it cannot be reached.
@@ -88,7 +88,7 @@ def cluster(engine: Engine, notify: Callable[[str], None]) -> Cluster:
             _connect(address)
     if not _connected:
         at = str(ray.get_runtime_context().gcs_address)
-        if (warning := warning_of(at)) is not None:
+        if (warning := format_public_address_warning(at)) is not None:
             notify(warning)
         _connected.append(Cluster(at, [node["Resources"] for node in ray.nodes() if node["Alive"]]))
     return _connected[0]
@@ -102,7 +102,9 @@ def _connect(address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        raise ClusterError(f"the Ray cluster at RAY_ADDRESS={address} cannot be reached: {one_line(error)}") from error
+        raise ClusterError(
+            f"the Ray cluster at RAY_ADDRESS={address} cannot be reached: {to_one_line(error)}"
+        ) from error
 
 
 def _start_local_cluster(engine: Engine, notify: Callable[[str], None]) -> None:
@@ -125,16 +127,16 @@ def _start_local_cluster(engine: Engine, notify: Callable[[str], None]) -> None:
             _node_ip_address=_LOOPBACK,
         )
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        raise ClusterError(f"Ray cannot be started on this machine: {one_line(error)}") from error
+        raise ClusterError(f"Ray cannot be started on this machine: {to_one_line(error)}") from error
 
 
-def warning_of(address: str) -> str | None:
+def format_public_address_warning(address: str) -> str | None:
     """What is wrong with an address (host:port) that is neither loopback nor private; None where it is either.
 
     A host name is looked up; one that is not known says nothing.
     """
     host = address.rpartition(":")[0].strip("[]")
-    if not (public := [ip for ip in _ips_of(host) if not (ip.is_loopback or ip.is_private)]):
+    if not (public := [ip for ip in _resolve_ips(host) if not (ip.is_loopback or ip.is_private)]):
         return None
     return (
         f"WARNING: the Ray cluster at {address} has the public address {public[0]}: anyone who reaches its ports can "
@@ -142,7 +144,7 @@ def warning_of(address: str) -> str | None:
     )
 
 
-def _ips_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+def _resolve_ips(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     try:
         return [ipaddress.ip_address(host)]
     except ValueError:
@@ -154,7 +156,7 @@ def _ips_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
     return [ipaddress.ip_address(str(place[0]).partition("%")[0]) for *_, place in found]
 
 
-def room_for(engine: Engine, nodes: Sequence[dict[str, float]], device: str | None, entry: ModelEntry) -> Room:
+def plan_room(engine: Engine, nodes: Sequence[dict[str, float]], device: str | None, entry: ModelEntry) -> Room:
     """How many workers, and what each takes: one a GPU (or as many as the model is divided over) where the cluster has
     some, else one a node.
 
@@ -169,7 +171,7 @@ def room_for(engine: Engine, nodes: Sequence[dict[str, float]], device: str | No
     elif gpus is None:
         gpus = float(divided) if any(of_nodes) or device == "cuda" else 0.0
     if gpus:
-        fitting = _workers_with(gpus, of_nodes)
+        fitting = _count_fitting_workers(gpus, of_nodes)
         if divided > 1 and gpus < divided:
             raise ClusterError(
                 f"{entry.name} is divided over {divided} GPUs (tensor_parallel), and a worker is to have {gpus:g}: "
@@ -183,36 +185,36 @@ def room_for(engine: Engine, nodes: Sequence[dict[str, float]], device: str | No
             f"{entry.name} is to lie on several devices ({entry.division}), and workers on CPUs have one each: "
             "leave that out of its entry, or use a cluster with GPUs"
         )
-    return _on_cpus(engine, [node["CPU"] for node in nodes if node.get("CPU")])
+    return _plan_cpu_room(engine, [node["CPU"] for node in nodes if node.get("CPU")])
 
 
-def _workers_with(gpus: float, of_nodes: Sequence[float]) -> int:
+def _count_fitting_workers(gpus: float, node_gpus: Sequence[float]) -> int:
     """How many workers with so many GPUs each fit the nodes; raises ClusterError where it is none."""
-    if not any(of_nodes):
+    if not any(node_gpus):
         raise ClusterError(
             "workers are to have GPUs, and the Ray cluster has no GPU: leave --device cuda and gpus_per_worker out, or "
             "give --device cpu"
         )
-    if not (fitting := sum(math.floor(own / gpus) for own in of_nodes)):
+    if not (fitting := sum(math.floor(own / gpus) for own in node_gpus)):
         raise ClusterError(
-            f"a worker is to have {gpus:g} GPUs, and no node of the Ray cluster has more than {max(of_nodes):g}: set "
+            f"a worker is to have {gpus:g} GPUs, and no node of the Ray cluster has more than {max(node_gpus):g}: set "
             "gpus_per_worker (or the model's tensor_parallel) to fewer"
         )
     return fitting
 
 
-def _on_cpus(engine: Engine, of_nodes: Sequence[float]) -> Room:
-    if not of_nodes or max(of_nodes) < 1:
+def _plan_cpu_room(engine: Engine, node_cpus: Sequence[float]) -> Room:
+    if not node_cpus or max(node_cpus) < 1:
         raise ClusterError("no node of the Ray cluster offers a CPU")
-    workers = engine.workers or len(of_nodes)
+    workers = engine.workers or len(node_cpus)
     threads = os.environ.get("OMP_NUM_THREADS", "").strip()
     if not threads.isdecimal():
-        share = math.floor(min(of_nodes)) // math.ceil(workers / len(of_nodes))
+        share = math.floor(min(node_cpus)) // math.ceil(workers / len(node_cpus))
         return Room(workers, max(1, share), 0.0)
-    if not 1 <= int(threads) <= max(of_nodes):
+    if not 1 <= int(threads) <= max(node_cpus):
         raise ClusterError(
             f"OMP_NUM_THREADS is {threads}, and a worker takes as many CPUs of one node: the largest node of the Ray "
-            f"cluster offers {max(of_nodes):g}. Set it to a number from 1 to that, or leave it out"
+            f"cluster offers {max(node_cpus):g}. Set it to a number from 1 to that, or leave it out"
         )
     return Room(workers, int(threads), 0.0)
 
@@ -262,12 +264,12 @@ class RayPool:
         first, others = self._ray.wait(list(self._calls), timeout=seconds)
         more = self._ray.wait(others, num_returns=len(others), timeout=0)[0] if first and others else []
         # What has ended one call of a worker has ended the others, and is reported once.
-        return [self._event(call) for call in (*first, *more) if call in self._calls]
+        return [self._fetch_event(call) for call in (*first, *more) if call in self._calls]
 
     def _forget_calls(self, worker: int) -> None:
         self._calls = {call: own for call, own in self._calls.items() if own[0] != worker}
 
-    def _event(self, call: Any) -> Event:
+    def _fetch_event(self, call: Any) -> Event:
         worker, made = self._calls.pop(call)
         errors = self._ray.exceptions
         try:
@@ -276,21 +278,21 @@ class RayPool:
             self._forget_calls(worker)
             return self._event_from_ray_error(worker, error)
 
-    def _event_from_ray_error(self, worker: int, raised: Exception) -> Ended | Failed:
+    def _event_from_ray_error(self, worker: int, error: Exception) -> Ended | Failed:
         """What an error of Ray's says of a worker."""
         errors = self._ray.exceptions
-        if isinstance(raised, errors.RayTaskError):
-            return Failed(worker, restore_worker_error(raised.cause, raised))
-        if isinstance(raised, errors.OutOfMemoryError):
-            return Ended(worker, "memory_monitor", _in_short(raised))
-        if isinstance(raised, errors.RayActorError) and raised.actor_init_failed:
-            return Failed(worker, ClusterError(f"a worker cannot be created: {_in_short(raised)}"))
+        if isinstance(error, errors.RayTaskError):
+            return Failed(worker, restore_worker_error(error.cause, error))
+        if isinstance(error, errors.OutOfMemoryError):
+            return Ended(worker, "memory_monitor", _shorten_error(error))
+        if isinstance(error, errors.RayActorError) and error.actor_init_failed:
+            return Failed(worker, ClusterError(f"a worker cannot be created: {_shorten_error(error)}"))
         if isinstance(
-            raised, errors.RayActorError | errors.WorkerCrashedError | errors.NodeDiedError | errors.ObjectLostError
+            error, errors.RayActorError | errors.WorkerCrashedError | errors.NodeDiedError | errors.ObjectLostError
         ):
-            return Ended(worker, "died", _in_short(raised))
-        return Failed(worker, ClusterError(f"Ray: {one_line(raised)}"))
+            return Ended(worker, "died", _shorten_error(error))
+        return Failed(worker, ClusterError(f"Ray: {to_one_line(error)}"))
 
 
-def _in_short(error: Exception) -> str:
-    return textwrap.shorten(one_line(error), 240, placeholder=" …")
+def _shorten_error(error: Exception) -> str:
+    return textwrap.shorten(to_one_line(error), 240, placeholder=" …")

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.lineage import package_versions
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.working_copy import data_root
-from audit_pipeline.errors import AuditError, ClusterError, TransientError, one_line
-from audit_pipeline.fetch.retry import causes, may_pass
+from audit_pipeline.catalogue.working_copy import resolve_data_root
+from audit_pipeline.errors import AuditError, ClusterError, TransientError, to_one_line
+from audit_pipeline.fetch.retry import causes, is_transient_fault
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
@@ -41,30 +41,30 @@ def raise_picklable_errors() -> Generator[None]:
     try:
         yield
     except Exception as error:
-        raise WorkerError(*map(_sendable, causes(error))) from error
+        raise WorkerError(*map(_to_picklable_error, causes(error))) from error
 
 
-def restore_worker_error(error: Exception, raised: Exception | None = None) -> Exception:
+def restore_worker_error(error: Exception, remote_error: Exception | None = None) -> Exception:
     """The error that a worker met, with its causes.
 
-    ``raised`` is what arrived, which shows the worker's traceback: the cause of the last, but where the error says all
-    that a user needs.
+    ``remote_error`` is what arrived, which shows the worker's traceback: the cause of the last, but where the error
+    says all that a user needs.
     """
     chain = list(error.args) if isinstance(error, WorkerError) else [error]
     for effect, cause in pairwise(chain):
         effect.__cause__ = cause
-    if raised is not None and not isinstance(chain[0], AuditError):
-        chain[-1].__cause__ = raised
+    if remote_error is not None and not isinstance(chain[0], AuditError):
+        chain[-1].__cause__ = remote_error
     return chain[0]
 
 
-def _sendable(error: BaseException) -> BaseException:
+def _to_picklable_error(error: BaseException) -> BaseException:
     """The error itself where pickling keeps it, else one that says the same, and whether it may pass."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301  (made a moment ago)
     except (pickle.PicklingError, TypeError, AttributeError, ValueError):
-        words = f"{type(error).__name__}: {one_line(str(error))}"
-        return TransientError(words) if may_pass(error) else RuntimeError(words)
+        words = f"{type(error).__name__}: {to_one_line(str(error))}"
+        return TransientError(words) if is_transient_fault(error) else RuntimeError(words)
     return error
 
 
@@ -108,7 +108,7 @@ class Worker:
         # Read when torch is loaded, which nothing has done in this process yet.
         os.environ["OMP_NUM_THREADS"] = str(assignment.threads)
         _require_same("packages", assignment.versions, package_versions())
-        paths = DataPaths(data_root(assignment.data))
+        paths = DataPaths(resolve_data_root(assignment.data))
         model = load_tokenizer(assignment.entry, paths)
         _require_same(f"files of {assignment.entry.name}", vars(assignment.identity), vars(model.identity))
         from audit_pipeline.token_statistics.cached_texts import Caches  # noqa: PLC0415
@@ -142,10 +142,10 @@ class Worker:
         )
 
 
-def _require_same(what: str, expected: Mapping[str, object], found: Mapping[str, object]) -> None:
-    if differing := sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name)):
+def _require_same(subject: str, expected: Mapping[str, object], actual: Mapping[str, object]) -> None:
+    if differing := sorted(name for name in {*expected, *actual} if expected.get(name) != actual.get(name)):
         first = differing[0]
         raise ClusterError(
-            f"a worker on {socket.gethostname()} has other {what} than the process that asks: {first} is "
-            f"{found.get(first)} there and {expected.get(first)} here; install and share the same everywhere"
+            f"a worker on {socket.gethostname()} has other {subject} than the process that asks: {first} is "
+            f"{actual.get(first)} there and {expected.get(first)} here; install and share the same everywhere"
         )

@@ -14,26 +14,26 @@ from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Generic, TypeVar
 
-from audit_pipeline.errors import ConfigError, LeftOutWarning, one_line
+from audit_pipeline.errors import ConfigError, LeftOutWarning, to_one_line
 
 T = TypeVar("T")
 
 
-def by_name(
-    modules: Iterable[ModuleType], *, what: str, is_one: Callable[[object], bool], name_of: Callable[[T], str]
+def collect_by_name(
+    modules: Iterable[ModuleType], *, label: str, is_wanted: Callable[[object], bool], name_of: Callable[[T], str]
 ) -> dict[str, T]:
-    """Every value of the modules that ``is_one``, by its name, in the order of the modules; ``what`` it is in a word.
+    """Every value of the modules that ``is_wanted``, by its name, in the order of the modules; ``label`` it is in a word.
 
     What a module imports from another counts once. Raises ConfigError, naming both modules, where two have one name.
     """
     found: dict[str, tuple[T, str]] = {}
     for module in modules:
-        values: list[T] = [value for value in vars(module).values() if is_one(value)]
+        values: list[T] = [value for value in vars(module).values() if is_wanted(value)]
         for value in values:
             other, module_name = found.setdefault(name_of(value), (value, module.__name__))
             if other is not value:
                 raise ConfigError(
-                    f"there are two {what} named '{name_of(value)}', in {module_name} and in {module.__name__}: "
+                    f"there are two {label} named '{name_of(value)}', in {module_name} and in {module.__name__}: "
                     "rename one"
                 )
     return {name: value for name, (value, _) in found.items()}
@@ -56,19 +56,19 @@ class PluginRegistry(Generic[T]):
 
 
 def merge_entry_points(
-    own: Mapping[str, T], group: str, kind: type[T], name_of: Callable[[T], str]
+    own_values: Mapping[str, T], group: str, kind: type[T], name_of: Callable[[T], str]
 ) -> PluginRegistry[T]:
-    """``own`` and what the entry points of ``group`` name, each a ``kind``, in the order of the entry points' names.
+    """``own_values`` and what the entry points of ``group`` name, each a ``kind``, in the order of the entry points' names.
 
     What cannot be loaded, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.
     """
-    found, origins = dict(own), {}
+    found, origins = dict(own_values), {}
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         origin = _origin(point)
         try:
             value = point.load()
         except Exception as error:  # noqa: BLE001 - what other people's code may raise is not known
-            _leave_out(point, origin, f"it cannot be imported ({type(error).__name__}: {one_line(error)})")
+            _leave_out(point, origin, f"it cannot be imported ({type(error).__name__}: {to_one_line(error)})")
             continue
         if not isinstance(value, kind):
             _leave_out(point, origin, f"{point.value} is no {kind.__name__} but a {type(value).__name__}")

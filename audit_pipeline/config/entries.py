@@ -17,8 +17,8 @@ import yaml
 
 from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Keys, Problem, in_one_line
-from audit_pipeline.errors import ConfigError, one_line
+from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Keys, Problem, format_problems
+from audit_pipeline.errors import ConfigError, to_one_line
 
 MOST_BYTES = 1 << 20
 _TOO_DEEP = "it is nested too deep"
@@ -54,10 +54,10 @@ class YamlFile:
         try:
             return _Values().construct_object(node, deep=True)
         except yaml.MarkedYAMLError as error:
-            raise InvalidEntryError([Fault((), _describe_yaml_error(error), _line(error))]) from error
+            raise InvalidEntryError([Fault((), _describe_yaml_error(error), _line_of_error(error))]) from error
         except ValueError as error:
             # A date that no calendar has, a number that no setting needs.
-            raise InvalidEntryError([Fault((), f"a value cannot be read: {one_line(error)}")]) from error
+            raise InvalidEntryError([Fault((), f"a value cannot be read: {to_one_line(error)}")]) from error
         except RecursionError as error:
             raise InvalidEntryError([Fault((), _TOO_DEEP)]) from error
 
@@ -74,7 +74,7 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
     except FileNotFoundError as error:
         raise BrokenFileError(Problem(path, None, f"is missing; {purpose}")) from error
     except OSError as error:
-        raise BrokenFileError(Problem(path, None, f"cannot be read: {one_line(error)}")) from error
+        raise BrokenFileError(Problem(path, None, f"cannot be read: {to_one_line(error)}")) from error
     if len(content) > MOST_BYTES:
         raise BrokenFileError(Problem(path, None, f"is larger than {MOST_BYTES:,} bytes: it must hold settings alone"))
     try:
@@ -85,9 +85,11 @@ def read_yaml(path: Path, purpose: str) -> YamlFile:
             _find_repeated_keys(root, repeated_keys)
         return YamlFile(path, root, repeated_keys)
     except yaml.MarkedYAMLError as error:
-        raise BrokenFileError(Problem(path, _line(error), f"cannot be read: {_describe_yaml_error(error)}")) from error
+        raise BrokenFileError(
+            Problem(path, _line_of_error(error), f"cannot be read: {_describe_yaml_error(error)}")
+        ) from error
     except (yaml.YAMLError, ValueError) as error:
-        words = f"cannot be read: it is not readable YAML: {one_line(error)}"
+        words = f"cannot be read: it is not readable YAML: {to_one_line(error)}"
         raise BrokenFileError(Problem(path, None, words)) from error
     except RecursionError as error:
         raise BrokenFileError(Problem(path, None, f"cannot be read: {_TOO_DEEP}")) from error
@@ -104,7 +106,7 @@ def pairs_of(node: yaml.Node | None) -> list[KeyValue]:
         # Does nothing the second time.
         yaml.constructor.SafeConstructor().flatten_mapping(node)
     except yaml.MarkedYAMLError as error:
-        raise InvalidEntryError([Fault((), _describe_yaml_error(error), _line(error))]) from error
+        raise InvalidEntryError([Fault((), _describe_yaml_error(error), _line_of_error(error))]) from error
     return [KeyValue(*pair) for pair in node.value]
 
 
@@ -128,34 +130,34 @@ class _Values(yaml.constructor.SafeConstructor):
     """Whole numbers are those that every library takes."""
 
 
-def _whole_number(values: Any, node: Any) -> int:
+def _parse_whole_number(values: Any, node: Any) -> int:
     number = int(values.construct_yaml_int(node))
     if abs(number) >= _LARGEST:
         raise ValueError(f"a whole number has at most 18 digits, and this one begins with {node.value[:20]}")
     return number
 
 
-_Values.add_constructor("tag:yaml.org,2002:int", _whole_number)
+_Values.add_constructor("tag:yaml.org,2002:int", _parse_whole_number)
 
 
-def _find_repeated_keys(node: yaml.Node, found: dict[int, yaml.Node | None]) -> yaml.Node | None:
-    """The first key under ``node`` that occurs twice in its mapping; ``found`` gets those of all nodes below.
+def _find_repeated_keys(node: yaml.Node, repeated_by_node: dict[int, yaml.Node | None]) -> yaml.Node | None:
+    """The first key under ``node`` that occurs twice in its mapping; ``repeated_by_node`` gets those of all nodes below.
 
     A copied entry that was not renamed would vanish otherwise. What is merged belongs to the entry that it is merged
     from.
     """
-    if id(node) in found:
-        return found[id(node)]
+    if id(node) in repeated_by_node:
+        return repeated_by_node[id(node)]
     # For an alias within its own value.
-    found[id(node)] = None
+    repeated_by_node[id(node)] = None
     repeated: list[yaml.Node] = []
     below: list[yaml.Node | None] = []
     if isinstance(node, yaml.SequenceNode):
-        below = [_find_repeated_keys(child, found) for child in node.value]
+        below = [_find_repeated_keys(child, repeated_by_node) for child in node.value]
     elif isinstance(node, yaml.MappingNode):
         seen: set[tuple[str, str]] = set()
         for key, value in node.value:
-            of_pair = [_find_repeated_keys(child, found) for child in (key, value)]
+            of_pair = [_find_repeated_keys(child, repeated_by_node) for child in (key, value)]
             if key.tag == _MERGE:
                 continue
             below += of_pair
@@ -163,16 +165,16 @@ def _find_repeated_keys(node: yaml.Node, found: dict[int, yaml.Node | None]) -> 
                 if (key.tag, key.value) in seen:
                     repeated.append(key)
                 seen.add((key.tag, key.value))
-    found[id(node)] = next((key for key in (*repeated, *below) if key is not None), None)
-    return found[id(node)]
+    repeated_by_node[id(node)] = next((key for key in (*repeated, *below) if key is not None), None)
+    return repeated_by_node[id(node)]
 
 
 def _describe_yaml_error(error: yaml.MarkedYAMLError) -> str:
     parts = ", ".join(part for part in (error.context, error.problem) if part)
-    return f"it is not readable YAML: {one_line(parts)}"
+    return f"it is not readable YAML: {to_one_line(parts)}"
 
 
-def _line(error: yaml.MarkedYAMLError) -> int | None:
+def _line_of_error(error: yaml.MarkedYAMLError) -> int | None:
     return None if error.problem_mark is None else int(error.problem_mark.line) + 1
 
 
@@ -230,7 +232,7 @@ class Entries(Mapping[str, E]):
     def require_not_broken(self, name: str) -> None:
         """Raise ConfigError, with all that is wrong with it, where the entry of that name cannot be used."""
         if self.is_broken(name):
-            raise ConfigError(in_one_line(self._problems[name]))
+            raise ConfigError(format_problems(self._problems[name]))
 
     def named(self, name: str) -> E:
         """The entry of that name; raises ConfigError where it is broken, or where there is none, with the nearest."""
@@ -332,11 +334,11 @@ class EntryFile(Generic[E]):
         if self.key is None:
             if not top and file.root is not None and file.value(file.root) not in ({}, None):
                 raise InvalidEntryError([Fault((), f"must hold {self.what}s by name", 1)])
-            return _named(top)
+            return _require_scalar_keys(top)
         if [pair.key.value for pair in top] != [self.key] or not isinstance(top[0].value, yaml.MappingNode):
             words = f"must hold one key, '{self.key}', with an entry for each {self.what} under it"
             raise InvalidEntryError([Fault((), words)])
-        return _named(pairs_of(top[0].value))
+        return _require_scalar_keys(pairs_of(top[0].value))
 
     def _fields(self, value: object) -> object:
         if self.key is None:
@@ -348,7 +350,7 @@ class EntryFile(Generic[E]):
         return value
 
 
-def _named(pairs: Sequence[KeyValue]) -> Sequence[KeyValue]:
+def _require_scalar_keys(pairs: Sequence[KeyValue]) -> Sequence[KeyValue]:
     for pair in pairs:
         if not isinstance(pair.key, yaml.ScalarNode):
             raise InvalidEntryError([Fault((), "must hold names before the colons, not lists or mappings", pair.line)])

@@ -18,10 +18,10 @@ _LISTED = 20
 _LONGEST = 200
 
 
-def nearest(given: str, known: Iterable[str]) -> list[str]:
-    """The names of ``known`` that ``given`` may be a misspelling of, the nearest first; capitals make no difference."""
-    by_spelling = {name.casefold(): name for name in known}
-    spelt = given[:_LONGEST].casefold()
+def find_nearest_names(word: str, candidates: Iterable[str]) -> list[str]:
+    """The names of ``candidates`` that ``word`` may be a misspelling of, the nearest first; capitals make no difference."""
+    by_spelling = {name.casefold(): name for name in candidates}
+    spelt = word[:_LONGEST].casefold()
     close = difflib.get_close_matches(spelt, by_spelling, n=_NEAREST)
     likeness = [difflib.SequenceMatcher(None, spelling, spelt).ratio() for spelling in close]
     # Beside a name that is all but the same, others are noise.
@@ -32,36 +32,36 @@ def nearest(given: str, known: Iterable[str]) -> list[str]:
     ]
 
 
-def did_you_mean(given: str, known: Iterable[str], otherwise: str = "there are") -> str:
+def did_you_mean(word: str, candidates: Iterable[str], otherwise: str = "there are") -> str:
     """'did you mean a or b?', or if no name is near 'there are: a, b, c'."""
-    names = list(known)
-    if close := nearest(given, names):
+    names = list(candidates)
+    if close := find_nearest_names(word, names):
         return f"did you mean {' or '.join(close)}?"
-    return f"{otherwise}: {listed(names)}"
+    return f"{otherwise}: {format_names(names)}"
 
 
-def listed(names: Sequence[str]) -> str:
+def format_names(names: Sequence[str]) -> str:
     """The names, of many the first; 'none' where there is none."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return (", ".join(names[:_LISTED]) or "none") + more
 
 
-def only_partition(given: str, known: Sequence[str]) -> str:
-    """The benchmark of ``known`` that ``given`` names: by its own name, or as the only one of its family.
+def resolve_partition(name: str, candidates: Sequence[str]) -> str:
+    """The benchmark of ``candidates`` that ``name`` names: by its own name, or as the only one of its family.
 
     Raises ConfigError, naming them, where the family has several, and with the nearest names where there is none.
     """
-    if given in known:
-        return given
-    found = partitions_of(given, known)
+    if name in candidates:
+        return name
+    found = list_family_partitions(name, candidates)
     if len(found) == 1:
         return found[0]
     if found:
-        raise ConfigError(f"the family {given} is several benchmarks, and one is meant: {listed(found)}")
-    raise ConfigError(f"there is no benchmark '{given}'; {did_you_mean(given, known)}")
+        raise ConfigError(f"the family {name} is several benchmarks, and one is meant: {format_names(found)}")
+    raise ConfigError(f"there is no benchmark '{name}'; {did_you_mean(name, candidates)}")
 
 
-def partitions_of(family: str, known: Iterable[str]) -> list[str]:
-    """The benchmarks of ``known`` that the family of that name expands to: itself, or its name and a length."""
+def list_family_partitions(family: str, candidates: Iterable[str]) -> list[str]:
+    """The benchmarks of ``candidates`` that the family of that name expands to: itself, or its name and a length."""
     pattern = re.compile(rf"{re.escape(family)}(_[0-9]+)?")
-    return [name for name in known if pattern.fullmatch(name)]
+    return [name for name in candidates if pattern.fullmatch(name)]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from audit_pipeline.errors import ConfigError, one_line
+from audit_pipeline.errors import ConfigError, to_one_line
 
 Keys = Sequence[str | int]
 """The way to a value: keys of mappings and places in lists."""
@@ -27,13 +27,13 @@ class Problem:
 
     def __str__(self) -> str:
         place = str(self.path) if self.line is None else f"{self.path}:{self.line}"
-        words = one_line(self.words)
+        words = to_one_line(self.words)
         if self.entry is not None:
             return f"{place}: {self.entry}: {words}"
         return f"{place} {words}" if self.line is None else f"{place}: {words}"
 
 
-def in_one_line(problems: Iterable[Problem]) -> str:
+def format_problems(problems: Iterable[Problem]) -> str:
     """Several problems in one line; those of one entry name it once."""
     parts: list[str] = []
     before: Problem | None = None

@@ -19,13 +19,13 @@ _OWNER_ALONE = 0o700
 _NOT_TO_BE_COMMITTED = "*\n!.gitignore\n!README.md\n"
 
 
-def default_head(name: str, key: str) -> str:
+def read_default_header(name: str, key: str) -> str:
     """What a file of the default configuration says of its keys: the comments before its one ``key``."""
     text = (DEFAULTS / _CONFIG / name).read_text(encoding="utf-8")
     return text[: text.index(f"\n{key}:") + 1]
 
 
-def lay_out(folder: Path, config: Mapping[str, str] | None = None) -> list[Path]:
+def create_workspace(folder: Path, config: Mapping[str, str] | None = None) -> list[Path]:
     """Make ``folder`` a workspace with the default configuration; returns what was made, in the order of interest.
 
     ``config`` are files of the configuration that take the place of default ones: name -> text.

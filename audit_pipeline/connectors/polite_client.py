@@ -35,11 +35,11 @@ from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.fetch.retry import (
     RetryPolicy,
-    public,
-    retrying,
-    seconds_asked_for,
-    status_may_pass,
-    without_password,
+    build_retryer,
+    format_public_error,
+    is_transient_status,
+    parse_retry_after,
+    redact_passwords,
 )
 
 STORE_NAME = "responses.sqlite"
@@ -57,7 +57,7 @@ class FetchError(SourceError):
     """A page that cannot be fetched; ``status`` is the HTTP status where the server gave one."""
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
-        super().__init__(f"{without_password(url)}: {reason}")
+        super().__init__(f"{redact_passwords(url)}: {reason}")
         self.url = url
         self.status = status
 
@@ -141,20 +141,20 @@ class PoliteClient:
         limit: int = 20 * MEBIBYTE,
         fresh: bool = False,
         max_age: timedelta | None = None,
-        refused: Callable[[FetchedPage], str | None] | None = None,
+        find_refusal: Callable[[FetchedPage], str | None] | None = None,
     ) -> FetchedPage:
         """The page at ``url`` with ``params``, from the store or from the web; then it is in the store.
 
         At most ``limit`` bytes are taken, before and after decompression. With ``fresh``, or once the stored answer is
-        older than ``max_age``, it is fetched again. ``refused`` says why an answer with status 200 is no page (a server
-        that is busy, in words): the request is repeated as after a 503, and the answer not kept. If repeating is no
-        use, it may raise FetchError.
+        older than ``max_age``, it is fetched again. ``find_refusal`` says why an answer with status 200 is no page (a
+        server that is busy, in words): the request is repeated as after a 503, and the answer not kept. If repeating is
+        no use, it may raise FetchError.
 
         Raises FetchError: after ``attempts`` with growing pauses for 408, 425, 429, 5xx, time-outs and answers cut
         short, or at once where the server asks for a longer pause than ``most_pause``; at once for any other status
         but 200, redirects in a circle, over-long answers, and pages that robots.txt refuses. No failure is kept.
         """
-        address = _address(url, params)
+        address = _normalise_address(url, params)
         found = None if fresh else self._store.page(address, max_age)
         if found is not None:
             return found
@@ -162,29 +162,29 @@ class PoliteClient:
             # Another process may have fetched it while this one waited.
             found = None if fresh else self._store.page(address, max_age)
             if found is None:
-                found = self._fetch_with_retries(address, limit, refused, robots=self._politeness.obey_robots)
+                found = self._fetch_with_retries(address, limit, find_refusal, obey_robots=self._politeness.obey_robots)
                 self._store.keep(address, found)
         return found
 
     def _fetch_with_retries(
-        self, url: str, limit: int, refused: Callable[[FetchedPage], str | None] | None, *, robots: bool
+        self, url: str, limit: int, find_refusal: Callable[[FetchedPage], str | None] | None, *, obey_robots: bool
     ) -> FetchedPage:
         polite = self._politeness
         # Twice the usual pause, then twice as long each time; never less than the server asks for.
-        again = retrying(
+        again = build_retryer(
             RetryPolicy(polite.attempts, 2 * polite.seconds_between, polite.most_pause),
             lambda error: isinstance(error, _PassingError),
-            asked_for=lambda error: error.retry_after if isinstance(error, _PassingError) else None,
+            requested_pause=lambda error: error.retry_after if isinstance(error, _PassingError) else None,
             sleep=self._sleep,
         )
         try:
-            return again(self._follow, url, limit, refused, robots)
+            return again(self._fetch_following_redirects, url, limit, find_refusal, obey_robots)
         except _PassingError as fault:
             tries = "1 attempt" if polite.attempts == 1 else f"{polite.attempts} attempts"
             raise FetchError(url, f"{fault.reason} (after {tries}); try again later", fault.status) from fault
 
-    def _follow(
-        self, url: str, limit: int, refused: Callable[[FetchedPage], str | None] | None, robots: bool
+    def _fetch_following_redirects(
+        self, url: str, limit: int, find_refusal: Callable[[FetchedPage], str | None] | None, obey_robots: bool
     ) -> FetchedPage:
         """One attempt, through redirects; each host on the way is asked politely."""
         visited: set[str] = set()
@@ -192,29 +192,29 @@ class PoliteClient:
         while len(visited) < _MOST_REDIRECTS:
             visited.add(address)
             if urlsplit(address).scheme not in {"http", "https"}:
-                raise FetchError(url, f"leads to {without_password(address)}, which is no web address")
-            rules = self._rules(address) if robots else None
+                raise FetchError(url, f"leads to {redact_passwords(address)}, which is no web address")
+            rules = self._get_robots_rules(address) if obey_robots else None
             if rules is not None and not rules.can_fetch(address, self._politeness.user_agent):
                 raise FetchError(
-                    url, f"robots.txt of {_host(address)} does not allow {without_password(address)} to be fetched"
+                    url, f"robots.txt of {_host(address)} does not allow {redact_passwords(address)} to be fetched"
                 )
             self._wait_for_turn(_host(address), rules)
             try:
                 answer, retry_after = self._ask(address, limit)
             finally:
                 # Counted from the end of the answer: a slow server gets its pause too.
-                self._store.note_asked(_host(address), time.time())
+                self._store.record_request_time(_host(address), time.time())
             if isinstance(answer, FetchedPage):
-                problem = refused(answer) if refused is not None else None
+                problem = find_refusal(answer) if find_refusal is not None else None
                 if problem is not None:
                     self._raise_retryable_error(url, problem, answer.status, retry_after)
                 return answer
             address = answer
             if address in visited:
-                raise FetchError(url, f"redirects in a circle, back to {without_password(address)}")
+                raise FetchError(url, f"redirects in a circle, back to {redact_passwords(address)}")
         raise FetchError(url, f"redirects more than {_MOST_REDIRECTS} times")
 
-    def _rules(self, url: str) -> Protego:
+    def _get_robots_rules(self, url: str) -> Protego:
         """The rules in robots.txt of the host: none where there is no such file; raises FetchError if out of reach."""
         host = _host(url)
         if host not in self._robots:
@@ -228,10 +228,10 @@ class PoliteClient:
         page = self._store.page(url, ROBOTS_AGE)
         if page is None:
             try:
-                page = self._fetch_with_retries(url, _ROBOTS_LIMIT, None, robots=False)
+                page = self._fetch_with_retries(url, _ROBOTS_LIMIT, None, obey_robots=False)
             except FetchError as error:
                 # RFC 9309, section 2.3.1: what a server says it does not have forbids nothing; its silence does.
-                if error.status is not None and 400 <= error.status < 500 and not status_may_pass(error.status):
+                if error.status is not None and 400 <= error.status < 500 and not is_transient_status(error.status):
                     page = FetchedPage(url, error.status, b"", "text/plain", datetime.now(UTC), from_cache=False)
                 else:
                     return error
@@ -243,12 +243,12 @@ class PoliteClient:
         delay = rules.crawl_delay(agent) if rules is not None else None
         rate = rules.request_rate(agent) if rules is not None else None
         between = max(self._politeness.seconds_between, delay or 0.0, rate.seconds / rate.requests if rate else 0.0)
-        last = self._store.last_asked(host)
+        last = self._store.last_request_time(host)
         # A last request in the future is a clock that was set back: no reason to wait for hours.
         wait = min(last + between - time.time(), between) if last is not None else 0.0
         if wait > 0:
             self._sleep(wait)
-        self._store.note_asked(host, time.time())
+        self._store.record_request_time(host, time.time())
 
     def _ask(self, url: str, limit: int) -> tuple[FetchedPage | str, str | None]:
         """One request: the page, or the address that it redirects to; and the Retry-After header."""
@@ -271,7 +271,7 @@ class PoliteClient:
             finally:
                 response.close()
         except requests.exceptions.SSLError as error:
-            raise FetchError(url, f"its certificate is not trusted ({public(error)})") from error
+            raise FetchError(url, f"its certificate is not trusted ({format_public_error(error)})") from error
         except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
             raise _PassingError("no answer in time") from error
         except (urllib3.exceptions.ProtocolError, requests.exceptions.ChunkedEncodingError) as error:
@@ -279,29 +279,31 @@ class PoliteClient:
         except requests.ConnectionError as error:
             raise _PassingError("the connection failed") from error
         except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise FetchError(url, f"cannot be asked for ({public(error)})") from error
+            raise FetchError(url, f"cannot be asked for ({format_public_error(error)})") from error
 
-    def _answer(self, url: str, response: requests.Response, limit: int, until: float) -> FetchedPage | str:
+    def _answer(self, url: str, response: requests.Response, limit: int, deadline: float) -> FetchedPage | str:
         status, headers = response.status_code, response.headers
         if status in _REDIRECTS and "Location" in headers:
             target = self._session.get_redirect_target(response) or ""
-            return _address(urljoin(url, target), None)
-        if status_may_pass(status):
+            return _normalise_address(urljoin(url, target), None)
+        if is_transient_status(status):
             self._raise_retryable_error(url, f"the server answered {status}", status, headers.get("Retry-After"))
         if status != 200:
             raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
-        content = _decompressed(url, _body(url, response, limit, until), headers.get("Content-Encoding", ""), limit)
-        media_type, charset = _content_type(headers.get("Content-Type", ""))
+        content = _decompress(
+            url, _read_body(url, response, limit, deadline), headers.get("Content-Encoding", ""), limit
+        )
+        media_type, charset = _parse_content_type(headers.get("Content-Type", ""))
         return FetchedPage(url, status, content, media_type, datetime.now(UTC), from_cache=False, charset=charset)
 
     def _raise_retryable_error(self, url: str, problem: str, status: int, retry_after: str | None) -> NoReturn:
-        pause = seconds_asked_for(retry_after)
+        pause = parse_retry_after(retry_after)
         if pause is not None and pause > self._politeness.most_pause:
             raise FetchError(url, f"{problem}, and asks to be left alone for {pause:.0f} s; try again then", status)
         raise _PassingError(problem, status, pause)
 
 
-def _body(url: str, response: requests.Response, limit: int, until: float) -> bytes:
+def _read_body(url: str, response: requests.Response, limit: int, deadline: float) -> bytes:
     """The body as it was sent, at most ``limit`` bytes of it."""
     announced = response.headers.get("Content-Length", "")
     if announced.isdecimal() and int(announced) > limit:
@@ -312,12 +314,12 @@ def _body(url: str, response: requests.Response, limit: int, until: float) -> by
         body += chunk
         if len(body) > limit:
             raise FetchError(url, f"its answer is longer than the {limit} bytes that are taken")
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise _PassingError("its answer took too long")
     return bytes(body)
 
 
-def _decompressed(url: str, body: bytes, encoding: str, limit: int) -> bytes:
+def _decompress(url: str, body: bytes, encoding: str, limit: int) -> bytes:
     encoding = encoding.strip().lower()
     if encoding in {"", "identity"}:
         return body
@@ -333,19 +335,19 @@ def _decompressed(url: str, body: bytes, encoding: str, limit: int) -> bytes:
     return content
 
 
-def _content_type(header: str) -> tuple[str, str | None]:
+def _parse_content_type(header: str) -> tuple[str, str | None]:
     """Media type in lower case, and charset, of a Content-Type header."""
     media_type, _, parameters = header.partition(";")
     charset = re.search(r"charset\s*=\s*[\"']?([\w.:+-]+)", parameters, re.IGNORECASE)
     return media_type.strip().lower(), charset.group(1) if charset else None
 
 
-def _address(url: str, params: Mapping[str, str] | None) -> str:
+def _normalise_address(url: str, params: Mapping[str, str] | None) -> str:
     """The address that is asked for, in one spelling: parameters sorted, without fragment."""
     try:
         prepared = requests.Request("GET", url, params=sorted((params or {}).items())).prepare().url or url
     except requests.RequestException as error:
-        raise FetchError(url, f"is no address that can be asked for ({public(error)})") from error
+        raise FetchError(url, f"is no address that can be asked for ({format_public_error(error)})") from error
     return urlunsplit(urlsplit(prepared)._replace(fragment=""))
 
 

@@ -23,7 +23,7 @@ from charset_normalizer import from_bytes
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
-from audit_pipeline.fetch.retry import public, without_password
+from audit_pipeline.fetch.retry import format_public_error, redact_passwords
 
 _WIDER_CHARSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252"}
 
@@ -53,7 +53,7 @@ class FetchedPage:
             declared = ["utf-16"]
         else:
             inside = EncodingDetector.find_declared_encoding(self.content, is_html="html" in self.media_type)
-            declared = [known for known in map(_known_charset, (self.charset, inside)) if known is not None]
+            declared = [known for known in map(_resolve_charset, (self.charset, inside)) if known is not None]
         if not declared or declared[0] == "cp1252":
             declared.insert(0, "utf-8")
             guess = from_bytes(self.content[:MEBIBYTE]).best() if len(declared) == 1 else None
@@ -63,7 +63,7 @@ class FetchedPage:
                 return self.content.decode(charset)
             except (UnicodeError, LookupError):
                 continue
-        raise SourceError(f"{without_password(self.url)}: cannot be decoded as {' or '.join(dict.fromkeys(declared))}")
+        raise SourceError(f"{redact_passwords(self.url)}: cannot be decoded as {' or '.join(dict.fromkeys(declared))}")
 
 
 class ResponseStore:
@@ -106,12 +106,12 @@ class ResponseStore:
                 values,
             )
 
-    def last_asked(self, host: str) -> float | None:
+    def last_request_time(self, host: str) -> float | None:
         with self._readable():
             row = self._connection.execute("SELECT asked FROM hosts WHERE host = ?", (host,)).fetchone()
         return float(row[0]) if row is not None else None
 
-    def note_asked(self, host: str, moment: float) -> None:
+    def record_request_time(self, host: str, moment: float) -> None:
         with self._readable(), self._connection:
             self._connection.execute("INSERT OR REPLACE INTO hosts (host, asked) VALUES (?, ?)", (host, moment))
 
@@ -124,11 +124,11 @@ class ResponseStore:
             raise
         except (sqlite3.DatabaseError, zlib.error) as error:
             raise SourceError(
-                f"{self._path}: the store of answers is damaged ({public(error)}); delete the file"
+                f"{self._path}: the store of answers is damaged ({format_public_error(error)}); delete the file"
             ) from error
 
 
-def _known_charset(name: str | None) -> str | None:
+def _resolve_charset(name: str | None) -> str | None:
     """Python's name of a charset, or of the wider one that browsers read it as; None for one that it does not know."""
     if not name:
         return None

@@ -23,17 +23,24 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from audit_pipeline.catalogue.contracts import CONTROL_TEXTS, CONTROLS, digest, text_sha256
-from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, require_whole
+from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, require_intact_control
 from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN, Role
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
-from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record
+from audit_pipeline.catalogue.lineage import LineageStep, package_versions, record_lineage
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.working_copy import keep_folder, remove, remove_folder
+from audit_pipeline.catalogue.working_copy import remove, remove_folder, upload_folder
 from audit_pipeline.controls.config import ControlEntry
 from audit_pipeline.controls.draw import DrawnText, draw_texts
-from audit_pipeline.controls.training import ONE_THREAD_BELOW, START, Trained, new_model, train, train_tokenizer
-from audit_pipeline.controls.versions import control_version, documents_of
+from audit_pipeline.controls.training import (
+    ONE_THREAD_BELOW,
+    START,
+    Trained,
+    build_untrained_model,
+    train,
+    train_tokenizer,
+)
+from audit_pipeline.controls.versions import compute_control_version, read_control_documents
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.conversion import read_with_transformers
@@ -84,8 +91,8 @@ def ensure_control_trained(
 
     Raises DataError where there are no documents, or too few windows in them.
     """
-    documents, versions = documents_of(entry, paths)
-    version = control_version(entry, versions)
+    documents, versions = read_control_documents(entry, paths)
+    version = compute_control_version(entry, versions)
     folder = paths.control_version(entry.name, version)
     if _is_whole(folder):
         manifest = read_json(folder / MANIFEST)
@@ -104,7 +111,7 @@ def ensure_control_trained(
         **manifest,
         "files": digests_of_folder(folder),
     }
-    record(
+    record_lineage(
         paths,
         step,
         CONTROLS,
@@ -112,11 +119,11 @@ def ensure_control_trained(
         data_version=version,
         upstream={f"documents/{source}": source_version for source, source_version in versions.items()},
     )
-    keep_folder(folder)
+    upload_folder(folder)
     # Last of the folder's files: it says that the folder is whole.
     write_json(folder / MANIFEST, manifest)
     _write_control_pointer(entry.name, version, paths)
-    _remove_others(entry.name, version, paths)
+    _remove_other_versions(entry.name, version, paths)
     return ControlReport(entry, version, folder, manifest, trained=True)
 
 
@@ -134,13 +141,13 @@ def train_into(
 
     Returns what the manifest says of it.
     """
-    write_table(folder / TEXTS, texts_table(texts))
-    base = _base(entry, paths)
-    tokenizer, start_id = _tokenizer(texts, entry, base)
+    write_table(folder / TEXTS, build_texts_table(texts))
+    base = _load_base_model(entry, paths)
+    tokenizer, start_id = _prepare_tokenizer(texts, entry, base)
 
     def train_one(role: Role) -> dict[str, Any]:
         done = train(
-            begun[role] if role in begun else _begin(entry, tokenizer, start_id, base),
+            begun[role] if role in begun else _initialise_model(entry, tokenizer, start_id, base),
             tokenizer,
             start_id,
             [text.text for text in texts for _ in range(getattr(text, role))],
@@ -149,12 +156,12 @@ def train_into(
             device=device,
             on_step=None if on_step is None else partial(on_step, role),
         )
-        return _save(folder / role, done, tokenizer)
+        return _save_model(folder / role, done, tokenizer)
 
     # Side by side where each takes one thread and draws nothing: the weights are the same to the last bit.
     small = entry.architecture.parameters < ONE_THREAD_BELOW
     side_by_side = base is None and device == "cpu" and small
-    begun = {role: _begin(entry, tokenizer, start_id, base) for role in roles} if side_by_side else {}
+    begun = {role: _initialise_model(entry, tokenizer, start_id, base) for role in roles} if side_by_side else {}
     with torch.random.fork_rng(devices=[]), ThreadPoolExecutor(len(roles) if side_by_side else 1) as pool:
         models = dict(zip(roles, pool.map(train_one, roles), strict=True))
     return {
@@ -168,20 +175,20 @@ def train_into(
     }
 
 
-def texts_table(texts: Sequence[DrawnText]) -> pa.Table:
+def build_texts_table(texts: Sequence[DrawnText]) -> pa.Table:
     """The texts with their roles and occurrences (schema CONTROL_TEXTS), in their order."""
     rows = [{**vars(text), "sha256": text_sha256(text.text)} for text in texts]
     return table_from_rows(rows, CONTROL_TEXTS)
 
 
-def _base(entry: ControlEntry, paths: DataPaths) -> TokenizedModel | None:
+def _load_base_model(entry: ControlEntry, paths: DataPaths) -> TokenizedModel | None:
     """The model to train on from, whose weights are read in float32 whatever its entry says; None for a new one."""
     if entry.base is None:
         return None
     return load_tokenizer(with_overrides(resolve_model(entry.base, load_models()), dtype="float32"), paths)
 
 
-def _tokenizer(
+def _prepare_tokenizer(
     texts: Sequence[DrawnText], entry: ControlEntry, base: TokenizedModel | None
 ) -> tuple[PreTrainedTokenizerBase, int]:
     if base is None:
@@ -194,9 +201,11 @@ def _tokenizer(
     return read_with_transformers(base.located)[0], base.start_token_id
 
 
-def _begin(entry: ControlEntry, tokenizer: PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None) -> Any:
+def _initialise_model(
+    entry: ControlEntry, tokenizer: PreTrainedTokenizerBase, start_id: int, base: TokenizedModel | None
+) -> Any:
     if base is None:
-        return new_model(entry.architecture, len(tokenizer), start_id, entry.seed)
+        return build_untrained_model(entry.architecture, len(tokenizer), start_id, entry.seed)
     # On a copy in memory: load_weights is where formats and damaged files are dealt with.
     model = load_weights(base, "cpu").requires_grad_(requires_grad=True)
     if hasattr(model.config, "quantization_config"):
@@ -205,22 +214,22 @@ def _begin(entry: ControlEntry, tokenizer: PreTrainedTokenizerBase, start_id: in
     return model
 
 
-def _save(folder: Path, done: Trained, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    done.model.to("cpu").save_pretrained(folder, safe_serialization=True)
+def _save_model(folder: Path, result: Trained, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    result.model.to("cpu").save_pretrained(folder, safe_serialization=True)
     tokenizer.save_pretrained(folder)
     return {
-        "parameters": sum(parameter.numel() for parameter in done.model.parameters()),
-        "steps": done.steps,
-        "tokens": done.tokens,
-        "seconds": round(done.seconds, 1),
-        "losses": [round(loss, 4) for loss in done.losses],
-        "device": done.device,
+        "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
+        "steps": result.steps,
+        "tokens": result.tokens,
+        "seconds": round(result.seconds, 1),
+        "losses": [round(loss, 4) for loss in result.losses],
+        "device": result.device,
     }
 
 
 def _is_whole(folder: Path) -> bool:
     try:
-        require_whole(folder)
+        require_intact_control(folder)
     except (FileNotFoundError, ValueError):
         return False
     return True
@@ -230,7 +239,7 @@ def _write_control_pointer(name: str, version: str, paths: DataPaths) -> None:
     write_json(paths.control_pointer(name), {"version": version})
 
 
-def _remove_others(name: str, version: str, paths: DataPaths) -> None:
+def _remove_other_versions(name: str, version: str, paths: DataPaths) -> None:
     for folder in paths.control_pointer(name).parent.iterdir():
         if folder.is_dir() and folder.name != version:
             remove_folder(folder)

@@ -17,7 +17,7 @@ from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import InvalidEntryError
-from audit_pipeline.config.validating import Seed, StrictSettings, Text, validated
+from audit_pipeline.config.validating import Seed, StrictSettings, Text, validate_as
 from audit_pipeline.errors import ConfigError
 
 FILE_NAME = "controls.yaml"
@@ -29,14 +29,14 @@ Count = Annotated[int, Field(ge=0, strict=True)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 
 
-def _one_or_several(value: object) -> str:
+def _classify_occurrences(value: object) -> str:
     return "several" if isinstance(value, list | tuple) else "one"
 
 
 # Distinguished first, so that a mistake is reported for one form only.
 Occurrences = Annotated[
     Annotated[Positive, Tag("one")] | Annotated[tuple[AtLeastOne, ...], Field(min_length=1), Tag("several")],
-    Discriminator(_one_or_several),
+    Discriminator(_classify_occurrences),
 ]
 
 # Bounds on what is a slip of the hand: each lies far beyond what one machine trains in a day.
@@ -62,13 +62,13 @@ class Architecture(StrictSettings):
     )
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
+    def _require_divisible_width(self) -> Self:
         if self.hidden_size % (2 * self.heads):
             raise ValueError("hidden_size must be a multiple of twice the heads (rotary positions turn pairs)")
         return self
 
     @model_validator(mode="after")
-    def _fits_a_machine(self) -> Self:
+    def _require_size_limit(self) -> Self:
         if self.parameters > _MOST_PARAMETERS:
             raise ValueError(
                 f"the model would have about {self.parameters:,} parameters, and at most {_MOST_PARAMETERS:,} are "
@@ -122,7 +122,7 @@ class ControlEntry(StrictSettings):
     seed: Seed = Field(description="every random choice follows from it")
 
     @model_validator(mode="after")
-    def _occurrences_of_the_draw(self) -> Self:
+    def _require_occurrences_for_draw(self) -> Self:
         if isinstance(self.occurrences, tuple):
             return self
         if self.draw == "fixed" and self.occurrences != int(self.occurrences):
@@ -132,7 +132,7 @@ class ControlEntry(StrictSettings):
         return self
 
     @model_validator(mode="after")
-    def _members_for_each_number(self) -> Self:
+    def _require_enough_members(self) -> Self:
         if not isinstance(self.occurrences, tuple):
             return self
         if self.draw == "poisson":
@@ -182,7 +182,7 @@ class ControlEntry(StrictSettings):
         fields = {**self.model_dump(), **outer}
         fields["architecture"] = {**self.architecture.model_dump(), **inner}
         try:
-            return validated(ControlEntry, fields)
+            return validate_as(ControlEntry, fields)
         except InvalidEntryError as error:
             raise ConfigError(f"control {self.name}: {error}") from error
 
@@ -209,12 +209,12 @@ class StudyEntry(StrictSettings):
         return self
 
 
-def _control(name: str, fields: Any, folder: Path) -> ControlEntry:
-    return validated(ControlEntry, {**fields, "name": name})
+def _build_control_entry(name: str, fields: Any, folder: Path) -> ControlEntry:
+    return validate_as(ControlEntry, {**fields, "name": name})
 
 
-def _study(name: str, fields: Any, folder: Path) -> StudyEntry:
-    return validated(StudyEntry, {**fields, "name": name})
+def _build_study_entry(name: str, fields: Any, folder: Path) -> StudyEntry:
+    return validate_as(StudyEntry, {**fields, "name": name})
 
 
 FILE = EntryFile(
@@ -222,7 +222,7 @@ FILE = EntryFile(
     "controls",
     "control",
     "it says which models are trained here",
-    _control,
+    _build_control_entry,
     is_optional=True,
     leads=(EntryReference(("sources",), "source"), EntryReference(("base",), "model", or_elsewhere=True)),
 )
@@ -231,7 +231,7 @@ STUDIES_FILE = EntryFile(
     "studies",
     "study",
     "it says what is varied",
-    _study,
+    _build_study_entry,
     is_optional=True,
     leads=(EntryReference(("control",), "control"), EntryReference(("detectors",), "detector")),
 )

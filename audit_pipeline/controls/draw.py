@@ -64,16 +64,20 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
 
     Raises DataError where the corpus holds too few windows.
     """
-    pool = _pool(documents, entry)
+    pool = _cut_into_windows(documents, entry)
     needed = {
         MEMBER: entry.members,
         HELD_OUT: entry.held_out,
         TWIN: entry.members,
         SURROUNDING: entry.surrounding,
     }
-    chosen = _by_unit(pool, needed, entry) if entry.randomise == "document" else _by_window(pool, needed, entry)
+    chosen = (
+        _assign_roles_by_document(pool, needed, entry)
+        if entry.randomise == "document"
+        else _assign_roles_by_window(pool, needed, entry)
+    )
     # A generator of its own for each, so that another corpus size or mean leaves the members as they are.
-    counts = {role: _occurrences(entry, role) for role in (MEMBER, TWIN)}
+    counts = {role: _draw_occurrences(entry, role) for role in (MEMBER, TWIN)}
     drawn = []
     for role in ROLES:
         for place, window in enumerate(chosen[role]):
@@ -94,7 +98,7 @@ def draw_texts(documents: pa.Table, entry: ControlEntry) -> list[DrawnText]:
     return drawn
 
 
-def _pool(documents: pa.Table, entry: ControlEntry) -> list[_DrawnWindow]:
+def _cut_into_windows(documents: pa.Table, entry: ControlEntry) -> list[_DrawnWindow]:
     unit = word_unit(entry.unit)
     windows: list[_DrawnWindow] = []
     for document in sorted(documents.to_pylist(), key=lambda row: row["document_id"]):
@@ -111,21 +115,21 @@ def _pool(documents: pa.Table, entry: ControlEntry) -> list[_DrawnWindow]:
     return [window for window in windows if times[window.text] == 1]
 
 
-def _by_window(
-    pool: Sequence[_DrawnWindow], needed: Mapping[str, int], entry: ControlEntry
+def _assign_roles_by_window(
+    pool: Sequence[_DrawnWindow], role_counts: Mapping[str, int], entry: ControlEntry
 ) -> dict[str, list[_DrawnWindow]]:
-    if len(pool) < sum(needed.values()):
-        raise DataError(_too_few(entry, needed, len(pool)))
+    if len(pool) < sum(role_counts.values()):
+        raise DataError(_format_shortage(entry, role_counts, len(pool)))
     order = sorted(pool, key=lambda window: digest(entry.seed, entry.name, "role", window.unit))
     chosen, start = {}, 0
     for role in ROLES:
-        chosen[role] = order[start : start + needed[role]]
-        start += needed[role]
+        chosen[role] = order[start : start + role_counts[role]]
+        start += role_counts[role]
     return chosen
 
 
-def _by_unit(
-    pool: Sequence[_DrawnWindow], needed: Mapping[str, int], entry: ControlEntry
+def _assign_roles_by_document(
+    pool: Sequence[_DrawnWindow], role_counts: Mapping[str, int], entry: ControlEntry
 ) -> dict[str, list[_DrawnWindow]]:
     """Whole documents to roles in random order, each to the role that lacks the largest share of its windows."""
     units: dict[str, list[_DrawnWindow]] = defaultdict(list)
@@ -133,20 +137,22 @@ def _by_unit(
         units[window.unit].append(window)
     chosen: dict[str, list[_DrawnWindow]] = {role: [] for role in ROLES}
     for unit in sorted(units, key=lambda name: digest(entry.seed, entry.name, "role", name)):
-        lacking = {role: (needed[role] - len(chosen[role])) / needed[role] for role in ROLES if needed[role]}
+        lacking = {
+            role: (role_counts[role] - len(chosen[role])) / role_counts[role] for role in ROLES if role_counts[role]
+        }
         role = max(lacking, key=lambda name: lacking[name])
         if lacking[role] <= 0:
             break
         chosen[role] += units[unit]
     for role in ROLES:
-        if len(chosen[role]) < needed[role]:
-            raise DataError(_too_few(entry, needed, len(pool)))
+        if len(chosen[role]) < role_counts[role]:
+            raise DataError(_format_shortage(entry, role_counts, len(pool)))
         order = sorted(chosen[role], key=lambda window: digest(entry.seed, entry.name, "window", window.text))
-        chosen[role] = order[: needed[role]]
+        chosen[role] = order[: role_counts[role]]
     return chosen
 
 
-def _occurrences(entry: ControlEntry, role: str) -> list[int]:
+def _draw_occurrences(entry: ControlEntry, role: str) -> list[int]:
     """How often each text of ``role`` is trained on, in the order of drawing."""
     if isinstance(entry.occurrences, tuple):
         # That order is random already: dealing the numbers out in turn divides the texts by chance.
@@ -154,22 +160,22 @@ def _occurrences(entry: ControlEntry, role: str) -> list[int]:
     if entry.draw == "fixed":
         return [int(entry.occurrences)] * entry.members
     draw = random.Random(int(digest(entry.seed, entry.name, "occurrences", role), 16))  # noqa: S311 - reproducible
-    return [_poisson(entry.occurrences, draw) for _ in range(entry.members)]
+    return [_draw_poisson(entry.occurrences, draw) for _ in range(entry.members)]
 
 
-def _poisson(mean: float, draw: random.Random) -> int:
+def _draw_poisson(mean: float, generator: random.Random) -> int:
     """A Poisson draw by counting exponential gaps (Knuth): a few steps at the means that are of use here."""
-    limit, product, count = math.exp(-mean), draw.random(), 0
+    limit, product, count = math.exp(-mean), generator.random(), 0
     while product > limit:
-        product *= draw.random()
+        product *= generator.random()
         count += 1
     return count
 
 
-def _too_few(entry: ControlEntry, needed: Mapping[str, int], available: int) -> str:
-    parts = ", ".join(f"{count} {role}" for role, count in needed.items() if count)
+def _format_shortage(entry: ControlEntry, role_counts: Mapping[str, int], window_count: int) -> str:
+    parts = ", ".join(f"{count} {role}" for role, count in role_counts.items() if count)
     return (
-        f"control {entry.name}: {sum(needed.values())} windows of {entry.words} words are needed ({parts}), "
-        f"but {', '.join(entry.sources)} hold{'s' * (len(entry.sources) == 1)} {available} "
+        f"control {entry.name}: {sum(role_counts.values())} windows of {entry.words} words are needed ({parts}), "
+        f"but {', '.join(entry.sources)} hold{'s' * (len(entry.sources) == 1)} {window_count} "
         f"by {entry.randomise}; ask for fewer, or for shorter ones"
     )

@@ -22,10 +22,10 @@ from audit_pipeline.catalogue.control_roles import EXPOSED, Role
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.build import texts_table, train_into
+from audit_pipeline.controls.build import build_texts_table, train_into
 from audit_pipeline.controls.config import ControlEntry, StudyEntry
 from audit_pipeline.controls.draw import HELD_OUT, MEMBER, DrawnText, draw_texts
-from audit_pipeline.controls.versions import documents_of
+from audit_pipeline.controls.versions import read_control_documents
 from audit_pipeline.detectors.registry import Overrides, mark_defaults, select
 from audit_pipeline.evidence.evaluation import Evaluation, evaluate
 from audit_pipeline.models.config import ModelEntry
@@ -34,7 +34,7 @@ from audit_pipeline.models.weights import default_device, load_weights
 from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.separability.assessment import assess
+from audit_pipeline.separability.assessment import compute_assessed_split
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 RESAMPLES = 1000
@@ -60,7 +60,7 @@ class Measured:
     training: dict[str, Any]
 
 
-def conditions(study: StudyEntry, control: ControlEntry) -> list[Condition]:
+def list_conditions(study: StudyEntry, control: ControlEntry) -> list[Condition]:
     """Every training of a study: each setting at each of its values, the others as the control has them, every seed."""
     return [
         Condition(setting, value, control.changed(**{setting: value, "seed": control.seed + number}))
@@ -84,18 +84,18 @@ def run_study(
     Conditions that are the same training under two names are trained once. Raises DataError where a control cannot be
     drawn from its documents.
     """
-    documents, versions = documents_of(control, paths)
+    documents, versions = read_control_documents(control, paths)
     rows: list[dict[str, object]] = []
     done: dict[str, Measured] = {}
-    planned = conditions(study, control)
+    planned = list_conditions(study, control)
     for number, condition in enumerate(planned, 1):
         what = f"{condition.setting} {condition.value}, seed {condition.entry.seed}"
         log(f"{study.name}: {number} of {len(planned)}: {what}")
         key = condition.entry.settings_digest
         if key not in done:
             texts = draw_texts(documents, condition.entry)
-            done[key] = measure(texts, condition.entry, study.detectors, paths, device=device)
-        rows += _rows(study, condition, done[key], step.run_id)
+            done[key] = train_and_measure(texts, condition.entry, study.detectors, paths, device=device)
+        rows += _iterate_result_rows(study, condition, done[key], step.run_id)
     table = table_from_rows(rows, CONTROL_STUDIES)
     store.write(
         paths,
@@ -108,7 +108,7 @@ def run_study(
     return table
 
 
-def measure(
+def train_and_measure(
     texts: Sequence[DrawnText],
     entry: ControlEntry,
     detectors: Sequence[str],
@@ -133,16 +133,16 @@ def measure(
         roles = {NON_MEMBERS: HELD_OUT, MEMBERS: MEMBER}
         known = {side: [text.text for text in texts if text.role == of][:_SHOTS] for side, of in roles.items()}
         inputs = UserInputs(known=known)
-        session = Session(model, select(list(detectors), overrides=overrides), scratch, beside=inputs)
+        session = Session(model, select(list(detectors), overrides=overrides), scratch, user_inputs=inputs)
         examples = examples_of(texts, entry)
         ids, windows = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
         session.run(windows, lambda _: forward)
         scored = session.score(ids, windows)
     benchmark: str = examples.column("benchmark")[0].as_py()
-    scores = mark_defaults(scored, session.defaults(overrides))
+    scores = mark_defaults(scored, session.limit_overrides(overrides))
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
         scores = scores.append_column(name, pa.repeat(value, len(scores)))
-    split = assess(examples, "randomised", texts[0].language, resamples=RESAMPLES, seed=entry.seed)
+    split = compute_assessed_split(examples, "randomised", texts[0].language, resamples=RESAMPLES, seed=entry.seed)
     evaluation = evaluate(
         scores,
         examples,
@@ -166,11 +166,13 @@ def examples_of(texts: Sequence[DrawnText], entry: ControlEntry) -> pa.Table:
         unit=entry.unit,
         seed=entry.seed,
     )
-    return draw_controlled(texts_table(texts), BenchmarkSpec(entry.name, entry.words, settings), "study").examples
+    return draw_controlled(build_texts_table(texts), BenchmarkSpec(entry.name, entry.words, settings), "study").examples
 
 
-def _rows(study: StudyEntry, condition: Condition, measured: Measured, run_id: str) -> Iterator[dict[str, object]]:
-    for row in measured.evaluation.table.to_pylist():
+def _iterate_result_rows(
+    study: StudyEntry, condition: Condition, result: Measured, run_id: str
+) -> Iterator[dict[str, object]]:
+    for row in result.evaluation.table.to_pylist():
         if row["metric"] != "auroc":
             continue
         yield {
@@ -186,8 +188,8 @@ def _rows(study: StudyEntry, condition: Condition, measured: Measured, run_id: s
             "auroc": row["value"],
             "ci_low": row["ci_low"],
             "ci_high": row["ci_high"],
-            "training_tokens": measured.training["tokens"],
-            "parameters_of_model": measured.training["parameters"],
-            "final_loss": measured.training["losses"][-1],
+            "training_tokens": result.training["tokens"],
+            "parameters_of_model": result.training["parameters"],
+            "final_loss": result.training["losses"][-1],
             "run_id": run_id,
         }

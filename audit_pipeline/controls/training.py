@@ -75,7 +75,7 @@ class Trained:
     device: str
 
 
-def new_model(architecture: Architecture, vocabulary: int, start_id: int, seed: int) -> Any:
+def build_untrained_model(architecture: Architecture, vocabulary: int, start_id: int, seed: int) -> Any:
     """A model with random weights that ``seed`` decides."""
     shape = {
         "vocab_size": vocabulary,
@@ -131,7 +131,7 @@ def train(
             total = 0.0
             for start in range(0, len(order), entry.batch_size):
                 batch = [[start_id, *ids_of[text]] for text in order[start : start + entry.batch_size]]
-                ids, mask, labels = _padded(batch, start_id, device)
+                ids, mask, labels = _pad_batch(batch, start_id, device)
                 loss = model(input_ids=ids, attention_mask=mask, labels=labels, use_cache=False).loss
                 loss.backward()
                 torch.nn.utils.clip_grad_norm_(model.parameters(), _NORM_LIMIT)
@@ -159,7 +159,7 @@ def _threads_for(model: Any, device: str) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _padded(
+def _pad_batch(
     batch: Sequence[Sequence[int]], padding: int, device: str
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Ids, mask and labels, [texts, longest] each, padded on the right."""

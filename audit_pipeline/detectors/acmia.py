@@ -17,7 +17,7 @@ import numpy as np
 
 from audit_pipeline.catalogue.contracts import BETAS, SIGMA_FLOOR
 from audit_pipeline.detectors.dc_pdd import first_occurrences
-from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, canonical, outcomes
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, Settings, outcomes, to_canonical_value
 from audit_pipeline.detectors.statistics import Float64s, Need, Temperatures, TextStatistics
 
 TEMPERATURES: Need[Temperatures] = Need(
@@ -25,7 +25,7 @@ TEMPERATURES: Need[Temperatures] = Need(
 )
 """The distribution at every token's position at other temperatures."""
 
-_PLACES = {canonical(beta): place for place, beta in enumerate(BETAS)}
+_PLACES = {to_canonical_value(beta): place for place, beta in enumerate(BETAS)}
 _LARGEST_OF_NORM_AC = 2.0
 
 
@@ -50,7 +50,7 @@ def norm_ac(statistics: TextStatistics, beta: float) -> Float64s:
     if beta == 1.0:
         mean, std = statistics.mean, statistics.std
     else:
-        temperatures, place = statistics.of(TEMPERATURES), _PLACES[canonical(beta)]
+        temperatures, place = statistics.of(TEMPERATURES), _PLACES[to_canonical_value(beta)]
         mean, std = temperatures.mean[:, place], temperatures.std[:, place]
     sigma = np.where(np.isfinite(std), np.maximum(std.astype(np.float64), SIGMA_FLOOR), np.nan)
     scores = (own - mean) / sigma
@@ -62,17 +62,17 @@ def _log_sum(statistics: TextStatistics, beta: float) -> Float64s:
     if beta in (0.0, 1.0):
         vocab_size = statistics.of(TEMPERATURES).vocab_size if beta == 0.0 else 1
         return np.full(len(statistics), np.log(vocab_size))
-    return statistics.of(TEMPERATURES).log_sum_p_beta[:, _PLACES[canonical(beta)]].astype(np.float64)
+    return statistics.of(TEMPERATURES).log_sum_p_beta[:, _PLACES[to_canonical_value(beta)]].astype(np.float64)
 
 
-def _mean(
-    of: Callable[[TextStatistics, float], Float64s], statistics: TextStatistics, settings: Sequence[Settings]
+def _score_mean(
+    token_scores: Callable[[TextStatistics, float], Float64s], statistics: TextStatistics, settings: Sequence[Settings]
 ) -> list[Outcome]:
-    return outcomes(float(of(statistics, float(setting["beta"])).mean()) for setting in settings)
+    return outcomes(float(token_scores(statistics, float(setting["beta"])).mean()) for setting in settings)
 
 
-def _beta(values: Sequence[float]) -> Parameter:
-    grid = sorted(map(float, map(canonical, values)))
+def _build_beta_parameter(values: Sequence[float]) -> Parameter:
+    grid = sorted(map(float, map(to_canonical_value, values)))
     return Parameter(
         default=0.5,
         grid=tuple(grid),
@@ -81,7 +81,7 @@ def _beta(values: Sequence[float]) -> Parameter:
             "fixed beforehand, where the authors choose it on the labels that they report"
         ),
         requirement="one of the values of its grid",
-        accepts=lambda value: canonical(value) in grid,
+        accepts=lambda value: to_canonical_value(value) in grid,
     )
 
 
@@ -96,8 +96,8 @@ ACMIA_AC = Detector(
     summary="mean change of the log-likelihood of each token's first occurrence at another temperature",
     source=_SOURCE,
     passes="1",
-    compute=partial(_mean, ac),
-    parameters={"beta": _beta((0.0, *BETAS))},
+    compute=partial(_score_mean, ac),
+    parameters={"beta": _build_beta_parameter((0.0, *BETAS))},
     needs=(TEMPERATURES,),
     on_request=True,
     equation=(
@@ -115,8 +115,8 @@ ACMIA_NORM_AC = Detector(
     summary="mean standardised log-likelihood of each token's first occurrence at another temperature",
     source=_SOURCE,
     passes="1",
-    compute=partial(_mean, norm_ac),
-    parameters={"beta": _beta((1.0, *(beta for beta in BETAS if beta <= _LARGEST_OF_NORM_AC)))},
+    compute=partial(_score_mean, norm_ac),
+    parameters={"beta": _build_beta_parameter((1.0, *(beta for beta in BETAS if beta <= _LARGEST_OF_NORM_AC)))},
     needs=(TEMPERATURES,),
     reads=lambda setting: ("mean", "std") if setting["beta"] == 1.0 else (),
     on_request=True,

@@ -23,14 +23,14 @@ RANKS: Need[Mapping[str, Sequence[float] | Lacking]] = Need("ranks", "the benchm
 """For each list of detectors, as ``written``: the text's mid-rank by each of them, in (0, 1], or why it has none."""
 
 
-def written(names: Iterable[str]) -> str:
+def join_detector_names(names: Iterable[str]) -> str:
     """A list of detectors as the parameter ``of`` holds it."""
     return ",".join(names)
 
 
-def listed(of: str) -> list[str]:
+def split_detector_names(joined_names: str) -> list[str]:
     """The detectors of a list, as they were ``written``."""
-    return of.split(",")
+    return joined_names.split(",")
 
 
 def _combined(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
@@ -45,14 +45,14 @@ def _outcome(ranks: Sequence[float] | Lacking) -> Outcome:
 def _reads(setting: Settings) -> tuple[str, ...]:
     """What the listed detectors read, each at its default setting."""
     # The registry holds this module's detector, too.
-    from audit_pipeline.detectors.registry import get  # noqa: PLC0415
+    from audit_pipeline.detectors.registry import get_detector  # noqa: PLC0415
 
-    found = (get(name) for name in listed(str(setting["of"])))
+    found = (get_detector(name) for name in split_detector_names(str(setting["of"])))
     return tuple(dict.fromkeys(column for detector in found for column in detector.reads(detector.default)))
 
 
 def _is_list(value: ParameterValue) -> bool:
-    names = listed(str(value))
+    names = split_detector_names(str(value))
     return len(names) >= 2 and len(set(names)) == len(names) and all(name == name.strip() != "" for name in names)
 
 
@@ -66,8 +66,8 @@ COMBINED = Detector(
     reads=_reads,
     parameters={
         "of": Parameter(
-            default=written(DEFAULT),
-            grid=(written(DEFAULT),),
+            default=join_detector_names(DEFAULT),
+            grid=(join_detector_names(DEFAULT),),
             description="the detectors, each at its default setting; a benchmark's key `combined` names others",
             requirement="two or more detectors, each once, separated by commas without blanks",
             accepts=_is_list,

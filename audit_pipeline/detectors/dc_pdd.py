@@ -30,7 +30,7 @@ FREQUENCY_TABLE: Need[TokenFrequencies] = Need("frequencies", "frequency table")
 """How often each token occurs in a reference corpus."""
 
 
-def calibrated(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def calibrated_probabilities(logprob: npt.ArrayLike, log_frequency: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """alpha_t = -p(x_t) * log f(x_t) of each token (Zhang et al. 2024, eq. 6), from logs in nats: [n], float64."""
     return np.asarray(-np.exp(np.asarray(logprob, dtype=np.float64)) * np.asarray(log_frequency, dtype=np.float64))
 
@@ -50,7 +50,7 @@ def _dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequenc
     # The bound would pass an infinite log-probability, or a NaN, off as a number.
     if not np.isfinite(statistics.logprob).all():
         return [Outcome.failed("a token's log-probability is not a finite number")] * len(settings)
-    every = calibrated(statistics.logprob, log_frequency[statistics.token_id])
+    every = calibrated_probabilities(statistics.logprob, log_frequency[statistics.token_id])
 
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
         chosen = every[first_occurrences(statistics.token_id)] if given["sfo"] else every

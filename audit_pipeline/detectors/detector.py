@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
         return cls(None, "failed", reason)
 
 
-def canonical(value: ParameterValue) -> ParameterValue:
+def to_canonical_value(value: ParameterValue) -> ParameterValue:
     """``value`` as contracts.canonical_json spells it: 0.3, not 0.30000000000000004."""
     return float(f"{value:.12g}") if isinstance(value, float) else value
 
@@ -85,14 +85,14 @@ class Parameter:
             value = float(value)
         if type(value) is not type(self.default) or not self.accepts(value):
             raise ConfigError(f"'{value}' is not {self.requirement}")
-        return canonical(value)
+        return to_canonical_value(value)
 
     @property
     def values(self) -> tuple[ParameterValue, ...]:
         """The grid in canonical form, with the default in it, each value once."""
-        values = dict.fromkeys(canonical(value) for value in self.grid)
-        if canonical(self.default) not in values:
-            return (canonical(self.default), *values)
+        values = dict.fromkeys(to_canonical_value(value) for value in self.grid)
+        if to_canonical_value(self.default) not in values:
+            return (to_canonical_value(self.default), *values)
         return tuple(values)
 
 
@@ -129,7 +129,7 @@ class Detector:
     @cached_property
     def default(self) -> Settings:
         """The default setting, in canonical form."""
-        return {name: canonical(parameter.default) for name, parameter in self.parameters.items()}
+        return {name: to_canonical_value(parameter.default) for name, parameter in self.parameters.items()}
 
     @property
     def own_logprobs_suffice(self) -> bool:
@@ -141,7 +141,7 @@ class Detector:
         parameters = {
             name: value
             for name, value in {**self.default, **setting}.items()
-            if not (self.parameters[name].quiet and canonical(value) == self.default[name])
+            if not (self.parameters[name].quiet and to_canonical_value(value) == self.default[name])
         }
         return canonical_json(parameters)
 
@@ -157,7 +157,7 @@ class Detector:
             if lacking is not None:
                 return [Outcome.not_applicable(lacking)] * len(settings)
         whole = [{**self.default, **setting} for setting in settings]
-        lacks = [statistics.not_given(self.reads(setting)) for setting in whole]
+        lacks = [statistics.explain_absent_columns(self.reads(setting)) for setting in whole]
         possible = [setting for setting, reason in zip(whole, lacks, strict=True) if reason is None]
         found = iter(self.compute(statistics, possible) if possible else ())
         return [next(found) if reason is None else Outcome.not_applicable(reason) for reason in lacks]

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings, always, by_group
-from audit_pipeline.detectors.min_k import WINDOW, K, bad_deviation, lowest_outcomes, moving_means
+from audit_pipeline.detectors.min_k import WINDOW, K, check_deviation, moving_means, score_lowest_means
 from audit_pipeline.detectors.statistics import TextStatistics
 
 
-def gaps(statistics: TextStatistics, variance_floor: float) -> npt.NDArray[np.float64]:
+def standardised_gaps(statistics: TextStatistics, variance_floor: float) -> npt.NDArray[np.float64]:
     """(l_t - max log p) / sigma_t of each token, sigma^2 clamped at the floor: [n], float64, 0 at the argmax.
 
     Without a floor, a sigma of 0 gives a number that is not finite.
@@ -29,14 +29,14 @@ def gaps(statistics: TextStatistics, variance_floor: float) -> npt.NDArray[np.fl
 
 def _gap_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
     """A text of fewer tokens than the window is scored as it is, as by the authors' code; k counts windows."""
-    bad = bad_deviation(statistics)
+    bad = check_deviation(statistics)
     if bad is not None:
         return [bad] * len(settings)
 
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
-        gap = gaps(statistics, float(given["variance_floor"]))
+        gap = standardised_gaps(statistics, float(given["variance_floor"]))
         window = int(given["window"])
-        return lowest_outcomes(gap if len(gap) < window else moving_means(gap, window), same)
+        return score_lowest_means(gap if len(gap) < window else moving_means(gap, window), same)
 
     return by_group(settings, ("variance_floor", "window"), group)
 

@@ -22,7 +22,7 @@ from audit_pipeline.detectors.detector import (
     by_group,
     switch,
 )
-from audit_pipeline.detectors.min_k import K, lowest_outcomes, z_scores
+from audit_pipeline.detectors.min_k import K, score_lowest_means, z_scores
 from audit_pipeline.detectors.statistics import BranchStatistics, Need, TextStatistics
 
 Floats = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ BRANCHES: Need[BranchStatistics] = Need("branches", "extra passes (branches)", (
 """The counterfactual branches of the text's tokens."""
 
 
-def steps_for(words: int | None) -> int:
+def choose_future_token_count(words: int | None) -> int:
     """The number of future tokens m for texts of so many words: 1 up to 32 words, else 5 (Raoof et al. 2025, 4.4.1).
 
     None: texts of any length, which take 5.
@@ -90,7 +90,7 @@ def _infilling(statistics: TextStatistics, settings: Sequence[Settings]) -> list
             own_moments=given["branch_moments"] == "own",
             last_token=bool(given["last_token_as_future"]),
         )
-        return lowest_outcomes(ratios, same)
+        return score_lowest_means(ratios, same)
 
     return by_group(settings, ("m", "branch_moments", "last_token_as_future"), group)
 

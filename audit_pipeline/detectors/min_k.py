@@ -27,7 +27,7 @@ from audit_pipeline.detectors.detector import (
 from audit_pipeline.detectors.statistics import TextStatistics
 
 
-def selected(n: int, k: float) -> int:
+def count_selected(n: int, k: float) -> int:
     """How many of n tokens k selects: max(1, int(n * k)), with n * k as a float64 product (int(90 * .7) is 62)."""
     return max(1, int(n * k))
 
@@ -42,7 +42,7 @@ def lowest_means(values: npt.ArrayLike, ks: Sequence[float]) -> npt.NDArray[np.f
     if not (np.isfinite(ordered[0]) and np.isfinite(ordered[-1])):
         return np.full(len(ks), np.nan)
     sums = np.cumsum(ordered)
-    counts = np.array([selected(len(ordered), k) for k in ks])
+    counts = np.array([count_selected(len(ordered), k) for k in ks])
     return np.asarray(sums[counts - 1] / counts)
 
 
@@ -59,7 +59,7 @@ def moving_means(values: npt.ArrayLike, window: int) -> npt.NDArray[np.float64]:
     return np.asarray(sliding_window_view(exact, window).mean(axis=1))
 
 
-def bad_deviation(statistics: TextStatistics) -> Outcome | None:
+def check_deviation(statistics: TextStatistics) -> Outcome | None:
     """The failure where a token's sigma is not finite: divided by an infinite one, a value would pass as 0."""
     if np.isfinite(statistics.std).all():
         return None
@@ -79,12 +79,12 @@ def z_scores(statistics: TextStatistics, *, mu: bool = True, sigma: bool = True)
     return np.asarray(values)
 
 
-def lowest_outcomes(values: npt.ArrayLike, settings: Sequence[Settings]) -> list[Outcome]:
+def score_lowest_means(values: npt.ArrayLike, settings: Sequence[Settings]) -> list[Outcome]:
     """For each setting the mean of the ``k`` lowest of n >= 1 values: one running sum serves all."""
     return outcomes(lowest_means(values, [float(setting["k"]) for setting in settings]).tolist())
 
 
-def _scored(values: npt.NDArray[np.floating], settings: Sequence[Settings]) -> list[Outcome]:
+def _score_windows(values: npt.NDArray[np.floating], settings: Sequence[Settings]) -> list[Outcome]:
     """Over windows, k counts windows: there are n - window + 1 of them."""
 
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
@@ -93,22 +93,22 @@ def _scored(values: npt.NDArray[np.floating], settings: Sequence[Settings]) -> l
             # No number of the single text: texts without a score are counted by their reason.
             reason = f"fewer scored tokens than the {window} of a window"
             return [Outcome.not_applicable(reason)] * len(same)
-        return lowest_outcomes(moving_means(values, window), same)
+        return score_lowest_means(moving_means(values, window), same)
 
     return by_group(settings, ("window",), group)
 
 
 def _min_k(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    return _scored(statistics.logprob, settings)
+    return _score_windows(statistics.logprob, settings)
 
 
 def _min_k_plus_plus(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outcome]:
-    bad = bad_deviation(statistics)
+    bad = check_deviation(statistics)
     if bad is not None:
         return [bad] * len(settings)
 
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:
-        return _scored(z_scores(statistics, mu=bool(given["mu"]), sigma=bool(given["sigma"])), same)
+        return _score_windows(z_scores(statistics, mu=bool(given["mu"]), sigma=bool(given["sigma"])), same)
 
     return by_group(settings, ("mu", "sigma"), group)
 

@@ -29,13 +29,13 @@ WBC_WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)
 """How many tokens are compared at a time (Chen et al. 2026)."""
 
 
-def votes(own: npt.ArrayLike, other: npt.ArrayLike, windows: Sequence[int] = WBC_WINDOWS) -> float:
-    """The mean over ``windows`` of the share of stretches of so many tokens whose sum is greater in ``own``: in [0, 1].
+def vote_share(own_logprob: npt.ArrayLike, other_logprob: npt.ArrayLike, windows: Sequence[int] = WBC_WINDOWS) -> float:
+    """The mean over ``windows`` of the share of stretches of so many tokens whose sum is greater in ``own_logprob``: in [0, 1].
 
-    ``own`` and ``other`` are log-likelihoods of the same n >= 1 tokens. A window beyond n is one of n tokens; equal
-    sums are no vote. NaN where a value on either side is not finite.
+    ``own_logprob`` and ``other_logprob`` are log-likelihoods of the same n >= 1 tokens. A window beyond n is one of n
+    tokens; equal sums are no vote. NaN where a value on either side is not finite.
     """
-    margin = np.asarray(own, dtype=np.float64) - np.asarray(other, dtype=np.float64)
+    margin = np.asarray(own_logprob, dtype=np.float64) - np.asarray(other_logprob, dtype=np.float64)
     if not np.isfinite(margin).all():
         return math.nan
     return float(np.mean([np.mean(moving_means(margin, min(width, len(margin))) > 0) for width in windows]))
@@ -60,7 +60,7 @@ def _outcome(form: str, statistics: TextStatistics, reference: TextStatistics) -
     if form == WBC:
         if not np.array_equal(statistics.token_id, reference.token_id):
             return Outcome.not_applicable("the reference model does not score the same tokens of the text")
-        return Outcome.of(votes(statistics.logprob, reference.logprob))
+        return Outcome.of(vote_share(statistics.logprob, reference.logprob))
     own, other = mean_logprob(statistics), mean_logprob(reference)
     if form == DIFFERENCE:
         return Outcome.of(own - other)

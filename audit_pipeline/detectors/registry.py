@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline import detectors
 from audit_pipeline.catalogue.contracts import SCORES, canonical_json
-from audit_pipeline.config.discovery import by_name, merge_entry_points
+from audit_pipeline.config.discovery import collect_by_name, merge_entry_points
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
 from audit_pipeline.errors import ConfigError
@@ -24,16 +24,16 @@ from audit_pipeline.errors import ConfigError
 
 def _find_detectors() -> dict[str, Detector]:
     """Every detector that a module of this package holds, by module and place in it: a new one needs no entry here."""
-    modules = (importlib.import_module(f"{detectors.__name__}.{module.name}") for module in _modules())
-    return by_name(
+    modules = (importlib.import_module(f"{detectors.__name__}.{module.name}") for module in _list_modules())
+    return collect_by_name(
         modules,
-        what="detectors",
-        is_one=lambda detector: isinstance(detector, Detector),
+        label="detectors",
+        is_wanted=lambda detector: isinstance(detector, Detector),
         name_of=lambda detector: detector.name,
     )
 
 
-def _modules() -> list[pkgutil.ModuleInfo]:
+def _list_modules() -> list[pkgutil.ModuleInfo]:
     return [
         module
         for module in pkgutil.iter_modules(detectors.__path__)
@@ -55,14 +55,14 @@ ONE_PASS: Mapping[str, Detector] = {name: detector for name, detector in REGISTR
 Overrides = Mapping[str, Settings]
 
 
-def get(name: str) -> Detector:
+def get_detector(name: str) -> Detector:
     """The detector called ``name``; raises ConfigError, naming the nearest there are."""
     if name not in REGISTRY:
         raise ConfigError(f"there is no detector '{name}'; {did_you_mean(name, REGISTRY)}")
     return REGISTRY[name]
 
 
-def settings(
+def expand_settings(
     detector: Detector, grid: bool = False, overrides: Settings | None = None
 ) -> list[dict[str, ParameterValue]]:
     """The settings to score: the default one, or with ``grid`` every combination of the parameters' grids.
@@ -71,7 +71,8 @@ def settings(
     Raises ConfigError for a parameter that the detector does not have or a value that it does not take.
     """
     fixed = {
-        name: _checked(detector, name, _parameter(detector, name), value) for name, value in (overrides or {}).items()
+        name: _validate_value(detector, name, _require_parameter(detector, name), value)
+        for name, value in (overrides or {}).items()
     }
     choices = [
         (fixed[name],) if name in fixed else parameter.values if grid else (detector.default[name],)
@@ -80,48 +81,50 @@ def settings(
     return [dict(zip(detector.parameters, values, strict=True)) for values in itertools.product(*choices)]
 
 
-def settings_up_to(
-    detector: Detector, limits: Settings, given: Sequence[Mapping[str, ParameterValue]]
+def restrict_settings(
+    detector: Detector, limits: Settings, base_settings: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
-    """``given`` without the settings that go beyond ``limits``, and with those at the limits: each once, in order.
+    """``base_settings`` without the settings that go beyond ``limits``, and with those at the limits: each once, in order.
 
     ``limits`` are numbers by parameter: infilling's ``{"m": 5}``, say.
     """
-    within = [setting for setting in given if all(setting[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
-    return _unique_settings(detector, [*within, *({**setting, **limits} for setting in given)])
+    within = [setting for setting in base_settings if all(setting[name] <= limit for name, limit in limits.items())]  # type: ignore[operator]
+    return _deduplicate_settings(detector, [*within, *({**setting, **limits} for setting in base_settings)])
 
 
-def settings_limited(
-    detector: Detector, limits: Callable[[Settings], Settings], given: Sequence[Mapping[str, ParameterValue]]
+def clamp_settings(
+    detector: Detector, limits: Callable[[Settings], Settings], base_settings: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
-    """``given`` with what goes beyond the ``limits`` of a setting at these instead: each once, in order."""
-    return _unique_settings(detector, [{**setting, **_lowered(setting, limits(setting))} for setting in given])
+    """``base_settings`` with what goes beyond the ``limits`` of a setting at these instead: each once, in order."""
+    return _deduplicate_settings(
+        detector, [{**setting, **_clamp_setting(setting, limits(setting))} for setting in base_settings]
+    )
 
 
-def _lowered(setting: Settings, limits: Settings) -> dict[str, ParameterValue]:
+def _clamp_setting(setting: Settings, limits: Settings) -> dict[str, ParameterValue]:
     return {name: min(setting[name], limit) for name, limit in limits.items() if name in setting}
 
 
-def overrides_limited(detector: Detector, limits: Settings, fixed: Settings) -> dict[str, ParameterValue]:
+def clamp_overrides(detector: Detector, limits: Settings, fixed: Settings) -> dict[str, ParameterValue]:
     """What is fixed of the detector where its default setting, with ``fixed`` in it, goes beyond ``limits``."""
-    return {**fixed, **_lowered({**detector.default, **fixed}, limits)}
+    return {**fixed, **_clamp_setting({**detector.default, **fixed}, limits)}
 
 
-def settings_with(
-    detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
+def add_fixed_settings(
+    detector: Detector, fixed: Settings, base_settings: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
-    """``given`` and the same with the parameters of ``fixed`` at their values: each once, in order."""
-    return _unique_settings(detector, [*given, *({**setting, **fixed} for setting in given)])
+    """``base_settings`` and the same with the parameters of ``fixed`` at their values: each once, in order."""
+    return _deduplicate_settings(detector, [*base_settings, *({**setting, **fixed} for setting in base_settings)])
 
 
-def settings_at(
-    detector: Detector, fixed: Settings, given: Sequence[Mapping[str, ParameterValue]]
+def fix_settings(
+    detector: Detector, fixed: Settings, base_settings: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
-    """``given`` with the parameters of ``fixed`` at their values and no other: each once, in order."""
-    return _unique_settings(detector, [{**setting, **fixed} for setting in given])
+    """``base_settings`` with the parameters of ``fixed`` at their values and no other: each once, in order."""
+    return _deduplicate_settings(detector, [{**setting, **fixed} for setting in base_settings])
 
 
-def _unique_settings(
+def _deduplicate_settings(
     detector: Detector, settings: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
     return list({detector.label(setting): dict(setting) for setting in settings}.values())
@@ -138,13 +141,15 @@ def select(
     """
     if names is None:
         names = [name for name, detector in REGISTRY.items() if not detector.on_request or name in (overrides or {})]
-    chosen = {name: get(name) for name in names}
+    chosen = {name: get_detector(name) for name in names}
     if not chosen:
         raise ConfigError(f"no detector is chosen; the detectors are: {', '.join(REGISTRY)}")
     for name in overrides or {}:
-        if get(name).name not in chosen:
+        if get_detector(name).name not in chosen:
             raise ConfigError(f"a parameter of '{name}' is set, but the detector is not among those chosen")
-    return [(detector, settings(detector, grid, (overrides or {}).get(name))) for name, detector in chosen.items()]
+    return [
+        (detector, expand_settings(detector, grid, (overrides or {}).get(name))) for name, detector in chosen.items()
+    ]
 
 
 def parse_set(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]]:
@@ -159,8 +164,8 @@ def parse_set(assignments: Sequence[str]) -> dict[str, dict[str, ParameterValue]
         detector_name, dot, parameter_name = target.strip().partition(".")
         if not (equals and dot and detector_name and parameter_name):
             raise ConfigError(f"'{assignment}' is not of the form DETECTOR.PARAMETER=VALUE, such as min_k.k=0.3")
-        detector = get(detector_name)
-        parameter = _parameter(detector, parameter_name)
+        detector = get_detector(detector_name)
+        parameter = _require_parameter(detector, parameter_name)
         values = parsed.setdefault(detector_name, {})
         if parameter_name in values:
             raise ConfigError(f"{detector_name}.{parameter_name} is set twice; set it once, or use --grid for a sweep")
@@ -178,7 +183,7 @@ def is_default(detector_name: str, parameters: str, overrides: Overrides | None 
     """
     if detector_name not in REGISTRY:
         return parameters == canonical_json({})
-    detector = get(detector_name)
+    detector = get_detector(detector_name)
     return parameters == detector.label({**detector.default, **(overrides or {}).get(detector_name, {})})
 
 
@@ -199,7 +204,7 @@ def mark_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Ta
     return scores.set_column(place, SCORES.field("is_default"), pc.coalesce(scores["is_default"], column))
 
 
-def _parameter(detector: Detector, name: str) -> Parameter:
+def _require_parameter(detector: Detector, name: str) -> Parameter:
     if not detector.parameters:
         raise ConfigError(f"detector '{detector.name}' has no parameters, so '{name}' cannot be set")
     if name not in detector.parameters:
@@ -209,7 +214,7 @@ def _parameter(detector: Detector, name: str) -> Parameter:
     return detector.parameters[name]
 
 
-def _checked(detector: Detector, name: str, parameter: Parameter, value: ParameterValue) -> ParameterValue:
+def _validate_value(detector: Detector, name: str, parameter: Parameter, value: ParameterValue) -> ParameterValue:
     try:
         return parameter.checked(value)
     except ConfigError as error:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import MEASURED, TOKEN_STATISTICS, text_sha256
-from audit_pipeline.catalogue.files import checked
+from audit_pipeline.catalogue.files import cast_to_columns
 from audit_pipeline.errors import DataError
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Lacking:
     reason: str
 
 
-def needs_in_words(needs: Iterable[Need[Any]]) -> list[str]:
+def list_need_summaries(needs: Iterable[Need[Any]]) -> list[str]:
     """The text's own pass and ``needs``, as the list of detectors shows them."""
     return sorted([OWN_PASS, *(need.summary for need in needs)])
 
@@ -62,7 +62,7 @@ NOT_GIVEN = "the model's interface does not give"
 """How a reason begins where a back end lacks what a detector reads."""
 
 
-def not_given(gives: Callable[[str], bool], columns: Sequence[str]) -> str | None:
+def explain_missing_columns(gives: Callable[[str], bool], columns: Sequence[str]) -> str | None:
     """Why a back end that ``gives`` some statistics of each token does not let ``columns`` be read; None: it does."""
     absent = [name for name in columns if not gives(name)]
     return f"{NOT_GIVEN}: {', '.join(absent)} of each token" if absent else None
@@ -157,9 +157,9 @@ class TextStatistics:
         """The value of ``need``; only for a need that is met (:meth:`lacking`)."""
         return cast(T, self.extras[need])
 
-    def not_given(self, columns: Sequence[str]) -> str | None:
+    def explain_absent_columns(self, columns: Sequence[str]) -> str | None:
         """Why these ``columns`` give no score; None where all are present."""
-        return not_given(self.columns.__contains__, columns)
+        return explain_missing_columns(self.columns.__contains__, columns)
 
     def lacking(self, need: Need[Any]) -> str | None:
         """Why ``need`` is not met; None where it is."""
@@ -211,7 +211,7 @@ class StatisticsIndex:
 
     def __init__(self, table: pa.Table, gives: Callable[[str], bool] = lambda _: True) -> None:
         columns = table.select([name for name in _READ.names if name in table.column_names])
-        self._batches = [_Rows(batch, gives) for batch in checked(columns, _READ).to_batches()]
+        self._batches = [_Rows(batch, gives) for batch in cast_to_columns(columns, _READ).to_batches()]
         self._places = {
             sha256: (number, row)
             for number, rows in enumerate(self._batches)

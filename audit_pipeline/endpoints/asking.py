@@ -18,7 +18,7 @@ from audit_pipeline.fetch.retry import RetryPolicy
 K = TypeVar("K")
 
 
-def read_answers(
+def request_answers(
     client: Client,
     prompts: Iterable[tuple[K, Prompt]],
     detail: AnswerDetail,
@@ -29,7 +29,7 @@ def read_answers(
     """The answers to ``prompts`` as they come, each with the key that its prompt has.
 
     Where strings are sent, ``leave_out`` is called for each that the server cuts into other tokens; None: that is an
-    error. Raises BadAnswerError, which names the text, for an unusable answer; else as :meth:`Client.each`.
+    error. Raises BadAnswerError, which names the text, for an unusable answer; else as :meth:`Client.iterate_answers`.
     """
     dialect = DIALECTS[client.endpoint.dialect]
 
@@ -46,6 +46,6 @@ def read_answers(
                 return []
             raise BadAnswerError(f"{client.who}: {error} (text with sha256 {prompt.sha256})") from error
 
-    with closing(client.each(prompts, ask, read, patience=patience)) as found:
+    with closing(client.iterate_answers(prompts, ask, read, patience=patience)) as found:
         for answered in found:
             yield list(chain.from_iterable(answered))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from audit_pipeline.endpoints.asking import read_answers
+from audit_pipeline.endpoints.asking import request_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt
@@ -35,13 +35,13 @@ _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
 
 
 def endpoint_backend_of(
-    model: TokenizedModel, budget: Budget, notify: Callable[[str], None], probed: ProbeResult
+    model: TokenizedModel, budget: Budget, notify: Callable[[str], None], probe_result: ProbeResult
 ) -> EndpointBackend:
-    """The endpoint of ``model``, which has just been ``probed``, ready to be asked.
+    """The endpoint of ``model``, which has just been ``probe_result``, ready to be asked.
 
     Raises ModelError where the model's entry has none.
     """
-    return EndpointBackend(model, client_of(model, budget, notify), probed)
+    return EndpointBackend(model, client_of(model, budget, notify), probe_result)
 
 
 @dataclass
@@ -86,7 +86,7 @@ class EndpointBackend:
         check = Check(self.model, self.client, self.probed)
         for first in waiting:
             with self.client.budget.reserve_for_later(check.cost):
-                done, fault = self._answered(_until_check_is_due(chain([first], waiting), check.cost), work, left_out)
+                done, fault = self._answered(_take_until_check(chain([first], waiting), check.cost), work, left_out)
             if done or fault is None:
                 self._require_same(check, fault)
                 yield done
@@ -104,7 +104,7 @@ class EndpointBackend:
             self._leave_out(work, window, why, left_out)
 
         try:
-            with closing(read_answers(self.client, part, detail, leave_out=leave_out)) as found:
+            with closing(request_answers(self.client, part, detail, leave_out=leave_out)) as found:
                 for answers_of_one in found:
                     done += [
                         WindowResult(window, WindowStatistics(window, _select_columns(answer.values, work)), None)
@@ -117,7 +117,7 @@ class EndpointBackend:
     def _require_same(self, check: Check, fault: AuditError | None) -> None:
         try:
             # A server that has just timed out is not waited for again.
-            check.require_same(patiently=fault is None)
+            check.require_same(with_retries=fault is None)
         except (TransientError, BudgetError) as error:
             raise (fault or error) from error
 
@@ -126,20 +126,20 @@ class EndpointBackend:
             if work.prepared.wants_pass(window.text) and window.text not in left_out:
                 text = work.prepared.encoded[window.text]
                 try:
-                    prompt = build_prompt(self.model, text, window, work.before, spelled=not self.probed.takes_ids)
+                    prompt = build_prompt(self.model, text, window, work.before, as_string=not self.probed.takes_ids)
                 except NoStringError as error:
                     self._leave_out(work, window, error, left_out)
                 else:
                     yield window, prompt
 
-    def _leave_out(self, work: Work, window: Window, why: ModelError, left_out: set[int]) -> None:
+    def _leave_out(self, work: Work, window: Window, error: ModelError, left_out: set[int]) -> None:
         if window.text not in left_out:
             left_out.add(window.text)
             sha256 = work.prepared.encoded[window.text].text_sha256
-            self.client.tell(f"{self.client.who}: the text with sha256 {sha256} is left out: {why}")
+            self.client.tell(f"{self.client.who}: the text with sha256 {sha256} is left out: {error}")
 
 
-def _until_check_is_due(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:
+def _take_until_check(prompts: Iterable[tuple[Window, Prompt]], cost: int) -> Iterator[tuple[Window, Prompt]]:
     """As many of ``prompts`` as are asked for between two checks that take ``cost`` tokens each."""
     tokens, started = 0, time.monotonic()
     for window, prompt in prompts:

@@ -30,7 +30,7 @@ class Limits:
     max_tokens: int | None = None
     max_cost: float | None = None
 
-    def for_model(self, entry: ModelEntry) -> Limits:
+    def require_usable_for(self, entry: ModelEntry) -> Limits:
         """These limits, for a command that runs a model; raises ConfigError where they have no meaning for it."""
         models = find_endpoint_models(entry)
         if not models and self != Limits():
@@ -54,11 +54,11 @@ class Limits:
 
 def find_endpoint_models(entry: ModelEntry) -> Sequence[tuple[ModelEntry, Endpoint]]:
     """The model and its reference model, in this order, as far as they are at endpoints."""
-    both = (entry, _reference(entry))
+    both = (entry, _find_reference_model(entry))
     return [(model, model.endpoint) for model in both if model is not None and model.endpoint is not None]
 
 
-def _reference(entry: ModelEntry) -> ModelEntry | None:
+def _find_reference_model(entry: ModelEntry) -> ModelEntry | None:
     if entry.reference_model is None:
         return None
     # Imported where a reference model is named: who asks for a command's help waits for nothing.
@@ -114,13 +114,13 @@ class Budget:
 
     def reserve(self, tokens: int) -> None:
         """Count ``tokens`` that are about to be sent; raises BudgetError where they are too many."""
-        self._require(tokens)
+        self._require_affordable(tokens)
         self.spent += tokens
 
     @contextmanager
     def reserve_for_later(self, tokens: int) -> Iterator[None]:
         """Let ``tokens`` be left for what follows; raises BudgetError where there are not so many."""
-        self._require(tokens)
+        self._require_affordable(tokens)
         self.reserved += tokens
         try:
             yield
@@ -131,7 +131,7 @@ class Budget:
         """What so many tokens cost, by the price; 0 without one."""
         return tokens * (self.price_per_million or 0.0) / MILLION
 
-    def _require(self, tokens: int) -> None:
+    def _require_affordable(self, tokens: int) -> None:
         self._require_within([self], self.limits, tokens, "{} in the endpoint's entry")
         self._require_within(self.together.budgets, self.together.limits, tokens, "--{}")
 

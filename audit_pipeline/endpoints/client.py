@@ -26,8 +26,8 @@ from typing import Any, NoReturn, TypeVar
 import httpx2
 
 from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.errors import AuditError, ModelError, TransientError, one_line
-from audit_pipeline.fetch.retry import RetryPolicy, causes, retrying_async, seconds_asked_for, status_may_pass
+from audit_pipeline.errors import AuditError, ModelError, TransientError, to_one_line
+from audit_pipeline.fetch.retry import RetryPolicy, build_async_retryer, causes, is_transient_status, parse_retry_after
 from audit_pipeline.models.config import Endpoint
 
 PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
@@ -111,13 +111,13 @@ class Client:
         self.patience = patience
 
     def ask(self, http_request: ServerRequest, *, patience: RetryPolicy | None = None) -> bytes:
-        """The body of the answer to one request. Raises as :meth:`each` does."""
+        """The body of the answer to one request. Raises as :meth:`iterate_answers` does."""
         with closing(
-            self.each([http_request], lambda request: request, lambda _, body: body, patience=patience)
+            self.iterate_answers([http_request], lambda request: request, lambda _, body: body, patience=patience)
         ) as answers:
             return next(answers)[0]
 
-    def each(
+    def iterate_answers(
         self,
         requests: Iterable[R],
         ask: Callable[[R], ServerRequest],
@@ -133,9 +133,9 @@ class Client:
         ``read`` raise; what is under way then is waited for and yielded first, since it is paid for. Closing the
         generator cancels what is under way.
         """
-        _require_no_loop(self.who)
+        _require_no_event_loop(self.who)
         with asyncio.Runner() as runner:
-            session = _Session(self, key_of(self.endpoint), patience or self.patience)
+            session = _Session(self, read_api_key(self.endpoint), patience or self.patience)
             waiting = iter(requests)
             try:
                 while True:
@@ -169,15 +169,15 @@ class _Session:
         return not self._under_way and (self._exhausted or self.fault is not None)
 
     async def some(
-        self, waiting: Iterator[R], ask: Callable[[R], ServerRequest], read: Callable[[R, bytes], T]
+        self, requests: Iterator[R], ask: Callable[[R], ServerRequest], read: Callable[[R, bytes], T]
     ) -> list[T]:
         """Keep as many requests under way as may be, and what the next ones have brought; empty at the end."""
         while True:
-            self._fill(waiting, ask, read)
+            self._start_requests(requests, ask, read)
             if not self._under_way:
                 return []
             done, self._under_way = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
-            found = [task.result() for task in done if not self._failed(task)]
+            found = [task.result() for task in done if not self._record_failure(task)]
             if found:
                 return found
 
@@ -189,10 +189,12 @@ class _Session:
         if self._http is not None:
             await self._http.aclose()
 
-    def _fill(self, waiting: Iterator[R], ask: Callable[[R], ServerRequest], read: Callable[[R, bytes], T]) -> None:
+    def _start_requests(
+        self, requests: Iterator[R], ask: Callable[[R], ServerRequest], read: Callable[[R, bytes], T]
+    ) -> None:
         while len(self._under_way) < self._client.endpoint.concurrency and not self._exhausted and self.fault is None:
             try:
-                request = next(waiting)
+                request = next(requests)
                 http_request = ask(request)
             except StopIteration:
                 self._exhausted = True
@@ -201,7 +203,7 @@ class _Session:
             else:
                 self._under_way.add(asyncio.create_task(self._answered(request, http_request, read)))
 
-    def _failed(self, task: asyncio.Task[Any]) -> bool:
+    def _record_failure(self, task: asyncio.Task[Any]) -> bool:
         error = task.exception()
         if isinstance(error, AuditError):
             self._stop(error)
@@ -214,11 +216,11 @@ class _Session:
         self._stopping.set()
 
     async def _answered(self, request: R, http_request: ServerRequest, read: Callable[[R, bytes], T]) -> T:
-        again = retrying_async(
+        again = build_async_retryer(
             self._patience,
             lambda error: isinstance(error, _PassingError),
-            asked_for=lambda error: error.pause if isinstance(error, _PassingError) else None,
-            tell=lambda state: self._client.tell(
+            requested_pause=lambda error: error.pause if isinstance(error, _PassingError) else None,
+            on_retry=lambda state: self._client.tell(
                 f"{self._client.who}: {state.outcome.exception() if state.outcome else ''}; trying again"
             ),
             sleep=self._sleep,
@@ -265,7 +267,7 @@ class _Session:
             self._http = httpx2.AsyncClient(timeout=None, limits=httpx2.Limits(max_connections=None))
         request = self._http.build_request(
             "GET" if http_request.body is None else "POST",
-            _address(self._client.endpoint, http_request),
+            _build_request_url(self._client.endpoint, http_request),
             content=None
             if http_request.body is None
             else json.dumps(http_request.body, separators=(",", ":")).encode(),
@@ -300,8 +302,8 @@ class _Session:
             ),
         )
         what = f"the server answered {status}" + (f" ({words})" if words else "")
-        if status == _CONFLICT or status_may_pass(status):
-            pause = seconds_asked_for(response.headers.get("Retry-After"))
+        if status == _CONFLICT or is_transient_status(status):
+            pause = parse_retry_after(response.headers.get("Retry-After"))
             if pause is not None and pause > _LONGEST_PAUSE:
                 raise UnansweredError(
                     f"{self._client.who}: {what} and asks to be left alone for {pause:.0f} s; try again then", status
@@ -319,7 +321,7 @@ class _Session:
 
     def _redact_message(self, text: str) -> str:
         """``text`` in one line, not too long, less the key: servers quote it where they refuse it."""
-        text = one_line(text)
+        text = to_one_line(text)
         return (text if self._key is None else text.replace(self._key, "***"))[:_WORDS]
 
 
@@ -337,15 +339,17 @@ _ADVICE: Mapping[int, str] = {
 }
 
 
-def _require_no_loop(who: str) -> None:
+def _require_no_event_loop(client_name: str) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise ModelError(f"{who}: cannot be asked from within an event loop (a notebook): run it in a thread of its own")
+    raise ModelError(
+        f"{client_name}: cannot be asked from within an event loop (a notebook): run it in a thread of its own"
+    )
 
 
-def key_of(endpoint: Endpoint) -> str | None:
+def read_api_key(endpoint: Endpoint) -> str | None:
     """The key that the entry names; raises ModelError where it names one that is not there."""
     if endpoint.key_env is None:
         return None
@@ -357,7 +361,7 @@ def key_of(endpoint: Endpoint) -> str | None:
     return key
 
 
-def _address(endpoint: Endpoint, http_request: ServerRequest) -> str:
+def _build_request_url(endpoint: Endpoint, http_request: ServerRequest) -> str:
     base = endpoint.url.rstrip("/")
     return f"{base.removesuffix('/v1') if http_request.root else base}/{http_request.path}"
 
@@ -371,7 +375,7 @@ def _extract_error_message(body: bytes) -> str:
     try:
         reply = json.loads(text)
     except (ValueError, RecursionError):
-        return one_line(text)[:_FEW_WORDS]
+        return to_one_line(text)[:_FEW_WORDS]
     if isinstance(reply, dict):
         error = reply.get("error", reply)
         reply = error if not isinstance(error, dict) else error.get("message") or error.get("detail") or error
@@ -388,7 +392,7 @@ def _remove_prompt_quotes(http_request: ServerRequest, words: str) -> str:
     prompt = (http_request.body or {}).get("prompt")
     if not isinstance(prompt, str):
         return words
-    ways = one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt)
+    ways = to_one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt)
     quoted = [False] * len(words)
     for start in range(len(words) - _QUOTE + 1):
         if any(words[start : start + _QUOTE] in way for way in ways):

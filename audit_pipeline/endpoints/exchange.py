@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from audit_pipeline.catalogue.contracts import TOPK_ENTRIES
 from audit_pipeline.endpoints.client import ServerRequest
-from audit_pipeline.errors import ModelError, one_line
+from audit_pipeline.errors import ModelError, to_one_line
 from audit_pipeline.models.config import Endpoint
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
@@ -56,29 +56,29 @@ class Prompt:
 
 
 def build_prompt(
-    model: TokenizedModel, text: EncodedText, window: Window, before: Sequence[int] = (), *, spelled: bool = False
+    model: TokenizedModel, text: EncodedText, window: Window, prefix_ids: Sequence[int] = (), *, as_string: bool = False
 ) -> Prompt:
-    """What is sent of ``window`` of ``text`` after the tokens ``before``.
+    """What is sent of ``window`` of ``text`` after the tokens ``prefix_ids``.
 
-    A server that adds the start token itself is not sent it. Raises NoStringError where ``spelled`` and no string means
-    these tokens: a window that begins within a character, a prefix whose last characters would form a token with the
-    text's first.
+    A server that adds the start token itself is not sent it. Raises NoStringError where ``as_string`` and no string
+    means these tokens: a window that begins within a character, a prefix whose last characters would form a token with
+    the text's first.
     """
     start = (text.start_token_id,) if window.has_start_token and text.start_token_id is not None else ()
-    ids = (*before, *start, *text.token_id[window.begin : window.end].tolist())
+    ids = (*prefix_ids, *start, *text.token_id[window.begin : window.end].tolist())
     endpoint = model.entry.endpoint
-    if endpoint is not None and endpoint.starts_by_itself and (before or start) and _is_started(model):
+    if endpoint is not None and endpoint.starts_by_itself and (prefix_ids or start) and _adds_start_token(model):
         ids = ids[1:]
-    string = _spell(model, ids, text.text_sha256) if spelled else None
+    string = _build_prompt_string(model, ids, text.text_sha256) if as_string else None
     return Prompt(text.text_sha256, ids, window.end - window.score_from, string)
 
 
-def _is_started(model: TokenizedModel) -> bool:
+def _adds_start_token(model: TokenizedModel) -> bool:
     """Whether the tokenizer puts a start token in front of every text, and of every prefix."""
     return encode(model, ["a"])[0].start_token_id is not None
 
 
-def _spell(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
+def _build_prompt_string(model: TokenizedModel, ids: tuple[int, ...], sha256: str) -> PromptString:
     string = model.tokenizer.decode(ids)
     [again] = model.tokenizer.encode([string], add_special_tokens=False)
     if tuple(again.ids) != ids:
@@ -193,21 +193,21 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
         return shape.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        location = one_line(".".join(map(str, first["loc"])))[:_WORDS]
+        location = to_one_line(".".join(map(str, first["loc"])))[:_WORDS]
         raise BadAnswerError(f"its answer has not the expected form ({location or 'JSON'}: {first['msg']})") from error
 
 
-def require_as_many(entries: int, sent: int) -> None:
+def require_entry_per_token(entries: int, tokens: int) -> None:
     """Raise BadAnswerError where an answer has not one entry for each token that was sent."""
-    if entries == sent:
+    if entries == tokens:
         return
-    words = f"its answer has {entries} entries for {sent} tokens"
+    words = f"its answer has {entries} entries for {tokens} tokens"
     if entries <= 1:
         raise BadAnswerError(f"{words}: it ignores what is asked of the prompt")
     raise OtherTokensError(f"{words}: it cuts the text otherwise, or shortens it")
 
 
-def values_of(places: Sequence[Place], detail: AnswerDetail) -> dict[str, npt.NDArray[Any]]:
+def values_from_places(places: Sequence[Place], detail: AnswerDetail) -> dict[str, npt.NDArray[Any]]:
     """The statistics of the scored tokens. Raises BadAnswerError where they cannot be log-probabilities."""
     own = np.array([place.own for place in places], dtype=np.float32)
     values: dict[str, npt.NDArray[Any]] = {"logprob": own}
@@ -219,24 +219,24 @@ def values_of(places: Sequence[Place], detail: AnswerDetail) -> dict[str, npt.ND
         if (values["mean"] > _ROUNDING).any() or (values["std"] < 0).any():
             raise BadAnswerError("its answer has a mean above 0 or a deviation below 0")
     if detail.best:
-        values |= _values_of_best(places)
+        values |= _best_values_from_places(places)
     if any(np.isnan(array).any() for array in values.values()) or (own > _ROUNDING).any():
-        raise _no_log_probabilities()
+        raise _build_logprobs_error()
     return values
 
 
-def _no_log_probabilities() -> BadAnswerError:
+def _build_logprobs_error() -> BadAnswerError:
     return BadAnswerError("its answer has log-probabilities that are none")
 
 
-def _values_of_best(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
+def _best_values_from_places(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:
     if not all(place.best for place in places):
         raise BadAnswerError("its answer lacks the best tokens of some place")
     values: dict[str, npt.NDArray[Any]] = {
         "max_logprob": np.array([place.best[0] for place in places], dtype=np.float32)
     }
     if any(place.best[0] > _ROUNDING for place in places):
-        raise _no_log_probabilities()
+        raise _build_logprobs_error()
     if any(place.best[0] < place.own - _ROUNDING for place in places):
         raise BadAnswerError("its answer has a token that is more likely than the best one")
     ids = [place.best_ids for place in places if place.best_ids is not None]

@@ -30,7 +30,7 @@ _PROBES = 2
 """A command asks a server once before it plans, and its run once more before texts are sent."""
 
 
-def probe_tokens(model: TokenizedModel) -> int:
+def estimate_probe_tokens(model: TokenizedModel) -> int:
     """About how many tokens a probe of the server of ``model`` sends (probe.py): an estimate.
 
     Each text of the probe is sent twice and each that counts about once; a request generates a token besides.
@@ -63,7 +63,7 @@ def estimate_sending(model: TokenizedModel, tokens: int) -> Sending | None:
     endpoint = model.entry.endpoint
     if endpoint is None:
         return None
-    probes = _PROBES * probe_tokens(model)
+    probes = _PROBES * estimate_probe_tokens(model)
     sent = tokens + probes
     cost = None if endpoint.price_per_million is None else endpoint.cost_of(sent)
     limits = Limits(endpoint.max_tokens, endpoint.max_cost)
@@ -165,14 +165,14 @@ class Endpoints:
         return self._together.cost
 
     def _ask(self, endpoint: Endpoint, model: TokenizedModel, paths: DataPaths, notify: Notify) -> None:
-        from audit_pipeline.endpoints.client import key_of  # noqa: PLC0415
-        from audit_pipeline.endpoints.probe import client_of, probe  # noqa: PLC0415
+        from audit_pipeline.endpoints.client import read_api_key  # noqa: PLC0415
+        from audit_pipeline.endpoints.probe import client_of, probe_endpoint  # noqa: PLC0415
 
         # Nothing is sent without the key: a missing one is reported first.
-        key_of(endpoint)
+        read_api_key(endpoint)
         name = model.entry.name
         notify(f"{name}: {endpoint.sent_to}")
-        found = probe(model, client_of(model, self.budget(endpoint), notify))
+        found = probe_endpoint(model, client_of(model, self.budget(endpoint), notify))
         if record_probe(endpoint, model.identity.tokenizer_fingerprint, found.seen, paths):
             notify(f"the model behind the endpoint of {name} changed: what was computed before is not used for it")
         self._probed[endpoint] = found

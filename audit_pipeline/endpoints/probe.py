@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from audit_pipeline.endpoints.asking import read_answers
+from audit_pipeline.endpoints.asking import request_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
 from audit_pipeline.endpoints.exchange import (
@@ -30,7 +30,13 @@ from audit_pipeline.endpoints.exchange import (
 )
 from audit_pipeline.errors import ModelError
 from audit_pipeline.fetch.retry import RetryPolicy
-from audit_pipeline.models.endpoint_history import LARGEST_NOISE, NOISE_TO_TELL, Probe, deviation, differs
+from audit_pipeline.models.endpoint_history import (
+    LARGEST_NOISE,
+    NOISE_TO_TELL,
+    Probe,
+    is_different_model,
+    largest_deviation,
+)
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
@@ -70,32 +76,32 @@ class ProbeResult:
     takes_ids: bool
 
 
-def client_of(model: TokenizedModel, budget: Budget, tell: Callable[[str], None] = lambda words: None) -> Client:
+def client_of(model: TokenizedModel, budget: Budget, notify: Callable[[str], None] = lambda words: None) -> Client:
     """What asks the endpoint of ``model``; raises ModelError where its entry has none."""
     if model.entry.endpoint is None:
         raise ModelError(f"{model.entry.name} is at no endpoint")
-    return Client(model.entry.name, model.entry.endpoint, budget, tell=tell)
+    return Client(model.entry.name, model.entry.endpoint, budget, tell=notify)
 
 
-def probe(model: TokenizedModel, client: Client) -> ProbeResult:
+def probe_endpoint(model: TokenizedModel, client: Client) -> ProbeResult:
     """Try the endpoint of ``model`` out: some twenty short requests.
 
     Raises ModelError, in one line, where its answers cannot be used; TransientError where it does not answer;
     BudgetError where the budget does not even suffice for this.
     """
-    _require_room(model, client)
-    takes_ids = _takes_ids(model, client)
-    _require_best(model, client, takes_ids)
+    _require_window_fits(model, client)
+    takes_ids = _detect_id_support(model, client)
+    _require_top_logprobs(model, client, takes_ids)
     _require_aligned(model, client, takes_ids)
     if not takes_ids:
         _require_same_special_tokens(model, client)
-    prompts = _prompts(model, TEXTS, spelled=not takes_ids)
-    first, second = (_answers(client, prompts, AnswerDetail(0)) for _ in range(2))
+    prompts = _build_prompts(model, TEXTS, as_string=not takes_ids)
+    first, second = (_request_answers_in_order(client, prompts, AnswerDetail(0)) for _ in range(2))
     _require_spread(client, first)
     noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
     _require_little_noise(client, noise)
     _require_moments(model, client, prompts)
-    return ProbeResult(Probe(_values(first), noise, first[0].server), takes_ids)
+    return ProbeResult(Probe(_extract_logprobs(first), noise, first[0].server), takes_ids)
 
 
 class Check:
@@ -104,34 +110,34 @@ class Check:
     ``cost``: the tokens that this takes.
     """
 
-    def __init__(self, model: TokenizedModel, client: Client, probed: ProbeResult) -> None:
-        self._client, self._seen = client, probed.seen
-        self._prompts = _prompts(model, TEXTS, spelled=not probed.takes_ids)
+    def __init__(self, model: TokenizedModel, client: Client, probe_result: ProbeResult) -> None:
+        self._client, self._seen = client, probe_result.seen
+        self._prompts = _build_prompts(model, TEXTS, as_string=not probe_result.takes_ids)
         self.cost = sum(prompt.cost for prompt in self._prompts)
 
-    def require_same(self, *, patiently: bool = True) -> None:
-        """Raise ModelError where another model answers; else as :meth:`Client.each` does."""
-        found = _answers(self._client, self._prompts, AnswerDetail(0), None if patiently else _ONCE)
-        if differs(self._seen, replace(self._seen, values=_values(found))):
+    def require_same(self, *, with_retries: bool = True) -> None:
+        """Raise ModelError where another model answers; else as :meth:`Client.iterate_answers` does."""
+        found = _request_answers_in_order(self._client, self._prompts, AnswerDetail(0), None if with_retries else _ONCE)
+        if is_different_model(self._seen, replace(self._seen, values=_extract_logprobs(found))):
             raise ModelError(
                 f"{self._client.who}: the model behind the endpoint changed while it was asked: run it again"
             )
 
 
-def _values(found: Sequence[Answer]) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(answer.values["logprob"].tolist()) for answer in found)
+def _extract_logprobs(answers: Sequence[Answer]) -> tuple[tuple[float, ...], ...]:
+    return tuple(tuple(answer.values["logprob"].tolist()) for answer in answers)
 
 
-def _require_spread(client: Client, found: Sequence[Answer]) -> None:
+def _require_spread(client: Client, answers: Sequence[Answer]) -> None:
     """Refuse a server that finds every token of different texts as likely as every other, or none of them unlikely."""
-    values = np.concatenate([answer.values["logprob"] for answer in found])
+    values = np.concatenate([answer.values["logprob"] for answer in answers])
     highest, lowest = values.max(), values.min()
     # Where all are minus infinity, their difference is no number.
     is_even = highest == lowest or highest - lowest < _LEAST_SPREAD
     if is_even or lowest > _CERTAIN:
         given = f"{np.exp(highest):.3g}" if is_even else "more than one half"
         raise ModelError(
-            f"{client.who}: it gives each of the {len(values)} tokens of {len(found)} different texts a probability of "
+            f"{client.who}: it gives each of the {len(values)} tokens of {len(answers)} different texts a probability of "
             f"{given}, which no model does: it makes its answers up, or something in between does"
         )
 
@@ -146,20 +152,22 @@ def _require_little_noise(client: Client, noise: float) -> None:
         client.tell(f"{client.who}: two answers to one request are {noise:.2g} nats apart: scores are as uncertain")
 
 
-def _prompts(model: TokenizedModel, texts: Iterable[str], *, spelled: bool, most: int | None = None) -> list[Prompt]:
-    """The first window of each text, of at most ``most`` tokens."""
+def _build_prompts(
+    model: TokenizedModel, texts: Iterable[str], *, as_string: bool, max_tokens: int | None = None
+) -> list[Prompt]:
+    """The first window of each text, of at most ``max_tokens`` tokens."""
     window, stride = window_and_stride(model)
-    size = window if most is None else min(window, most)
+    size = window if max_tokens is None else min(window, max_tokens)
     return [
-        build_prompt(model, text, windows_of(0, text, size, min(stride, size - 1))[0], spelled=spelled)
+        build_prompt(model, text, windows_of(0, text, size, min(stride, size - 1))[0], as_string=as_string)
         for text in encode(model, list(texts))
     ]
 
 
-def _answers(
+def _request_answers_in_order(
     client: Client, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
 ) -> list[Answer]:
-    with closing(read_answers(client, enumerate(prompts), detail, patience=patience)) as found:
+    with closing(request_answers(client, enumerate(prompts), detail, patience=patience)) as found:
         by_number = dict(answer for answered in found for answer in answered)
     return [by_number[number] for number in range(len(prompts))]
 
@@ -173,7 +181,7 @@ class _Models(AnswerPart):
     data: list[_Listed]
 
 
-def _require_room(model: TokenizedModel, client: Client) -> None:
+def _require_window_fits(model: TokenizedModel, client: Client) -> None:
     """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
     try:
         listed = parse_answer(_Models, client.ask(ServerRequest("models")))
@@ -192,46 +200,46 @@ def _require_room(model: TokenizedModel, client: Client) -> None:
         )
 
 
-def _takes_ids(model: TokenizedModel, client: Client) -> bool:
+def _detect_id_support(model: TokenizedModel, client: Client) -> bool:
     """Whether prompts are sent as ids: by the dialect, or as an attempt shows where it may be either."""
     if client.endpoint.traits.takes_ids is not None:
         return client.endpoint.traits.takes_ids
-    prompts = _prompts(model, TEXTS[:1], spelled=False)
+    prompts = _build_prompts(model, TEXTS[:1], as_string=False)
     try:
-        _answers(client, prompts, AnswerDetail(0), _ONCE)
+        _request_answers_in_order(client, prompts, AnswerDetail(0), _ONCE)
     except (RefusedError, UnansweredError) as error:
         if error.status in _NO_IDS:
             return False
         if isinstance(error, RefusedError):
             raise
         # Too busy, or out of reach: with patience now.
-        _answers(client, prompts, AnswerDetail(0))
+        _request_answers_in_order(client, prompts, AnswerDetail(0))
     return True
 
 
-def _require_best(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
+def _require_top_logprobs(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
     """Refuse a server that gives fewer of the best tokens than the entry says."""
     requested = client.endpoint.top_logprobs
-    [prompt] = _prompts(model, [COUNTING], spelled=not takes_ids, most=8)
+    [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids, max_tokens=8)
     expected = min(requested, model.vocab_size)
     try:
-        [answer] = _answers(client, [prompt], AnswerDetail(requested))
+        [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(requested))
     except RefusedError as error:
-        if error.status not in _BAD_REQUEST or (largest := _largest(client, prompt, error)) is None:
+        if error.status not in _BAD_REQUEST or (largest := _find_top_logprobs_limit(client, prompt, error)) is None:
             raise
-        raise ModelError(_too_many(client, largest)) from error
+        raise ModelError(_format_top_logprobs_limit(client, largest)) from error
     if answer.best_given < expected:
-        raise ModelError(_too_many(client, answer.best_given))
+        raise ModelError(_format_top_logprobs_limit(client, answer.best_given))
 
 
-def _too_many(client: Client, largest: int) -> str:
+def _format_top_logprobs_limit(client: Client, limit: int) -> str:
     return (
-        f"{client.who}: the server gives {largest} best tokens a place at most, and the entry asks for "
-        f"{client.endpoint.top_logprobs}: set top_logprobs: {largest} in config/models.yaml"
+        f"{client.who}: the server gives {limit} best tokens a place at most, and the entry asks for "
+        f"{client.endpoint.top_logprobs}: set top_logprobs: {limit} in config/models.yaml"
     )
 
 
-def _largest(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
+def _find_top_logprobs_limit(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
     """The most best tokens that the server gives, by its words or by trying; None where it gives not even one."""
     named = _LARGEST_NAMED.search(error.words)
     if named is not None and str(client.endpoint.top_logprobs) in error.words:
@@ -241,7 +249,7 @@ def _largest(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
     for fewer in _FEWER:
         if fewer < client.endpoint.top_logprobs:
             try:
-                _answers(client, [prompt], AnswerDetail(fewer))
+                _request_answers_in_order(client, [prompt], AnswerDetail(fewer))
             except RefusedError:
                 continue
             return fewer
@@ -250,8 +258,8 @@ def _largest(client: Client, prompt: Prompt, error: RefusedError) -> int | None:
 
 def _require_aligned(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
     """Refuse log-probabilities that are not those of their own tokens."""
-    [prompt] = _prompts(model, [COUNTING], spelled=not takes_ids)
-    [answer] = _answers(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
+    [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids)
+    [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
     own = answer.values["logprob"]
     best = answer.values.get("max_logprob", np.full_like(own, _CERTAIN))
     # The beginning may be anything yet.
@@ -274,9 +282,9 @@ def _require_same_special_tokens(model: TokenizedModel, client: Client) -> None:
     ]
     if not spelled:
         return
-    prompts = _prompts(model, [f"One {spelled[0]} two."], spelled=True)
+    prompts = _build_prompts(model, [f"One {spelled[0]} two."], as_string=True)
     try:
-        _answers(client, prompts, AnswerDetail(0))
+        _request_answers_in_order(client, prompts, AnswerDetail(0))
     except ModelError as error:
         raise ModelError(
             f"{client.who}: the server reads a text that spells {spelled[0]} otherwise than the tokenizer here "
@@ -290,9 +298,9 @@ def _require_moments(model: TokenizedModel, client: Client, prompts: Sequence[Pr
         return
     # One place each: a whole distribution takes megabytes.
     few = [replace(prompt, ids=prompt.ids[:2], scored=1) for prompt in prompts]
-    given = _answers(client, few, AnswerDetail(0, moments=True))
+    given = _request_answers_in_order(client, few, AnswerDetail(0, moments=True))
     try:
-        whole = _answers(client, few, AnswerDetail(WHOLE, moments=True))
+        whole = _request_answers_in_order(client, few, AnswerDetail(WHOLE, moments=True))
     except RefusedError as error:
         if error.status not in _BAD_REQUEST:
             raise
@@ -307,4 +315,4 @@ def _require_moments(model: TokenizedModel, client: Client, prompts: Sequence[Pr
 
 
 def _deviation(answer: Answer, other: Answer, name: str = "logprob") -> float:
-    return deviation(answer.values[name].tolist(), other.values[name].tolist())
+    return largest_deviation(answer.values[name].tolist(), other.values[name].tolist())

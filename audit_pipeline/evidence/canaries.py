@@ -144,7 +144,7 @@ def make_canaries(
         )
     if template.count(SLOT) != 1:
         raise ConfigError(f"the template must hold {SLOT} exactly once, where the random part goes")
-    parts = _vocabulary(style) if vocabulary is None else vocabulary
+    parts = _list_vocabulary(style) if vocabulary is None else vocabulary
     if len(set(parts)) != len(parts):
         raise ConfigError("the vocabulary of the canaries has an entry twice: some texts would be likelier than others")
     bits = words * math.log2(max(1, len(parts)))
@@ -154,12 +154,12 @@ def make_canaries(
             "take more words"
         )
     source: random.Random = secrets.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311 # for tests
-    fresh = _distinct(source, parts, words, template)
+    fresh = _iterate_distinct_texts(source, parts, words, template)
     sets = []
     for number in range(1, n_sets + 1):
         texts = [next(fresh) for _ in range(alternatives + 1)]
         chosen = source.randrange(alternatives + 1)
-        sets.append(_set_of(number, texts, chosen))
+        sets.append(_canary_set_from_texts(number, texts, chosen))
     what = f"a vocabulary of {len(parts)}" if vocabulary is not None else style
     drawn_by = BY_CHANCE if seed is None else f"seed {seed} (for tests only: anyone who knows it can draw them again)"
     return Canaries(tuple(sets), drawn_by, f"{words} draws from {what}, in the template {template!r}")
@@ -179,7 +179,9 @@ def write_canaries(path: Path, canaries: Canaries) -> Seal:
                 f"{file}: exists already; planted canaries cannot be tested without it, so take another name"
             )
     lines = [
-        json.dumps(_line(canary), ensure_ascii=False) for canary_set in canaries.sets for canary in canary_set.canaries
+        json.dumps(_row_from_canary(canary), ensure_ascii=False)
+        for canary_set in canaries.sets
+        for canary in canary_set.canaries
     ]
     content = ("\n".join(lines) + "\n").encode()
     with write_atomically(path) as temporary:
@@ -211,7 +213,7 @@ def read_canaries(path: Path) -> list[CanarySet]:
     names: dict[str, str] = {}
     texts: dict[str, str] = {}
     for row in file.rows:
-        canary = _canary(row.values)
+        canary = _parse_canary(row.values)
         if isinstance(canary, str):
             problems.append((row.location, canary))
             continue
@@ -221,12 +223,12 @@ def read_canaries(path: Path) -> list[CanarySet]:
             names_or_texts.setdefault(value, row.location)
         found.setdefault(canary.set, []).append(canary)
     # Of a file with bad lines a set may be short for that reason alone.
-    problems = problems or list(_unusable_sets(found))
+    problems = problems or list(_find_unusable_sets(found))
     if problems:
         named = "; ".join(f"{location}: {why}" for location, why in problems[:_NAMED_AT_MOST])
         more = f" (and {len(problems) - _NAMED_AT_MOST} more)" if len(problems) > _NAMED_AT_MOST else ""
         raise DataError(f"{path}: is not a whole file of canaries: {named}{more}; take the file as it was written")
-    return [_as_set(number, canaries) for number, canaries in sorted(found.items())]
+    return [_canary_set_from_canaries(number, canaries) for number, canaries in sorted(found.items())]
 
 
 def seal_path(path: Path) -> Path:
@@ -255,13 +257,13 @@ def read_seal(path: Path) -> Seal | None:
     return seal
 
 
-def _vocabulary(style: Style) -> Sequence[str]:
+def _list_vocabulary(style: Style) -> Sequence[str]:
     if style == "words":
         return WORDS
     return [f"{number:04x}" for number in range(16**4)] if style == "hex" else [f"{n:04d}" for n in range(10**4)]
 
 
-def _distinct(source: random.Random, parts: Sequence[str], words: int, template: str) -> Iterator[str]:
+def _iterate_distinct_texts(source: random.Random, parts: Sequence[str], words: int, template: str) -> Iterator[str]:
     taken: set[str] = set()
     while True:
         text = template.replace(SLOT, " ".join(source.choice(parts) for _ in range(words)))
@@ -270,19 +272,19 @@ def _distinct(source: random.Random, parts: Sequence[str], words: int, template:
             yield text
 
 
-def _set_of(number: int, texts: Sequence[str], chosen: int) -> CanarySet:
-    return _as_set(
+def _canary_set_from_texts(number: int, texts: Sequence[str], chosen: int) -> CanarySet:
+    return _canary_set_from_canaries(
         number,
         [Canary(number, f"{number:04d}-{place + 1:04d}", text, place == chosen) for place, text in enumerate(texts)],
     )
 
 
-def _as_set(number: int, canaries: Sequence[Canary]) -> CanarySet:
+def _canary_set_from_canaries(number: int, canaries: Sequence[Canary]) -> CanarySet:
     [published] = [canary for canary in canaries if canary.published]
     return CanarySet(number, published, tuple(canary for canary in canaries if not canary.published))
 
 
-def _unusable_sets(sets: Mapping[int, Sequence[Canary]]) -> Iterator[tuple[str, str]]:
+def _find_unusable_sets(sets: Mapping[int, Sequence[Canary]]) -> Iterator[tuple[str, str]]:
     for number, canaries in sorted(sets.items()):
         published = sum(canary.published for canary in canaries)
         if published != 1:
@@ -291,12 +293,12 @@ def _unusable_sets(sets: Mapping[int, Sequence[Canary]]) -> Iterator[tuple[str, 
             yield f"set {number}", "has no alternative"
 
 
-def _line(canary: Canary) -> dict[str, object]:
+def _row_from_canary(canary: Canary) -> dict[str, object]:
     values = (canary.set, canary.name, canary.text, int(canary.published), text_sha256(canary.text))
     return dict(zip(_KEYS, values, strict=True))
 
 
-def _canary(values: Mapping[str, object]) -> Canary | str:
+def _parse_canary(values: Mapping[str, object]) -> Canary | str:
     """The canary of one line, or what is wrong with it."""
     missing = [key for key in _KEYS if key not in values]
     if missing:

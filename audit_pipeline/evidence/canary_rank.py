@@ -48,7 +48,9 @@ class CanaryRank:
     assumption: str = ASSUMPTION
 
 
-def canary_rank(published: npt.ArrayLike, alternatives: Sequence[npt.ArrayLike], *, alpha: float = ALPHA) -> CanaryRank:
+def canary_rank_test(
+    published: npt.ArrayLike, alternatives: Sequence[npt.ArrayLike], *, alpha: float = ALPHA
+) -> CanaryRank:
     """The rank test of S published canaries (scores [S]) against the alternatives of their sets (S rows of K_s).
 
     A set's p-value is (1 + #{alternatives with a score >= the published one's}) / (K + 1): exact without ties, and
@@ -61,10 +63,10 @@ def canary_rank(published: npt.ArrayLike, alternatives: Sequence[npt.ArrayLike],
     if scores.ndim != 1 or not len(scores) or len(scores) != len(others):
         raise DataError(f"one published canary for each set is needed: {scores.size} of {len(others)} sets")
     sizes = [len(other) for other in others]
-    method = f"rank of the published canary among {_range(sizes)} alternatives"
+    method = f"rank of the published canary among {_format_range(sizes)} alternatives"
     if len(sizes) > 1:
         method += f", {len(sizes)} sets: sum of ranks, exact by convolution"
-    reason = _refusal(scores, others, alpha)
+    reason = _explain_refusal(scores, others, alpha)
     if reason is not None:
         return CanaryRank("refused", reason, None, None, (), sum(sizes), method)
     ranks = tuple(rank_of(score, row) for score, row in zip(scores, others, strict=True))
@@ -104,7 +106,9 @@ def smallest_p(alternatives: Sequence[int]) -> float:
     return math.exp(-sum(math.log(size + 1) for size in alternatives))
 
 
-def _refusal(scores: npt.NDArray[np.float64], others: Sequence[npt.NDArray[np.float64]], alpha: float) -> str | None:
+def _explain_refusal(
+    scores: npt.NDArray[np.float64], others: Sequence[npt.NDArray[np.float64]], alpha: float
+) -> str | None:
     for place, (score, row) in enumerate(zip(scores, others, strict=True), start=1):
         n_lacking = int(not np.isfinite(score)) + int(np.count_nonzero(~np.isfinite(row)))
         if n_lacking:
@@ -119,6 +123,6 @@ def _refusal(scores: npt.NDArray[np.float64], others: Sequence[npt.NDArray[np.fl
     return None
 
 
-def _range(sizes: Sequence[int]) -> str:
+def _format_range(sizes: Sequence[int]) -> str:
     low, high = min(sizes), max(sizes)
     return str(low) if low == high else f"{low} to {high}"

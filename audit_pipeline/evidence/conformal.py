@@ -66,7 +66,7 @@ def conformal_p_values(statistics: npt.ArrayLike, calibration: npt.ArrayLike) ->
     return np.asarray((1 + at_least) / (len(known) + 1))
 
 
-def compared_texts(sizes: npt.ArrayLike) -> int:
+def count_compared_texts(sizes: npt.ArrayLike) -> int:
     """q: the largest number of texts that at least 80% of the calibration groups, of ``sizes`` texts, have.
 
     Where 80% are fewer than 19 groups, that many (or all) have to have it: with fewer no p-value could be as small as
@@ -79,7 +79,7 @@ def compared_texts(sizes: npt.ArrayLike) -> int:
     return int(descending[n_compared - 1])
 
 
-def group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
+def run_group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
     """The groups of ``audited`` against the groups of the non-members of ``calibration``, sorted by name.
 
     Refused, with a reason, where either side has no text.
@@ -91,15 +91,15 @@ def group_tests(audited: ScoredTexts, calibration: ScoredTexts) -> GroupTests:
         return GroupTests(audited.groups[:0], none, none, np.empty(0), np.empty(0), none, f"there are no {side}")
     _, known_sizes = np.unique(known.groups, return_counts=True)
     groups, sizes = np.unique(audited.groups, return_counts=True)
-    most = compared_texts(known_sizes)
+    most = count_compared_texts(known_sizes)
     compared = np.minimum(sizes, most)
-    first, known_first = _first_texts(audited, most), _first_texts(known, most)
+    first, known_first = _select_first_scores(audited, most), _select_first_scores(known, most)
     statistic, p_value = np.empty(len(groups)), np.empty(len(groups))
     n_calibration = np.empty(len(groups), dtype=np.int64)
     for count in np.unique(compared):
         is_compared = compared == count
-        against = _means(known_first[known_sizes >= count], count)
-        statistic[is_compared] = _means(first[is_compared], count)
+        against = _compute_means(known_first[known_sizes >= count], count)
+        statistic[is_compared] = _compute_means(first[is_compared], count)
         p_value[is_compared] = conformal_p_values(statistic[is_compared], against)
         n_calibration[is_compared] = len(against)
     return GroupTests(groups, sizes, compared, statistic, p_value, n_calibration)
@@ -111,13 +111,13 @@ def q_values(p_values: npt.ArrayLike, method: Literal["bh", "by"]) -> Floats:
     return np.asarray(scipy.stats.false_discovery_control(values, method=method)) if len(values) else values
 
 
-def count_held_out_needed(tested: int, standing_out: int, level: float, factor: float = 1.0) -> int:
-    """The fewest calibration groups with which ``standing_out`` of ``tested`` groups can have a q-value of ``level``.
+def count_held_out_needed(n_tests: int, n_discoveries: int, level: float, factor: float = 1.0) -> int:
+    """The fewest calibration groups with which ``n_discoveries`` of ``n_tests`` groups can have a q-value of ``level``.
 
     Each of them has the smallest p-value there can be then. ``factor``: by how much other q-values than Benjamini and
     Hochberg's exceed those.
     """
-    return math.ceil(factor * tested / (level * standing_out) - 1e-9) - 1
+    return math.ceil(factor * n_tests / (level * n_discoveries) - 1e-9) - 1
 
 
 def ledger_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
@@ -132,17 +132,17 @@ def ledger_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
     return np.split(q_values(np.concatenate(values), "by"), ends[:-1])
 
 
-def _first_texts(texts: ScoredTexts, most: int) -> Floats:
-    """The scores of each group's first ``most`` texts by key, [groups, most]; what a group lacks is NaN."""
+def _select_first_scores(texts: ScoredTexts, max_texts: int) -> Floats:
+    """The scores of each group's first ``max_texts`` texts by key, [groups, most]; what a group lacks is NaN."""
     names, codes = np.unique(texts.groups, return_inverse=True)
     order = np.lexsort((texts.keys, codes))
     place = np.arange(len(order)) - np.searchsorted(codes[order], np.arange(len(names)))[codes[order]]
-    is_first = place < most
-    first = np.full((len(names), most), np.nan)
+    is_first = place < max_texts
+    first = np.full((len(names), max_texts), np.nan)
     first[codes[order][is_first], place[is_first]] = texts.scores[order][is_first]
     return first
 
 
-def _means(first: Floats, count: int) -> Floats:
+def _compute_means(scores: Floats, count: int) -> Floats:
     # Sorted, so that two groups of the same scores have the same sum, to the last bit: they are tied.
-    return np.asarray(np.sort(first[:, :count], axis=1).mean(axis=1))
+    return np.asarray(np.sort(scores[:, :count], axis=1).mean(axis=1))

@@ -42,8 +42,8 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.evidence.conformal import Counts
-from audit_pipeline.evidence.thresholds import Places, ScoredTexts, Threshold, largest_accuracy
-from audit_pipeline.metrics.rates import Rate, bounds, grouped_rate
+from audit_pipeline.evidence.thresholds import Places, ScoredTexts, Threshold, largest_accuracy_threshold
+from audit_pipeline.metrics.rates import Rate, clopper_pearson_bounds, grouped_rate
 from audit_pipeline.metrics.roc import Floats
 
 MIN_DIFFERENCE = 0.1
@@ -118,8 +118,10 @@ def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instru
         used: tuple[float, ...] = (threshold.threshold,)
         false, true = nonmembers.scores >= threshold.order_statistic, members.scores >= threshold.threshold
     else:
-        folds = _folds(calibration)
-        chosen = [largest_accuracy(calibration.take(folds != fold)).threshold for fold in range(folds.max() + 1)]
+        folds = _assign_folds(calibration)
+        chosen = [
+            largest_accuracy_threshold(calibration.take(folds != fold)).threshold for fold in range(folds.max() + 1)
+        ]
         used = tuple(column for column in chosen if column is not None)
         if len(used) < len(chosen) or len(used) < 2:
             reason = "the calibration members or non-members are of too few groups to leave any out"
@@ -128,25 +130,25 @@ def measure_instrument(threshold: Threshold, calibration: ScoredTexts) -> Instru
         flagged = calibration.scores >= np.array(used)[folds]
         false, true = flagged[calibration.labels == NON_MEMBER], flagged[calibration.labels == MEMBER]
     fpr, tpr = grouped_rate(false, nonmembers.groups), grouped_rate(true, members.groups)
-    spread = _spread(false, nonmembers.groups, true, members.groups)
-    return Instrument(threshold.threshold, used, fpr, tpr, spread, _refusal(fpr, tpr))
+    spread = _compute_spread(false, nonmembers.groups, true, members.groups)
+    return Instrument(threshold.threshold, used, fpr, tpr, spread, _explain_refusal(fpr, tpr))
 
 
-def assumption(found: Instrument, n_groups: int) -> str:
+def select_assumption(instrument: Instrument, n_groups: int) -> str:
     """What must be true for the corrected share of a unit of ``n_groups`` groups to hold."""
     if n_groups > 1:
         return ASSUMPTION
-    return ASSUMPTION_OF_AN_AVERAGE_GROUP if found.spread is None else ASSUMPTION_OF_ONE_GROUP
+    return ASSUMPTION_OF_AN_AVERAGE_GROUP if instrument.spread is None else ASSUMPTION_OF_ONE_GROUP
 
 
-def least_difference(fpr: Rate, tpr: Rate) -> float | None:
+def difference_lower_bound(fpr: Rate, tpr: Rate) -> float | None:
     """The lower end of the 95% interval of TPR - FPR (Newcombe's method 10 with these intervals); None without one."""
     if tpr.value is None or tpr.low is None or fpr.value is None or fpr.high is None:
         return None
     return tpr.value - fpr.value - float(np.hypot(tpr.value - tpr.low, fpr.high - fpr.value))
 
 
-def corrected_shares(
+def compute_corrected_shares(
     flagged: Floats,
     flagged_low: Floats,
     flagged_high: Floats,
@@ -158,8 +160,8 @@ def corrected_shares(
 
     ``spread``: for units of one group. Raises ValueError where FPR or TPR has no interval, or TPR is not above FPR.
     """
-    fpr_share, fpr_down, fpr_up = _reaches(fpr)
-    tpr_share, tpr_down, tpr_up = _reaches(tpr)
+    fpr_share, fpr_down, fpr_up = _compute_margins(fpr)
+    tpr_share, tpr_down, tpr_up = _compute_margins(tpr)
     if tpr_share <= fpr_share:
         raise ValueError("no share can be corrected with a TPR that is not above the FPR")
 
@@ -179,44 +181,46 @@ def corrected_shares(
     share = np.clip((flagged - fpr_share) / (tpr_share - fpr_share), 0.0, 1.0)
     # The lower bound is concave in p. So it excludes the shares from 0 to its one crossing, or none where it allows 0.
     # The upper is convex and excludes those from its one crossing to 1, or none where it allows 1.
-    low = np.where(lower(np.zeros_like(share)) <= 0, 0.0, _crossing(lower, len(share)))
-    high = np.where(upper(np.ones_like(share)) >= 0, 1.0, _crossing(upper, len(share)))
+    low = np.where(lower(np.zeros_like(share)) <= 0, 0.0, _find_crossing(lower, len(share)))
+    high = np.where(upper(np.ones_like(share)) >= 0, 1.0, _find_crossing(upper, len(share)))
     # Bisection stops a rounding error beside the crossing: the interval holds its estimate.
     return share, np.minimum(low, share), np.maximum(high, share)
 
 
-def unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], found: Instrument) -> UnitRates:
+def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument: Instrument) -> UnitRates:
     """Flagged and corrected shares of the texts of each unit; ``units`` [n] says which unit a text is of.
 
     The texts of a unit of one group are the whole of what is asked about: their interval is Clopper-Pearson's. Those
     of several groups stand for more such groups: their interval is :func:`rates.grouped_rate`'s.
     """
     names, codes = np.unique(units, return_inverse=True)
-    flags = (audited.scores >= found.threshold).astype(np.float64)
+    flags = (audited.scores >= instrument.threshold).astype(np.float64)
     n_texts = np.bincount(codes, minlength=len(names))
     n_flagged = np.bincount(codes, weights=flags, minlength=len(names)).astype(np.int64)
-    n_groups = _groups_of(codes, audited.groups, len(names))
-    printed = _shares(flags, codes, audited.groups, n_groups)
-    if found.reason is None:
-        weights = np.mean([audited.scores >= threshold for threshold in found.thresholds], axis=0)
-        terms = printed if len(found.thresholds) == 1 else _shares(weights, codes, audited.groups, n_groups)
-        corrected = corrected_shares(*terms, found.fpr, found.tpr)
-        if found.spread is not None:
-            of_one = corrected_shares(*terms, found.fpr, found.tpr, found.spread)
+    n_groups = _count_groups(codes, audited.groups, len(names))
+    printed = _compute_shares(flags, codes, audited.groups, n_groups)
+    if instrument.reason is None:
+        weights = np.mean([audited.scores >= threshold for threshold in instrument.thresholds], axis=0)
+        terms = (
+            printed if len(instrument.thresholds) == 1 else _compute_shares(weights, codes, audited.groups, n_groups)
+        )
+        corrected = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr)
+        if instrument.spread is not None:
+            of_one = compute_corrected_shares(*terms, instrument.fpr, instrument.tpr, instrument.spread)
             share, low, high = (np.where(n_groups == 1, *pair) for pair in zip(of_one, corrected, strict=True))
             corrected = share, low, high
     else:
         corrected = (np.full(len(names), np.nan),) * 3
-    return UnitRates(names, n_texts, n_groups, n_flagged, *printed, *corrected, found.reason)
+    return UnitRates(names, n_texts, n_groups, n_flagged, *printed, *corrected, instrument.reason)
 
 
-def _refusal(fpr: Rate, tpr: Rate) -> str | None:
+def _explain_refusal(fpr: Rate, tpr: Rate) -> str | None:
     if not tpr.n:
         return "no calibration members are named, so it is unknown how often a member is flagged"
     for name, rate in (("members", tpr), ("non-members", fpr)):
         if rate.low is None:
             return f"the calibration {name} are all of one group, so the rate among them has no interval"
-    least = least_difference(fpr, tpr)
+    least = difference_lower_bound(fpr, tpr)
     if least is None or least <= MIN_DIFFERENCE:
         return (
             f"members are hardly flagged more often than non-members: the lower bound of TPR - FPR is {least:.3f} "
@@ -225,7 +229,7 @@ def _refusal(fpr: Rate, tpr: Rate) -> str | None:
     return None
 
 
-def _folds(calibration: ScoredTexts) -> Places:
+def _assign_folds(calibration: ScoredTexts) -> Places:
     """The fold of each text: groups in random order (by key) within those of the same sides, dealt out in turn."""
     names, codes = np.unique(calibration.groups, return_inverse=True)
     sides = np.zeros(len(names), dtype=np.int64)
@@ -238,14 +242,14 @@ def _folds(calibration: ScoredTexts) -> Places:
     return np.asarray(dealt[codes])
 
 
-def _reaches(rate: Rate) -> tuple[float, float, float]:
+def _compute_margins(rate: Rate) -> tuple[float, float, float]:
     """The rate, and how far its interval reaches down and up from it."""
     if rate.value is None or rate.low is None or rate.high is None:
         raise ValueError("a rate without an interval corrects nothing")
     return rate.value, rate.value - rate.low, rate.high - rate.value
 
 
-def _crossing(bound: Callable[[Floats], Floats], size: int) -> Floats:
+def _find_crossing(bound: Callable[[Floats], Floats], size: int) -> Floats:
     """Where a function of [u] shares falls below 0 in [0, 1]: at 0 where it starts there, at 1 where it stays above."""
     low, high = np.zeros(size), np.ones(size)
     for _ in range(_HALVINGS):
@@ -255,17 +259,22 @@ def _crossing(bound: Callable[[Floats], Floats], size: int) -> Floats:
     return (low + high) / 2
 
 
-def _spread(
-    false: npt.ArrayLike, false_groups: npt.NDArray[Any], true: npt.ArrayLike, true_groups: npt.NDArray[Any]
+def _compute_spread(
+    nonmember_flags: npt.ArrayLike,
+    nonmember_groups: npt.NDArray[Any],
+    member_flags: npt.ArrayLike,
+    member_groups: npt.NDArray[Any],
 ) -> GroupSpread | None:
-    sides = [_group_reaches(*side) for side in ((false, false_groups), (true, true_groups))]
+    sides = [
+        _compute_group_margins(*side) for side in ((nonmember_flags, nonmember_groups), (member_flags, member_groups))
+    ]
     fpr, tpr = sides
     return None if fpr is None or tpr is None else GroupSpread(*fpr, *tpr)
 
 
-def _group_reaches(flagged: npt.ArrayLike, groups: npt.NDArray[Any]) -> tuple[float, float] | None:
+def _compute_group_margins(flags: npt.ArrayLike, groups: npt.NDArray[Any]) -> tuple[float, float] | None:
     """How far below and above the share of all texts the central 95% of the groups' own rates reach."""
-    values = np.asarray(flagged, dtype=np.float64)
+    values = np.asarray(flags, dtype=np.float64)
     names, codes = np.unique(groups, return_inverse=True)
     n, n_groups = len(values), len(names)
     if n_groups < 2 or n == n_groups:
@@ -282,19 +291,19 @@ def _group_reaches(flagged: npt.ArrayLike, groups: npt.NDArray[Any]) -> tuple[fl
     return max(0.0, float(share - low)), max(0.0, float(high - share))
 
 
-def _groups_of(codes: Places, groups: npt.NDArray[Any], n_units: int) -> Counts:
+def _count_groups(codes: Places, groups: npt.NDArray[Any], n_units: int) -> Counts:
     _, group_codes = np.unique(groups, return_inverse=True)
     pairs = np.unique(np.stack([codes, group_codes]), axis=1)
     return np.bincount(pairs[0], minlength=n_units)
 
 
-def _shares(
+def _compute_shares(
     weights: Floats, codes: Places, groups: npt.NDArray[Any], n_groups: Counts
 ) -> tuple[Floats, Floats, Floats]:
     """The share of each unit and the ends of its interval."""
     n = np.bincount(codes, minlength=len(n_groups)).astype(np.float64)
     flagged = np.bincount(codes, weights=weights, minlength=len(n_groups))
-    low, high = bounds(np.minimum(flagged, n), n)
+    low, high = clopper_pearson_bounds(np.minimum(flagged, n), n)
     for unit in np.flatnonzero(n_groups > 1):
         in_unit = codes == unit
         rate = grouped_rate(weights[in_unit], groups[in_unit])

@@ -176,14 +176,14 @@ def dataset_inference(
         raise DataError(f"dataset inference needs at least one split, not {splits}")
     complete = np.isfinite(texts.values).all(axis=0)
     units = _group_texts(texts)
-    reason = _refusal(design, units, bool(complete.any()))
+    reason = _explain_refusal(design, units, bool(complete.any()))
     tested = []
     if reason is None:
         ordered = texts.values[units.order][:, complete]
         members = None if known_members is None else _select_known_members(*known_members, np.asarray(complete))
         tested = [_test_split(ordered, units, members, np.random.default_rng([seed, split])) for split in range(splits)]
     p_values = [split.directed_p_value for split in tested]
-    left_out = _features_left_out(texts)
+    left_out = _list_features_left_out(texts)
     return DatasetInference(
         status="ok" if reason is None else "refused",
         reason=reason,
@@ -194,12 +194,12 @@ def dataset_inference(
         split_p_values=tuple(p_values),
         left_out=left_out,
         claim_level=claim_level,
-        method=_method_in_words(int(complete.sum()), splits, tested, left_out),
-        direction=None if reason is not None else _direction(tested),
+        method=_format_method(int(complete.sum()), splits, tested, left_out),
+        direction=None if reason is not None else _combine_directions(tested),
     )
 
 
-def _features_left_out(texts: ComparedTexts) -> tuple[str, ...]:
+def _list_features_left_out(texts: ComparedTexts) -> tuple[str, ...]:
     """The features that some text lacks, each with how many lack it."""
     n_lacking = (~np.isfinite(texts.values)).sum(axis=0)
     return tuple(
@@ -230,35 +230,39 @@ class _Split:
         return self.t if self.runs_with_training else 0.0 - self.t
 
 
-def _direction(tested: Sequence[_Split]) -> Direction:
+def _combine_directions(split_results: Sequence[_Split]) -> Direction:
     """The direction of the difference that the splits together find at 5%; ``none`` where they find none."""
-    if combine_p_values([split.directed_p_value for split in tested]) <= LEVEL:
+    if combine_p_values([split.directed_p_value for split in split_results]) <= LEVEL:
         return "training"
-    against = sum(not split.runs_with_training for split in tested)
-    found = combine_p_values([split.p_value for split in tested]) <= LEVEL
-    return "opposite" if found and against > len(tested) / 2 else "none"
+    against = sum(not split.runs_with_training for split in split_results)
+    found = combine_p_values([split.p_value for split in split_results]) <= LEVEL
+    return "opposite" if found and against > len(split_results) / 2 else "none"
 
 
-def _method_in_words(n_features: int, splits: int, tested: Sequence[_Split], left_out: Sequence[str]) -> str:
-    more = len(left_out) - _NAMED_AT_MOST
-    named = ", ".join(left_out[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+def _format_method(
+    n_features: int, splits: int, split_results: Sequence[_Split], omitted_features: Sequence[str]
+) -> str:
+    more = len(omitted_features) - _NAMED_AT_MOST
+    named = ", ".join(omitted_features[:_NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
     return (
         f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
         f"of group means of the other half in the direction of training, {splits} random splits by group, "
-        f"twice the median p-value{_directions_in_words(tested)}{f'; left out: {named}' if left_out else ''}"
+        f"twice the median p-value{_format_directions(split_results)}{f'; left out: {named}' if omitted_features else ''}"
     )
 
 
-def _directions_in_words(tested: Sequence[_Split]) -> str:
-    if not tested:
+def _format_directions(split_results: Sequence[_Split]) -> str:
+    if not split_results:
         return ""
-    with_training = sum(split.runs_with_training for split in tested)
-    words = f"; {with_training} of {len(tested)} fitted halves run in the direction of training"
-    if against := max(split.n_against for split in tested):
+    with_training = sum(split.runs_with_training for split in split_results)
+    words = f"; {with_training} of {len(split_results)} fitted halves run in the direction of training"
+    if against := max(split.n_against for split in split_results):
         words += f", up to {against} feature(s) left aside by which known members score lower"
-    if with_training == len(tested):
+    if with_training == len(split_results):
         return words
-    return f"{words} (p = {combine_p_values([split.p_value for split in tested]):.2g} without regard to direction)"
+    return (
+        f"{words} (p = {combine_p_values([split.p_value for split in split_results]):.2g} without regard to direction)"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +297,7 @@ def _group_texts(texts: ComparedTexts) -> _Units:
     )
 
 
-def _refusal(design: str, units: _Units, any_feature: bool) -> str | None:
+def _explain_refusal(design: str, units: _Units, any_feature: bool) -> str | None:
     if design not in DESIGNS:
         return (
             f"the benchmark's design is '{design}': there are no held-out texts of the audited texts' distribution, so "
@@ -319,7 +323,7 @@ def _test_split(values: Floats, units: _Units, members: _KnownMembers | None, ge
     means = np.add.reduceat(scaler.transform(np.clip(values, *ends)), units.start, axis=0) / lengths[:, None]
     against = np.zeros(values.shape[1], dtype=bool)
     if members is not None:
-        member_means = members.means(scaler.transform(np.clip(members.values, *ends)))
+        member_means = members.compute_group_means(scaler.transform(np.clip(members.values, *ends)))
         lower = scipy.stats.mannwhitneyu(member_means, means[fitted & units.held_out], alternative="less", axis=0)
         against = np.asarray(lower.pvalue <= LEVEL / 2)
     # Where all run against training the split finds nothing, and its t says how they run.
@@ -327,12 +331,14 @@ def _test_split(values: Floats, units: _Units, members: _KnownMembers | None, ge
     regression = RidgeCV(alphas=_PENALTIES).fit(used[fitted], np.where(units.held_out[fitted], 0.0, 1.0))
     outputs = regression.predict(used[~fitted])
     audited = ~units.held_out[~fitted]
-    runs = _runs_with_training(np.abs(regression.coef_), _compare_feature_means(used[fitted], units.held_out[fitted]))
-    t, p_value = _welch(outputs[audited], outputs[~audited])
+    runs = _has_training_direction(
+        np.abs(regression.coef_), _compare_feature_means(used[fitted], units.held_out[fitted])
+    )
+    t, p_value = _welch_test(outputs[audited], outputs[~audited])
     return _Split(t, p_value, runs and not against.all(), int(against.sum()))
 
 
-def _welch(audited: Floats, held_out: Floats) -> tuple[float, float]:
+def _welch_test(audited: Floats, held_out: Floats) -> tuple[float, float]:
     """Welch's t and its one-sided p-value, which is at least that of a permutation test without a shared value."""
     least = 1 / math.comb(len(audited) + len(held_out), len(audited))
     difference = float(audited.mean() - held_out.mean())
@@ -346,15 +352,15 @@ def _welch(audited: Floats, held_out: Floats) -> tuple[float, float]:
     return float(tested.statistic), max(least, float(tested.pvalue))
 
 
-def _runs_with_training(weights: Floats, raised: Floats) -> bool:
+def _has_training_direction(weights: Floats, differences: Floats) -> bool:
     """Whether the weighted features are higher in audited units: by more than the rounding of what cancels."""
-    return float(weights @ raised) > _CANCELS * float(weights @ np.abs(raised))
+    return float(weights @ differences) > _CANCELS * float(weights @ np.abs(differences))
 
 
-def _median_t(tested: Sequence[_Split]) -> float | None:
+def _median_t(split_results: Sequence[_Split]) -> float | None:
     """None where it has no bound: a side that hardly varies."""
     # Infinities of both signs have no mean.
-    ordered = sorted(split.t_of_training for split in tested)
+    ordered = sorted(split.t_of_training for split in split_results)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return (low + high) / 2 if math.isfinite(low) and math.isfinite(high) else None
 
@@ -366,7 +372,7 @@ class _KnownMembers:
     values: Floats
     group: Places
 
-    def means(self, values: Floats) -> Floats:
+    def compute_group_means(self, values: Floats) -> Floats:
         """Of their ``values`` [m, d] the mean of each group."""
         sums = np.zeros((self.group.max() + 1, values.shape[1]))
         np.add.at(sums, self.group, values)

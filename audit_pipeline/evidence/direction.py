@@ -25,7 +25,7 @@ LEVEL = 0.05
 """Two-sided: a direction is reported where chance alone would give one in at most 5% of cases."""
 
 
-def known_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.NDArray[Any]) -> Direction | None:
+def detect_score_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.NDArray[Any]) -> Direction | None:
     """Which side of n texts scores higher: ``training`` (members), ``opposite`` (non-members) or, unclear, ``none``.
 
     ``labels`` [n] are 1 (member), 0 (non-member) or anything else, which is left aside. By a Mann-Whitney test at 5%
@@ -36,7 +36,7 @@ def known_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.ND
     if not len(values) == len(classes) == len(groups):
         raise DataError("one score, label and group for each text are needed")
     members, nonmembers = (
-        _group_means(values[classes == side], groups[classes == side]) for side in (MEMBER, NON_MEMBER)
+        _compute_group_means(values[classes == side], groups[classes == side]) for side in (MEMBER, NON_MEMBER)
     )
     if not len(members) or not len(nonmembers):
         return None
@@ -47,6 +47,6 @@ def known_direction(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: npt.ND
     )
 
 
-def _group_means(values: Floats, groups: npt.NDArray[Any]) -> Floats:
+def _compute_group_means(values: Floats, groups: npt.NDArray[Any]) -> Floats:
     names, codes = np.unique(groups, return_inverse=True)
     return np.bincount(codes, weights=values, minlength=len(names)) / np.bincount(codes, minlength=len(names))

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import COMPARISONS, EVALUATIONS, canonical_json
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.sides import Key, ScoreColumn, column_of, score_columns
+from audit_pipeline.evidence.sides import Key, ScoreColumn, build_score_column, build_score_columns
 from audit_pipeline.metrics.claims import ClaimLevel, SplitVerdict
 from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, TAIL, GroupBootstrap, Interval
 from audit_pipeline.metrics.rates import tpr_at_fpr
@@ -52,7 +52,7 @@ from audit_pipeline.metrics.roc import (
 from audit_pipeline.separability import blind_controls as blind
 from audit_pipeline.separability.assessment import AssessedSplit
 from audit_pipeline.separability.blind_controls import BlindControl
-from audit_pipeline.separability.evaluation_texts import LabelledExamples, labelled_examples
+from audit_pipeline.separability.evaluation_texts import LabelledExamples, select_labelled_examples
 
 ITERATIONS = 1000
 
@@ -74,18 +74,20 @@ class Comparison:
     method: str
 
 
-def compared(difference: float, resampled: Floats, bootstrap: GroupBootstrap, *, meaning: str = _MEANING) -> Comparison:
+def compute_comparison(
+    difference: float, resampled_differences: Floats, bootstrap: GroupBootstrap, *, meaning: str = _MEANING
+) -> Comparison:
     """The comparison from an observed ``difference`` and its values [iterations] on the resamples of ``bootstrap``.
 
     ``meaning`` begins the method.
     """
-    if bootstrap.problem or not resampled.size:
+    if bootstrap.problem or not resampled_differences.size:
         return Comparison(difference, None, NO_INTERVAL, None, f"{meaning}; {bootstrap.problem}")
-    distances = np.abs(resampled - difference)
+    distances = np.abs(resampled_differences - difference)
     as_far = int(np.count_nonzero(distances >= abs(difference) - _ROUNDING))
     least = 2.0 ** (1 - bootstrap.independent_pairs)
     method = f"{meaning}; standard error and two-sided p-value of the centred bootstrap from {bootstrap.description}"
-    if least > 1 / (resampled.size + 1):
+    if least > 1 / (resampled_differences.size + 1):
         method += f"; no p-value below 2^(1-k) with k = {bootstrap.independent_pairs} independent pairs of groups"
     if least > 2 * TAIL:
         interval = NO_INTERVAL
@@ -96,14 +98,14 @@ def compared(difference: float, resampled: Floats, bootstrap: GroupBootstrap, *,
         method += "; 95% interval: the difference ± the 95th percentile of the resamples' distances from it"
     return Comparison(
         difference,
-        float(resampled.std(ddof=min(1, resampled.size - 1))),
+        float(resampled_differences.std(ddof=min(1, resampled_differences.size - 1))),
         interval,
-        max(min(1.0, least), (1 + as_far) / (resampled.size + 1)),
+        max(min(1.0, least), (1 + as_far) / (resampled_differences.size + 1)),
         method,
     )
 
 
-def comparisons(
+def compare_detectors(
     columns: Sequence[ScoreColumn],
     *,
     model: str,
@@ -121,7 +123,7 @@ def comparisons(
     defaults = [column for column in columns if column.is_default]
     defaults.sort(key=lambda column: column.detector == blind.NAME)
     found: dict[tuple[int, int], dict[str, object]] = {}
-    for shared, pairs in _pairs_by_texts(defaults).items():
+    for shared, pairs in _group_pairs_by_texts(defaults).items():
         is_shared = np.frombuffer(shared, dtype=np.bool_)
         first = defaults[pairs[0][0]]
         own = is_shared[first.scored]
@@ -157,7 +159,7 @@ def comparisons(
     return table_from_rows((found[pair] for pair in sorted(found)), COMPARISONS)
 
 
-def _pairs_by_texts(columns: Sequence[ScoreColumn]) -> dict[bytes, list[tuple[int, int]]]:
+def _group_pairs_by_texts(columns: Sequence[ScoreColumn]) -> dict[bytes, list[tuple[int, int]]]:
     """The pairs of columns by the texts that both have scored: one draw of resamples serves all pairs of a list."""
     same: dict[bytes, list[tuple[int, int]]] = {}
     for first_column, other in combinations(range(len(columns)), 2):
@@ -181,7 +183,7 @@ def _compare_all(
     aurocs = [float(weighted_metrics(ranking, names=_AUROC)[0, 0]) for ranking in rankings]
     resampled = bootstrap.metrics(rankings, _AUROC)[:, :, 0]
     return [
-        compared(aurocs[first_column] - aurocs[other], resampled[first_column] - resampled[other], bootstrap)
+        compute_comparison(aurocs[first_column] - aurocs[other], resampled[first_column] - resampled[other], bootstrap)
         for first_column, other in pairs
     ]
 
@@ -217,19 +219,19 @@ def evaluate(
     ``scores`` and ``examples`` have the columns of SCORES and EXAMPLES; rows of other models and benchmarks are left
     aside. ``split`` is what was assessed on these examples; blind control, verdict and claim level are taken from it. A
     detector is evaluated on the texts that it has a score for, the others are counted. A metric that is not defined is
-    null, with the reason in ``method``. Raises DataError as :func:`score_columns` does, and where the split was
+    null, with the reason in ``method``. Raises DataError as :func:`build_score_columns` does, and where the split was
     assessed on other texts.
     """
-    labelled = labelled_examples(examples)
-    columns = score_columns(scores, examples, model=model, benchmark=benchmark)
+    labelled = select_labelled_examples(examples)
+    columns = build_score_columns(scores, examples, model=model, benchmark=benchmark)
     if not len(labelled):
         reason = "no finding: no example of the evaluation split has a label, so there is nothing to compare"
         return Evaluation(EVALUATIONS.empty_table(), reason, split.verdict, split.claim_level, columns)
-    control = split.control_of(labelled.example_ids)
-    control_column = _blind_column(control, labelled)
+    control = split.align_control(labelled.example_ids)
+    control_column = _build_blind_column(control, labelled)
     measured: dict[Key, _Findings] = {}
-    for same_texts in _columns_by_texts([*columns, control_column]):
-        measured.update(_measure(same_texts, control, resamples, seed))
+    for same_texts in _group_columns_by_texts([*columns, control_column]):
+        measured.update(_measure_columns(same_texts, control, resamples, seed))
     rows = [
         {
             "model": model,
@@ -245,7 +247,7 @@ def evaluate(
             "value": finding.value,
             "ci_low": finding.interval.low,
             "ci_high": finding.interval.high,
-            "method": _method(finding, control if column is control_column else None),
+            "method": _format_method(finding, control if column is control_column else None),
             "split_verdict": split.verdict,
             "claim_level": split.claim_level,
             "run_id": run_id,
@@ -270,13 +272,13 @@ _Findings = dict[str, _Finding]
 """By metric, in the order of ``METRICS``; those that are paired with the blind control only where it was read."""
 
 
-def _blind_column(control: BlindControl, labelled: LabelledExamples) -> ScoreColumn:
+def _build_blind_column(control: BlindControl, labelled: LabelledExamples) -> ScoreColumn:
     scored = np.full(len(labelled), control.scores is not None)
     scores = np.empty(0) if control.scores is None else control.scores
-    return column_of(blind.NAME, canonical_json({}), scores, scored, labelled, is_default=True)
+    return build_score_column(blind.NAME, canonical_json({}), scores, scored, labelled, is_default=True)
 
 
-def _columns_by_texts(columns: Sequence[ScoreColumn]) -> list[list[ScoreColumn]]:
+def _group_columns_by_texts(columns: Sequence[ScoreColumn]) -> list[list[ScoreColumn]]:
     """The columns in lists of those that score the same texts, so that one draw of resamples serves each list."""
     same: dict[bytes, list[ScoreColumn]] = {}
     for column in columns:
@@ -296,7 +298,9 @@ class _Resampled:
         return float(self.values[place]), self.draws[place]
 
 
-def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: int, seed: int) -> dict[Key, _Findings]:
+def _measure_columns(
+    columns: Sequence[ScoreColumn], control: BlindControl, resamples: int, seed: int
+) -> dict[Key, _Findings]:
     """The findings of columns that score the same texts."""
     first = columns[0]
     problem = explain_undefined(first.labels)
@@ -312,46 +316,48 @@ def _measure(columns: Sequence[ScoreColumn], control: BlindControl, resamples: i
     resampled = [_Resampled(*draws) for draws in zip(values, drawn.swapaxes(1, 2), strict=True)]
     of_control = resampled[-1] if control.scores is not None else None
     return {
-        column.key: dict(_findings(column, own, of_control, bootstrap))
+        column.key: dict(_compute_column_findings(column, own, of_control, bootstrap))
         for column, own in zip(columns, resampled[: len(columns)], strict=True)
     }
 
 
-def _findings(
-    column: ScoreColumn, own: _Resampled, of_control: _Resampled | None, bootstrap: GroupBootstrap
+def _compute_column_findings(
+    column: ScoreColumn, column_metrics: _Resampled, control_metrics: _Resampled | None, bootstrap: GroupBootstrap
 ) -> Iterator[tuple[str, _Finding]]:
     """Every metric of one column, and what sets it apart from the blind control on the same texts and resamples."""
     points = roc_points(column.scores, column.labels)
     is_tied = np.ptp(column.scores) == 0
     for metric in METRICS.values():
         if metric.interval != "paired":
-            finding = _of_scores(metric, column, own, points, bootstrap)
+            finding = _compute_score_finding(metric, column, column_metrics, points, bootstrap)
             # The resamples of one value do not scatter.
             tied = is_tied and finding.value is not None
             yield metric.name, _Finding(finding.value, NO_INTERVAL, ALL_EQUAL) if tied else finding
-        elif of_control is not None and not is_tied and column.detector != blind.NAME:
-            yield metric.name, _paired(metric, own, of_control, bootstrap)
+        elif control_metrics is not None and not is_tied and column.detector != blind.NAME:
+            yield metric.name, _compute_paired_finding(metric, column_metrics, control_metrics, bootstrap)
 
 
-def _of_scores(
-    metric: Metric, column: ScoreColumn, own: _Resampled, points: RocPoints, bootstrap: GroupBootstrap
+def _compute_score_finding(
+    metric: Metric, column: ScoreColumn, column_metrics: _Resampled, points: RocPoints, bootstrap: GroupBootstrap
 ) -> _Finding:
     if metric.at_fpr is not None:
         rate = tpr_at_fpr(column.scores, column.labels, column.groups, metric.at_fpr, points=points)
         return _Finding(rate.value, rate.interval, rate.method)
-    value, draws = own.of(metric)
+    value, draws = column_metrics.of(metric)
     interval, method = bootstrap.interval_of(metric, value, draws)
     return _Finding(value, interval, f"{metric.meaning}; {method}")
 
 
-def _paired(metric: Metric, own: _Resampled, of_control: _Resampled, bootstrap: GroupBootstrap) -> _Finding:
+def _compute_paired_finding(
+    metric: Metric, column_metrics: _Resampled, control_metrics: _Resampled, bootstrap: GroupBootstrap
+) -> _Finding:
     """The difference of two AUROCs; it never raises a claim level."""
-    (value, draws), (of_blind, blind_draws) = own.of(AUROC), of_control.of(AUROC)
-    margin = compared(value - of_blind, draws - blind_draws, bootstrap, meaning=metric.meaning)
+    (value, draws), (of_blind, blind_draws) = column_metrics.of(AUROC), control_metrics.of(AUROC)
+    margin = compute_comparison(value - of_blind, draws - blind_draws, bootstrap, meaning=metric.meaning)
     return _Finding(margin.difference, margin.interval, margin.method)
 
 
-def _method(finding: _Finding, control: BlindControl | None) -> str:
+def _format_method(finding: _Finding, control: BlindControl | None) -> str:
     if control is not None and control.reason is not None:
         return control.reason
     return finding.method if control is None or finding.value is None else f"{control.method}; {finding.method}"

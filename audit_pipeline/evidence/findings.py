@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.evidence.dataset_inference import ComparedTexts, Features, dataset_inference, feature_matrix
-from audit_pipeline.evidence.evaluation import Evaluation, comparisons, evaluate
-from audit_pipeline.evidence.group_rows import decide
-from audit_pipeline.evidence.sides import IN_WORDS, against_held_out
+from audit_pipeline.evidence.evaluation import Evaluation, compare_detectors, evaluate
+from audit_pipeline.evidence.group_rows import compute_decision_tables
+from audit_pipeline.evidence.sides import IN_WORDS, relabel_against_held_out
 from audit_pipeline.separability.assessment import AssessedSplit
 
 
@@ -31,14 +31,14 @@ class Findings:
     tables: Mapping[str, pa.Table]
 
 
-def find(scores: pa.Table, examples: pa.Table, pair: Pair, split: AssessedSplit, run_id: str) -> Findings:
+def compute_findings(scores: pa.Table, examples: pa.Table, pair: Pair, split: AssessedSplit, run_id: str) -> Findings:
     """Metrics, comparisons, thresholds, tests and rates of one pair (``scores``: SCORES, ``examples``: EXAMPLES).
 
     ``split`` is what was assessed on :func:`as_compared` of the examples. Where nothing that is audited is labelled but
     something is held out, metrics are those of audited against held-out texts, and ``method`` says so. Raises DataError
     as :func:`evaluate` does.
     """
-    compared = against_held_out(examples)
+    compared = relabel_against_held_out(examples)
     own = (
         scores if compared is None else scores.filter(pc.is_in(scores["example_id"], value_set=compared["example_id"]))
     )
@@ -50,7 +50,7 @@ def find(scores: pa.Table, examples: pa.Table, pair: Pair, split: AssessedSplit,
         benchmark=pair.benchmark,
         run_id=run_id,
     )
-    decided = decide(
+    decided = compute_decision_tables(
         scores,
         examples,
         model=pair.model,
@@ -61,12 +61,14 @@ def find(scores: pa.Table, examples: pa.Table, pair: Pair, split: AssessedSplit,
     return Findings(
         evaluation,
         {
-            "comparisons": comparisons(evaluation.columns, model=pair.model, benchmark=pair.benchmark, run_id=run_id),
+            "comparisons": compare_detectors(
+                evaluation.columns, model=pair.model, benchmark=pair.benchmark, run_id=run_id
+            ),
             "decisions": decided.decisions,
             "group_tests": decided.group_tests,
             "contamination_rates": decided.contamination_rates,
             "calibration_checks": decided.calibration_checks,
-            "corpus_tests": _corpus_tests(scores, examples, evaluation, split.design, pair, run_id),
+            "corpus_tests": _run_corpus_tests(scores, examples, evaluation, split.design, pair, run_id),
             # Last: where they are, the others are.
             "evaluations": evaluation.table if compared is None else _prefix_methods_with_sides(evaluation.table),
         },
@@ -79,7 +81,7 @@ def _prefix_methods_with_sides(evaluations: pa.Table) -> pa.Table:
     return evaluations.set_column(evaluations.schema.get_field_index("method"), EVALUATIONS.field("method"), methods)
 
 
-def _corpus_tests(
+def _run_corpus_tests(
     scores: pa.Table, examples: pa.Table, evaluation: Evaluation, design: str, pair: Pair, run_id: str
 ) -> pa.Table:
     """Dataset inference of the audited texts against the non-members.
@@ -98,7 +100,7 @@ def _corpus_tests(
     }
     members = {row["example_id"]: row["group"] for row in rows if unknown and row["label"] == MEMBER}
     ids = pa.array([*compared_texts, *members], pa.string())
-    features = _features(scores.filter(pc.is_in(scores["example_id"], value_set=ids)))
+    features = _build_features(scores.filter(pc.is_in(scores["example_id"], value_set=ids)))
     tested = [place for place, example_id in enumerate(features.example_ids) if example_id in compared_texts]
     known = [place for place, example_id in enumerate(features.example_ids) if example_id in members]
     if not tested or not any(held_out for held_out, _ in compared_texts.values()):
@@ -119,7 +121,7 @@ def _corpus_tests(
     return table_from_rows([row], CORPUS_TESTS)
 
 
-def _features(scores: pa.Table) -> Features:
+def _build_features(scores: pa.Table) -> Features:
     """Every detector at every setting, but for ranks among all texts: these tie the tested half to the fitted one."""
     scores = scores.filter(pc.not_equal(scores["detector"], RANKED_AMONG_ALL))
     columns = {name: scores[name].to_pylist() for name in ("example_id", "detector", "parameters", "status", "score")}

@@ -26,24 +26,24 @@ from audit_pipeline.catalogue.contracts import (
     NON_MEMBER,
     SCORES,
 )
-from audit_pipeline.catalogue.files import checked, table_from_rows
+from audit_pipeline.catalogue.files import cast_to_columns, table_from_rows
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.conformal import METHOD, GroupTests, group_tests, ledger_q_values, q_values
+from audit_pipeline.evidence.conformal import METHOD, GroupTests, ledger_q_values, q_values, run_group_tests
 from audit_pipeline.evidence.contamination_rate import (
     UnitRates,
-    assumption,
+    compute_unit_rates,
     measure_instrument,
-    unit_rates,
+    select_assumption,
 )
-from audit_pipeline.evidence.direction import Direction, known_direction
-from audit_pipeline.evidence.sides import settings_of
+from audit_pipeline.evidence.direction import Direction, detect_score_direction
+from audit_pipeline.evidence.sides import list_scored_settings
 from audit_pipeline.evidence.thresholds import (
     ScoredTexts,
     Threshold,
-    calibration_check,
+    check_calibration,
+    choose_thresholds,
     draw_keys,
     estimate_achieved_rates,
-    thresholds,
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.metrics.rates import Rate
@@ -102,7 +102,7 @@ class _Setting:
     collections: npt.NDArray[np.intp]
 
 
-def decide(
+def compute_decision_tables(
     scores: pa.Table,
     examples: pa.Table,
     *,
@@ -126,9 +126,9 @@ def decide(
     a status ``ok`` without a finite score, a label other than 0, 1 and null, or a group that is in both splits;
     ConfigError for an alpha outside (0, 1).
     """
-    read = _examples(examples, seed)
+    read = _prepare_examples(examples, seed)
     own = pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark))
-    settings = list(_settings(scores.filter(own), read))
+    settings = list(_iterate_settings(scores.filter(own), read))
     pair: Row = {"model": model, "benchmark": benchmark, "run_id": run_id}
     decisions: list[Row] = []
     tested: list[tuple[_Setting, GroupTests]] = []
@@ -136,33 +136,35 @@ def decide(
     checks: list[Row] = []
     for setting in settings:
         named = pair | {"detector": setting.detector, "parameters": setting.parameters}
-        chosen = thresholds(setting.calibration, alphas)
-        decisions.extend(named | {"is_default": True} | _decision(threshold, setting.evaluated) for threshold in chosen)
+        chosen = choose_thresholds(setting.calibration, alphas)
+        decisions.extend(
+            named | {"is_default": True} | _build_decision_row(threshold, setting.evaluated) for threshold in chosen
+        )
         if not len(setting.calibration.nonmembers):
             continue
-        found = group_tests(setting.audited, setting.calibration)
+        found = run_group_tests(setting.audited, setting.calibration)
         if found.reason is None:
             tested.append((setting, found))
         claimed = named | {"is_default": True, "claim_level": claim_level}
-        at_rate_alpha = chosen if RATE_ALPHA in alphas else thresholds(setting.calibration, (RATE_ALPHA,))
+        at_rate_alpha = chosen if RATE_ALPHA in alphas else choose_thresholds(setting.calibration, (RATE_ALPHA,))
         for threshold in at_rate_alpha:
             if threshold.alpha in (None, RATE_ALPHA):
-                rates.extend(claimed | row for row in _rates(threshold, setting, read, benchmark))
-        nonmembers = _join(setting.calibration.nonmembers, setting.evaluated.nonmembers)
-        checks.extend(named | vars(check) for check in calibration_check(nonmembers, seed=seed))
+                rates.extend(claimed | row for row in _iterate_rate_rows(threshold, setting, read, benchmark))
+        nonmembers = _join_texts(setting.calibration.nonmembers, setting.evaluated.nonmembers)
+        checks.extend(named | vars(check) for check in check_calibration(nonmembers, seed=seed))
     claim: Row = pair | {"is_default": True, "claim_level": claim_level}
     return DecisionTables(
         table_from_rows(decisions, DECISIONS),
-        table_from_rows((claim | row for row in _tests(tested, read)), GROUP_TESTS),
+        table_from_rows((claim | row for row in _iterate_test_rows(tested, read)), GROUP_TESTS),
         table_from_rows(rates, CONTAMINATION_RATES),
         table_from_rows(checks, CALIBRATION_CHECKS),
     )
 
 
-def _examples(examples: pa.Table, seed: int) -> _Examples:
+def _prepare_examples(examples: pa.Table, seed: int) -> _Examples:
     names = ("example_id", "label", "split", "group", "collection")
     held = [name for name in names if name in examples.column_names]
-    table = checked(examples.select(held), pa.schema([EXAMPLES.field(name) for name in names]))
+    table = cast_to_columns(examples.select(held), pa.schema([EXAMPLES.field(name) for name in names]))
     if pc.count_distinct(table["example_id"]).as_py() != table.num_rows:
         raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
     table = table.sort_by([("group", "ascending"), ("example_id", "ascending")]).combine_chunks()
@@ -170,8 +172,8 @@ def _examples(examples: pa.Table, seed: int) -> _Examples:
     if not np.isin(labels, (MEMBER, NON_MEMBER, _UNKNOWN)).all():
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
     calibration = np.asarray(pc.equal(table["split"], "calibration").to_numpy())
-    group_names, groups = _codes(table["group"])
-    collection_names, collections = _codes(table["collection"])
+    group_names, groups = _encode_column(table["group"])
+    collection_names, collections = _encode_column(table["collection"])
     both = np.intersect1d(groups[calibration], groups[~calibration])
     if len(both):
         raise DataError(
@@ -181,20 +183,20 @@ def _examples(examples: pa.Table, seed: int) -> _Examples:
     return _Examples(table, labels, calibration, groups, group_names, collections, collection_names, keys)
 
 
-def _codes(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.intp]]:
+def _encode_column(column: pa.ChunkedArray) -> tuple[list[str], npt.NDArray[np.intp]]:
     names = sorted(pc.unique(column).to_pylist())
     codes = pc.index_in(column, value_set=pa.array(names, pa.string()))
     return names, np.asarray(codes.to_numpy(), dtype=np.intp)
 
 
-def _settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
+def _iterate_settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
     """Each detector's default setting, sorted by detector."""
-    scores = checked(scores, SCORES)
+    scores = cast_to_columns(scores, SCORES)
     place = pc.index_in(scores["example_id"], value_set=examples.table["example_id"])
     if place.null_count:
         raise DataError(f"{place.null_count} scores are of examples that are not in the benchmark: score it again")
     scores = scores.append_column("place", place)
-    for (detector, parameters), is_default in settings_of(scores).items():
+    for (detector, parameters), is_default in list_scored_settings(scores).items():
         if not is_default:
             continue
         is_setting = pc.and_(pc.equal(scores["detector"], detector), pc.equal(scores["parameters"], parameters))
@@ -215,7 +217,7 @@ def _settings(scores: pa.Table, examples: _Examples) -> Iterator[_Setting]:
         )
 
 
-def _join(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
+def _join_texts(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
     pairs = (
         (first.scores, second.scores),
         (first.labels, second.labels),
@@ -225,17 +227,17 @@ def _join(first: ScoredTexts, second: ScoredTexts) -> ScoredTexts:
     return ScoredTexts(*(np.concatenate(pair) for pair in pairs))
 
 
-def _decision(chosen: Threshold, evaluated: ScoredTexts) -> Row:
-    found = estimate_achieved_rates(chosen.threshold, evaluated)
+def _build_decision_row(threshold: Threshold, evaluated_texts: ScoredTexts) -> Row:
+    found = estimate_achieved_rates(threshold.threshold, evaluated_texts)
     return {
-        "rule": chosen.rule,
-        "alpha": chosen.alpha,
-        "threshold": chosen.threshold,
-        "status": chosen.status,
-        "reason": chosen.reason,
-        "n_calibration_groups": chosen.n_groups,
-        "n_calibration_nonmembers": chosen.n_nonmembers,
-        "n_calibration_members": chosen.n_members,
+        "rule": threshold.rule,
+        "alpha": threshold.alpha,
+        "threshold": threshold.threshold,
+        "status": threshold.status,
+        "reason": threshold.reason,
+        "n_calibration_groups": threshold.n_groups,
+        "n_calibration_nonmembers": threshold.n_nonmembers,
+        "n_calibration_members": threshold.n_members,
         "n_nonmembers": found.fpr.n,
         "fpr": found.fpr.value,
         "fpr_low": found.fpr.low,
@@ -244,16 +246,16 @@ def _decision(chosen: Threshold, evaluated: ScoredTexts) -> Row:
         "tpr": found.tpr.value,
         "tpr_low": found.tpr.low,
         "tpr_high": found.tpr.high,
-        "method": chosen.method if chosen.threshold is None else f"{chosen.method}; {found.method}",
+        "method": threshold.method if threshold.threshold is None else f"{threshold.method}; {found.method}",
     }
 
 
-def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
+def _iterate_test_rows(setting_tests: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -> Iterator[Row]:
     """The rows of all detectors: the ledger needs every p-value before any row can be written."""
-    ledger = ledger_q_values([found.p_value for _, found in tested])
-    n_ledger = sum(len(found) for _, found in tested)
-    for (setting, found), q_ledger in zip(tested, ledger, strict=True):
-        labels, collections = _of_groups(setting, found.groups)
+    ledger = ledger_q_values([found.p_value for _, found in setting_tests])
+    n_ledger = sum(len(found) for _, found in setting_tests)
+    for (setting, found), q_ledger in zip(setting_tests, ledger, strict=True):
+        labels, collections = _find_labels_and_collections(setting, found.groups)
         columns: Mapping[str, Iterable[Any]] = {
             "group": [examples.group_names[group] for group in found.groups],
             "collection": [examples.collection_names[collection] for collection in collections],
@@ -273,19 +275,21 @@ def _tests(tested: Sequence[tuple[_Setting, GroupTests]], examples: _Examples) -
             "n_tests": len(found),
             "n_ledger": n_ledger,
             "method": METHOD,
-            "direction": _direction(setting),
+            "direction": _detect_direction(setting),
         }
         for values in zip(*columns.values(), strict=True):
             yield same | dict(zip(columns, values, strict=True))
 
 
-def _direction(setting: _Setting) -> Direction | None:
+def _detect_direction(setting: _Setting) -> Direction | None:
     """Which way the detector's scores run, by every text of which it is known whether it is a member."""
-    known = _join(setting.calibration, setting.evaluated)
-    return known_direction(known.scores, known.labels, known.groups)
+    known = _join_texts(setting.calibration, setting.evaluated)
+    return detect_score_direction(known.scores, known.labels, known.groups)
 
 
-def _of_groups(setting: _Setting, groups: npt.NDArray[np.intp]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.intp]]:
+def _find_labels_and_collections(
+    setting: _Setting, groups: npt.NDArray[np.intp]
+) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.intp]]:
     """The label of each group (unknown where its texts differ) and the collection of its first text."""
     places = np.searchsorted(groups, setting.audited.groups)
     labels = setting.audited.labels.astype(np.int64)
@@ -296,39 +300,39 @@ def _of_groups(setting: _Setting, groups: npt.NDArray[np.intp]) -> tuple[npt.NDA
     return np.where(least == most, least, _UNKNOWN), setting.collections[first]
 
 
-def _rates(chosen: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
-    found, audited = measure_instrument(chosen, setting.calibration), setting.audited
+def _iterate_rate_rows(threshold: Threshold, setting: _Setting, examples: _Examples, benchmark: str) -> Iterator[Row]:
+    found, audited = measure_instrument(threshold, setting.calibration), setting.audited
     if found is None or not len(audited):
         return
     whole = np.zeros(len(audited), dtype=np.intp)
     sizes = np.bincount(audited.groups, minlength=len(examples.group_names))
     several = sizes[audited.groups] >= MIN_TEXTS_OF_A_GROUP
     units = (
-        ("group", examples.group_names, unit_rates(audited.take(several), audited.groups[several], found)),
-        ("collection", examples.collection_names, unit_rates(audited, setting.collections, found)),
-        ("benchmark", [benchmark], unit_rates(audited, whole, found)),
+        ("group", examples.group_names, compute_unit_rates(audited.take(several), audited.groups[several], found)),
+        ("collection", examples.collection_names, compute_unit_rates(audited, setting.collections, found)),
+        ("benchmark", [benchmark], compute_unit_rates(audited, whole, found)),
     )
     for unit, names, rates in units:
-        for row in _unit_rows(rates):
+        for row in _iterate_unit_rows(rates):
             yield (
                 row
-                | _rate("fpr", found.fpr)
-                | _rate("tpr", found.tpr)
+                | _build_rate_columns("fpr", found.fpr)
+                | _build_rate_columns("tpr", found.tpr)
                 | {
-                    "assumption": assumption(found, int(str(row["n_groups"]))),
+                    "assumption": select_assumption(found, int(str(row["n_groups"]))),
                     "unit": unit,
                     "name": names[int(str(row["name"]))],
-                    "rule": chosen.rule,
-                    "alpha": chosen.alpha,
+                    "rule": threshold.rule,
+                    "alpha": threshold.alpha,
                 }
             )
 
 
-def _rate(name: str, rate: Rate) -> Row:
+def _build_rate_columns(name: str, rate: Rate) -> Row:
     return {name: rate.value, f"{name}_low": rate.low, f"{name}_high": rate.high}
 
 
-def _unit_rows(rates: UnitRates) -> Iterator[Row]:
+def _iterate_unit_rows(rates: UnitRates) -> Iterator[Row]:
     columns: Mapping[str, npt.NDArray[Any]] = {
         "name": rates.units,
         "n_texts": rates.n_texts,

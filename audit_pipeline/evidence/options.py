@@ -25,16 +25,16 @@ PREFERRED = ("min_k_plus_plus", "min_k", "loss")
 """In this order: the first that has scores. Min-K% and loss need the tokens' own log-probabilities alone."""
 
 
-def headline_detector(scored: Collection[str], named: str | None = None) -> str | None:
-    """The headline detector, out of those that have a score of some text: ``named`` where it was, else by default.
+def choose_headline_detector(scored_detectors: Collection[str], named_detector: str | None = None) -> str | None:
+    """The headline detector, out of those that have a score of some text: ``named_detector`` where it was, else by default.
 
     None where it has no score, and where none of several is named that are none of the three. A detector that is
     alone is the headline: there was nothing to choose from.
     """
-    if named is not None:
-        return named if named in scored else None
-    alone = next(iter(scored)) if len(set(scored)) == 1 else None
-    return next((name for name in PREFERRED if name in scored), alone)
+    if named_detector is not None:
+        return named_detector if named_detector in scored_detectors else None
+    alone = next(iter(scored_detectors)) if len(set(scored_detectors)) == 1 else None
+    return next((name for name in PREFERRED if name in scored_detectors), alone)
 
 
 COMMAND = "evaluate"
@@ -87,7 +87,7 @@ class EvaluateOptions:
         }
 
 
-def command_of(settings: Mapping[str, Any]) -> list[str]:
+def build_evaluate_command(settings: Mapping[str, Any]) -> list[str]:
     """What is typed to do the same again: file, model, benchmark, and every option that is not at its default."""
     words = ["corpus-audit", COMMAND, "--scores", settings["file"]]
     words += ["--model", settings["model"], "--benchmark", settings["benchmark"]]

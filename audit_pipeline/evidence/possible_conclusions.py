@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.evidence.group_rows import ALPHAS
-from audit_pipeline.evidence.thresholds import certified_needs, marginal_needs
+from audit_pipeline.evidence.thresholds import min_certified_groups, min_marginal_groups
 from audit_pipeline.metrics.claims import MILD_BELOW, claim_level
 from audit_pipeline.separability.blind_controls import MIN_EXAMPLES
 
@@ -52,14 +52,15 @@ class PossibleConclusions:
     stronger: tuple[str, ...]
 
 
-def within_reach(known: PlannedComparison, search: PassageSearch) -> PossibleConclusions:
-    """What ``known`` and ``search`` allow, from what needs least to what needs most."""
+def list_possible_conclusions(comparison: PlannedComparison, search: PassageSearch) -> PossibleConclusions:
+    """What ``comparison`` and ``search`` allow, from what needs least to what needs most."""
     return PossibleConclusions(
-        (*_of_passages(search), *_conclusions(known)), (*_longer_documents(search), *_suggest_stronger_design(known))
+        (*_state_passage_conclusions(search), *_state_score_conclusions(comparison)),
+        (*_suggest_longer_documents(search), *_suggest_stronger_design(comparison)),
     )
 
 
-def _of_passages(search: PassageSearch) -> Iterator[str]:
+def _state_passage_conclusions(search: PassageSearch) -> Iterator[str]:
     if search.problem is not None:
         yield f"Nothing about passages that the model gives word for word: {search.problem}."
         return
@@ -77,7 +78,7 @@ def _of_passages(search: PassageSearch) -> Iterator[str]:
         )
 
 
-def _longer_documents(search: PassageSearch) -> Iterator[str]:
+def _suggest_longer_documents(search: PassageSearch) -> Iterator[str]:
     if search.problem is None and search.too_short:
         yield (
             f"Give longer documents: from {search.tokens} tokens on (about {search.tokens * 3 // 4} English words) "
@@ -85,32 +86,32 @@ def _longer_documents(search: PassageSearch) -> Iterator[str]:
         )
 
 
-def _conclusions(known: PlannedComparison) -> Iterator[str]:
-    if not known.held_out:
+def _state_score_conclusions(comparison: PlannedComparison) -> Iterator[str]:
+    if not comparison.held_out:
         yield "Nothing else about a document: without held-out documents its scores have nothing to be compared with."
         return
-    smallest = 1 / (known.held_out + 1)
+    smallest = 1 / (comparison.held_out + 1)
     yield (
-        f"A p-value for each document, against {known.held_out} held-out one(s): it cannot be smaller than "
+        f"A p-value for each document, against {comparison.held_out} held-out one(s): it cannot be smaller than "
         f"{smallest:.2g}."
     )
     yield "How well each detector tells the audited texts from the held-out ones (AUROC, with its interval)."
-    certified = [alpha for alpha in ALPHAS if known.held_out >= certified_needs(alpha)]
+    certified = [alpha for alpha in ALPHAS if comparison.held_out >= min_certified_groups(alpha)]
     if certified:
         yield (
             f"Which share of each document is flagged, at a false-positive rate that is certified to be at most "
             f"{min(certified):.0%}."
         )
-    if known.members:
+    if comparison.members:
         yield (
             "How well each detector tells the known members from the held-out texts, and shares that are corrected for "
             "what it misses."
         )
-    yield _level(known)
+    yield _format_claim_level(comparison)
 
 
-def _level(known: PlannedComparison) -> str:
-    level = claim_level(known.design, "mild shift")
+def _format_claim_level(comparison: PlannedComparison) -> str:
+    level = claim_level(comparison.design, "mild shift")
     if level == "screening only":
         return (
             f"The claim level is '{level}': the held-out documents may differ from the audited ones by their date or "
@@ -122,35 +123,35 @@ def _level(known: PlannedComparison) -> str:
     )
 
 
-def _suggest_stronger_design(known: PlannedComparison) -> Iterator[str]:
-    if not known.held_out:
+def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
+    if not comparison.held_out:
         yield (
             "Name documents that the model cannot have read, of the same kind (newer than the model, or never "
-            f"published), with --held-out: from {marginal_needs(_P)} of them on p-values can be as small as {_P:g}, "
-            f"and from {certified_needs(_P)} on flagged shares have a certified false-positive rate of {_P:.0%}."
+            f"published), with --held-out: from {min_marginal_groups(_P)} of them on p-values can be as small as {_P:g}, "
+            f"and from {min_certified_groups(_P)} on flagged shares have a certified false-positive rate of {_P:.0%}."
         )
         return
-    if known.held_out < marginal_needs(_P):
-        yield f"With {marginal_needs(_P)} held-out documents, p-values can be as small as {_P:g}."
-    if (unreachable := [alpha for alpha in ALPHAS if known.held_out < certified_needs(alpha)]) != []:
+    if comparison.held_out < min_marginal_groups(_P):
+        yield f"With {min_marginal_groups(_P)} held-out documents, p-values can be as small as {_P:g}."
+    if (unreachable := [alpha for alpha in ALPHAS if comparison.held_out < min_certified_groups(alpha)]) != []:
         alpha = max(unreachable)
         yield (
-            f"With {certified_needs(alpha)} held-out documents, flagged shares have a certified false-positive rate of "
+            f"With {min_certified_groups(alpha)} held-out documents, flagged shares have a certified false-positive rate of "
             f"{alpha:.0%}."
         )
-    if known.held_out < (alone := count_held_out_needed(known.audited, 1, _P)):
+    if comparison.held_out < (alone := count_held_out_needed(comparison.audited, 1, _P)):
         yield (
-            f"To single out one document among {known.audited} (q-value of {_P:g}), {alone:,} held-out ones are "
+            f"To single out one document among {comparison.audited} (q-value of {_P:g}), {alone:,} held-out ones are "
             "needed; where several stand out, fewer suffice."
         )
-    if known.windows < MIN_EXAMPLES:
+    if comparison.windows < MIN_EXAMPLES:
         yield (
-            f"There are {known.windows} texts to compare; the blind control, which tells whether the words alone "
+            f"There are {comparison.windows} texts to compare; the blind control, which tells whether the words alone "
             f"separate the two sides, needs {MIN_EXAMPLES}: add documents, or longer ones."
         )
-    if not known.members:
+    if not comparison.members:
         yield "Name documents that the model is known to have read, with --members: flagged shares can be corrected."
-    if claim_level(known.design, "mild shift") == "screening only":
+    if claim_level(comparison.design, "mild shift") == "screening only":
         yield (
             "If chance alone decided which documents were held out of the very same collection, say so with "
             "--exchangeable: only then is more than screening possible."

@@ -26,9 +26,9 @@ from scipy.stats import binom, mannwhitneyu, norm
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.thresholds import certified_needs
-from audit_pipeline.metrics.rates import groups_to_resolve
-from audit_pipeline.metrics.roc import Floats, metrics, roc_points, threshold_at
+from audit_pipeline.evidence.thresholds import min_certified_groups
+from audit_pipeline.metrics.rates import count_groups_to_resolve
+from audit_pipeline.metrics.roc import Floats, compute_metrics, roc_points, threshold_at
 
 CONFIDENCE = 0.95
 DRAWS = 1000
@@ -104,11 +104,13 @@ class PowerReport:
     def sentence(self) -> str:
         """The report in words."""
         held_out = "as many" if self.n_held_out is None else str(self.n_held_out)
-        by_mean = f"the mean score, compared with {held_out} held-out texts, takes {_texts_needed(self.n_mean_score)}"
+        by_mean = (
+            f"the mean score, compared with {held_out} held-out texts, takes {_format_texts_needed(self.n_mean_score)}"
+        )
         if self.tpr is None:
             by_count = "nothing can be said about the number of flagged texts: too few non-members to measure this FPR"
         else:
-            by_count = f"the number of flagged texts (TPR {self.tpr:.1%}) takes {_texts_needed(self.n_flagged)}"
+            by_count = f"the number of flagged texts (TPR {self.tpr:.1%}) takes {_format_texts_needed(self.n_flagged)}"
         return (
             f"At an FPR of {100 * self.fpr:.3g}%, calibration needs {self.groups_to_resolve} groups of non-members to "
             f"measure such a rate at all, and {self.groups_to_certify} for a threshold certified with {CONFIDENCE:.0%} "
@@ -127,7 +129,7 @@ def mean_score_power(auroc: float, n: int, n_held_out: int, level: float) -> flo
     return float(norm.sf(norm.isf(level) - (auroc - 0.5) / deviation))
 
 
-def mean_score_texts(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
+def mean_score_sample_size(auroc: float, level: float, power: float, n_held_out: int | None = None) -> int | None:
     """The fewest audited texts that give a one-sided Mann-Whitney test that power, by Noether's formula.
 
     ``n_held_out`` texts to compare with; as many as audited where None. None where no number up to a million does:
@@ -164,7 +166,7 @@ def resampled_power(
     Each draws ``n_held_out`` of the non-members, and ``n`` audited texts that are each a member's with the chance
     ``effect`` and else a non-member's, all with replacement; the test is the normal Mann-Whitney test with ties.
     """
-    inside, outside = _scores(members, "members"), _scores(nonmembers, "non-members")
+    inside, outside = _require_finite_scores(members, "members"), _require_finite_scores(nonmembers, "non-members")
     generator = np.random.default_rng(seed)
     rejected = 0
     rows = max(1, _BLOCK_SCORES // (n + n_held_out))
@@ -193,7 +195,7 @@ def flagged_power(n: npt.ArrayLike, tpr: float, fpr: float, effect: float, level
     return np.asarray(binom.sf(most, sizes, fpr + effect * (tpr - fpr)), dtype=np.float64)
 
 
-def flagged_texts(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
+def flagged_sample_size(tpr: float, fpr: float, effect: float, level: float, power: float) -> int | None:
     """The fewest texts from which on every number gives the test of flagged texts that power; None: none to a million.
 
     The power of a test of counts rises in a saw: one text more may lower it a little, so that the last number that
@@ -220,7 +222,7 @@ def binormal_tpr(auroc: float, fpr: float) -> float:
     return float(norm.sf(norm.isf(fpr) - math.sqrt(2) * norm.ppf(auroc)))
 
 
-def power_report(
+def power_report_from_scores(
     members: npt.ArrayLike,
     nonmembers: npt.ArrayLike,
     goal: PowerGoal,
@@ -232,11 +234,11 @@ def power_report(
 
     Raises DataError for an empty side, and for a score that is not a finite number.
     """
-    inside, outside = _scores(members, "members"), _scores(nonmembers, "non-members")
+    inside, outside = _require_finite_scores(members, "members"), _require_finite_scores(nonmembers, "non-members")
     scores = np.concatenate([inside, outside])
     labels = np.repeat([MEMBER, NON_MEMBER], [len(inside), len(outside)])
     tpr = None
-    if len(outside) >= groups_to_resolve(goal.fpr):
+    if len(outside) >= count_groups_to_resolve(goal.fpr):
         tpr = float((inside >= threshold_at(roc_points(scores, labels), goal.fpr)).mean())
     resampled = [
         resampled_power(
@@ -251,12 +253,12 @@ def power_report(
         )
         for place, n in enumerate(goal.sizes)
     ]
-    auroc = metrics(scores, labels)["auroc"]
+    auroc = compute_metrics(scores, labels)["auroc"]
     source = f"the {len(inside)} members and {len(outside)} non-members at hand"
-    return _report(auroc, tpr, goal, resampled, source)
+    return _build_report(auroc, tpr, goal, resampled, source)
 
 
-def binormal_power_report(auroc: float, goal: PowerGoal) -> PowerReport:
+def power_report_from_auroc(auroc: float, goal: PowerGoal) -> PowerReport:
     """What an audit needs for ``goal`` of a detector with that AUROC, its scores taken as normal with equal spread.
 
     Raises DataError for an AUROC that is none.
@@ -264,10 +266,10 @@ def binormal_power_report(auroc: float, goal: PowerGoal) -> PowerReport:
     if not 0 < auroc < 1:
         raise DataError(f"an AUROC to plan for lies between 0 and 1, both left out: {auroc}")
     resampled: list[float | None] = [None] * len(goal.sizes)
-    return _report(auroc, binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
+    return _build_report(auroc, binormal_tpr(auroc, goal.fpr), goal, resampled, "normal scores of equal spread")
 
 
-def _report(
+def _build_report(
     auroc: float, tpr: float | None, goal: PowerGoal, resampled: Sequence[float | None], source: str
 ) -> PowerReport:
     fpr, effect, n_held_out = goal.fpr, goal.effect, goal.n_held_out
@@ -282,11 +284,11 @@ def _report(
         power=goal.power,
         effect=effect,
         source=source,
-        groups_to_resolve=groups_to_resolve(fpr),
-        groups_to_certify=certified_needs(fpr),
-        n_mean_score=mean_score_texts(diluted, fpr, goal.power, n_held_out),
+        groups_to_resolve=count_groups_to_resolve(fpr),
+        groups_to_certify=min_certified_groups(fpr),
+        n_mean_score=mean_score_sample_size(diluted, fpr, goal.power, n_held_out),
         n_held_out=n_held_out,
-        n_flagged=None if tpr is None else flagged_texts(tpr, fpr, effect, fpr, goal.power),
+        n_flagged=None if tpr is None else flagged_sample_size(tpr, fpr, effect, fpr, goal.power),
         curve=tuple(
             PowerPoint(n, mean_score_power(diluted, n, n_held_out or n, fpr), counted, drawn)
             for n, counted, drawn in zip(goal.sizes, flagged, resampled, strict=True)
@@ -294,14 +296,14 @@ def _report(
     )
 
 
-def _texts_needed(n: int | None) -> str:
+def _format_texts_needed(n: int | None) -> str:
     return f"more than {MOST_TEXTS} texts or cannot be done" if n is None else f"{n} texts"
 
 
-def _scores(values: npt.ArrayLike, what: str) -> Floats:
+def _require_finite_scores(values: npt.ArrayLike, side: str) -> Floats:
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or not scores.size or not np.isfinite(scores).all():
-        raise DataError(f"the scores of the {what} are not a list of finite numbers, or empty: leave out what has none")
+        raise DataError(f"the scores of the {side} are not a list of finite numbers, or empty: leave out what has none")
     return scores
 
 

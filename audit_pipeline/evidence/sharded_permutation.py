@@ -51,8 +51,8 @@ class OrderTest:
     assumption: str = ASSUMPTION
 
 
-def sharded_permutation(
-    canonical: npt.ArrayLike, permuted: Sequence[npt.ArrayLike], *, rule: Rule = "exact"
+def sharded_permutation_test(
+    canonical_log_likelihoods: npt.ArrayLike, permuted_log_likelihoods: Sequence[npt.ArrayLike], *, rule: Rule = "exact"
 ) -> OrderTest:
     """The test of R shards: log-likelihoods (nats) of the published order [R] and of m_r other orders of each, R rows.
 
@@ -65,7 +65,10 @@ def sharded_permutation(
     10 differences no t-test holds where they are skewed, and the mean of few orders is noise. Raises DataError where
     there is not one row per shard.
     """
-    own, others = np.asarray(canonical, dtype=np.float64), [np.asarray(row, dtype=np.float64) for row in permuted]
+    own, others = (
+        np.asarray(canonical_log_likelihoods, dtype=np.float64),
+        [np.asarray(row, dtype=np.float64) for row in permuted_log_likelihoods],
+    )
     if own.ndim != 1 or len(own) != len(others) or any(row.ndim != 1 for row in others):
         raise DataError(f"one row of log-likelihoods of other orders for each shard is needed: {len(others)} rows")
     sizes = [len(row) for row in others]
@@ -77,7 +80,7 @@ def sharded_permutation(
     if reason is None and min(sizes) < 1:
         reason = "a shard has no other order"
     if reason is not None:
-        return refused(reason, len(own), sum(sizes), method)
+        return build_refused_test(reason, len(own), sum(sizes), method)
     p_t_test = _t_test(own - np.array([row.mean() for row in others]))
     ranks = [rank_of(score, row) for score, row in zip(own, others, strict=True)]
     p_exact = rank_sum_p(ranks, sizes)
@@ -101,7 +104,7 @@ def _t_test(differences: npt.NDArray[np.float64]) -> float:
     return float(stats.ttest_1samp(differences, 0.0, alternative="greater").pvalue)
 
 
-def refused(reason: str, shards: int, orders: int, method: str) -> OrderTest:
+def build_refused_test(reason: str, shards: int, orders: int, method: str) -> OrderTest:
     """The result of a test whose conditions are not met."""
     return OrderTest("refused", reason, None, None, shards, orders, method)
 

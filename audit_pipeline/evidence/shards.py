@@ -24,12 +24,12 @@ _USUAL_ITEMS_A_SHARD = 10
 _ENOUGH_ITEMS_A_SHARD = 5
 
 
-def default_shards(n_items: int) -> int:
+def default_shard_count(n_items: int) -> int:
     """The default number of shards, if they fit the model's context."""
     return min(_USUAL_SHARDS, max(MIN_SHARDS, n_items // _USUAL_ITEMS_A_SHARD))
 
 
-def deal_into_shards(n_items: int, shards: int) -> list[range]:
+def divide_into_shards(n_items: int, shards: int) -> list[range]:
     """The places 0 … n_items - 1 in ``shards`` contiguous stretches whose lengths differ by at most one.
 
     Raises DataError where a shard would have fewer than two items: it has one order only.
@@ -43,12 +43,12 @@ def deal_into_shards(n_items: int, shards: int) -> list[range]:
     return [range(begin, end) for begin, end in pairwise(ends)]
 
 
-def orders_in_all(shards: Iterable[range], permutations: int) -> int:
+def count_orders(shards: Iterable[range], permutations: int) -> int:
     """How many random orders the shards have together: of each ``permutations``, or all others where it has fewer."""
     return sum(min(permutations, factorial(len(shard)) - 1) for shard in shards)
 
 
-def items_needed(permutations: int = PERMUTATIONS, shards: int | None = None) -> int | None:
+def count_items_needed(permutations: int = PERMUTATIONS, shards: int | None = None) -> int | None:
     """The fewest items that the test can be made of, in ``shards`` shards or in the usual number of them.
 
     None where no number of items suffices: with so few shards, or random orders of each.
@@ -56,8 +56,8 @@ def items_needed(permutations: int = PERMUTATIONS, shards: int | None = None) ->
     # Beyond these more items give neither more shards nor, as far as the test needs them, more orders.
     most = _USUAL_SHARDS * _USUAL_ITEMS_A_SHARD if shards is None else _ENOUGH_ITEMS_A_SHARD * shards
     for n_items in range(MIN_ITEMS_A_SHARD * (shards or MIN_SHARDS), most + 1):
-        dealt = deal_into_shards(n_items, shards or default_shards(n_items))
-        if explain_shortage(len(dealt), orders_in_all(dealt, permutations)) is None:
+        dealt = divide_into_shards(n_items, shards or default_shard_count(n_items))
+        if explain_shortage(len(dealt), count_orders(dealt, permutations)) is None:
             return n_items
     return None
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.roc import Floats, RocPoints, explain_undefined, roc_points
-from audit_pipeline.separability.evaluation_texts import LabelledExamples, labelled_examples
+from audit_pipeline.separability.evaluation_texts import LabelledExamples, select_labelled_examples
 
 IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
 _IN_WORDS_OF_EARLIER_VERSIONS = (
@@ -32,13 +32,13 @@ def is_against_held_out(method: str | None) -> bool:
     return (method or "").startswith((IN_WORDS, _IN_WORDS_OF_EARLIER_VERSIONS))
 
 
-def as_compared(examples: pa.Table) -> pa.Table:
-    """The examples (schema EXAMPLES) whose labels are compared: theirs, or those of :func:`against_held_out`."""
-    compared = against_held_out(examples)
+def relabel_for_comparison(examples: pa.Table) -> pa.Table:
+    """The examples (schema EXAMPLES) whose labels are compared: theirs, or those of :func:`relabel_against_held_out`."""
+    compared = relabel_against_held_out(examples)
     return examples if compared is None else compared
 
 
-def against_held_out(examples: pa.Table) -> pa.Table | None:
+def relabel_against_held_out(examples: pa.Table) -> pa.Table | None:
     """The examples (schema EXAMPLES) as audited against held-out: what is audited has label 1, what is held out 0.
 
     All of them are in the evaluation split then. The AUROC is how well the two are told apart: .5 where the audited
@@ -107,14 +107,14 @@ class ScoreColumn:
         return None if explain_undefined(self.labels) else roc_points(self.scores, self.labels)
 
 
-def score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str) -> list[ScoreColumn]:
+def build_score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark: str) -> list[ScoreColumn]:
     """The scores of one model on one benchmark, by detector and parameters, beside their examples' labels.
 
     Sorted by detector and parameters. Raises DataError for an example or setting that is scored twice, a score of an
-    example that is not in ``examples``, a status ``ok`` without a finite score, and as :func:`labelled_examples` and
-    :func:`settings_of` do.
+    example that is not in ``examples``, a status ``ok`` without a finite score, and as :func:`select_labelled_examples`
+    and :func:`list_scored_settings` do.
     """
-    labelled = labelled_examples(examples)
+    labelled = select_labelled_examples(examples)
     own = scores.filter(pc.and_(pc.equal(scores["model"], model), pc.equal(scores["benchmark"], benchmark)))
     unknown = pc.sum(pc.invert(pc.is_in(own["example_id"], value_set=examples["example_id"]))).as_py()
     if unknown:
@@ -125,7 +125,7 @@ def score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark
     if pc.any(pc.and_(ok, pc.invert(pc.fill_null(pc.is_finite(own["score"]), False)))).as_py():
         raise DataError(f"a score of benchmark {benchmark} has status ok and is not a finite number: score it again")
     columns = []
-    for (detector, parameters), is_default in settings_of(own).items():
+    for (detector, parameters), is_default in list_scored_settings(own).items():
         rows = own.filter(pc.and_(pc.equal(own["detector"], detector), pc.equal(own["parameters"], parameters)))
         if pc.count_distinct(rows["example_id"]).as_py() != rows.num_rows:
             raise DataError(f"{detector} {parameters} scores an example twice: hand over the scores of one run")
@@ -135,20 +135,24 @@ def score_columns(scores: pa.Table, examples: pa.Table, *, model: str, benchmark
         values[places] = rows["score"].to_numpy()
         scored = np.zeros(len(labelled), dtype=np.bool_)
         scored[places] = True
-        columns.append(column_of(detector, parameters, values[scored], scored, labelled, is_default=is_default))
+        columns.append(
+            build_score_column(detector, parameters, values[scored], scored, labelled, is_default=is_default)
+        )
     return columns
 
 
-def column_of(
-    detector: str, parameters: str, scores: Floats, scored: Bools, labelled: LabelledExamples, *, is_default: bool
+def build_score_column(
+    detector: str, parameters: str, scores: Floats, scored_mask: Bools, examples: LabelledExamples, *, is_default: bool
 ) -> ScoreColumn:
-    """The column of the ``scores`` [n] of those ``labelled`` examples that are ``scored`` (one truth value each)."""
-    groups = [group for group, is_scored in zip(labelled.groups, scored, strict=True) if is_scored]
-    not_scored = len(labelled) - int(scored.sum())
-    return ScoreColumn(detector, parameters, scores, labelled.labels[scored], groups, scored, not_scored, is_default)
+    """The column of the ``scores`` [n] of those ``examples`` examples that are ``scored_mask`` (one truth value each)."""
+    groups = [group for group, is_scored in zip(examples.groups, scored_mask, strict=True) if is_scored]
+    not_scored = len(examples) - int(scored_mask.sum())
+    return ScoreColumn(
+        detector, parameters, scores, examples.labels[scored_mask], groups, scored_mask, not_scored, is_default
+    )
 
 
-def settings_of(scores: pa.Table) -> dict[Key, bool]:
+def list_scored_settings(scores: pa.Table) -> dict[Key, bool]:
     """By detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
 
     Raises DataError where a row does not say so: those of earlier versions are to be filled when they are read

@@ -26,7 +26,7 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.metrics.rates import Rate, grouped_rate, interval_in_words
+from audit_pipeline.metrics.rates import Rate, describe_interval_method, grouped_rate
 from audit_pipeline.metrics.roc import Floats
 
 Rule = Literal["largest_accuracy", "marginal", "certified"]
@@ -63,9 +63,9 @@ class ScoredTexts:
     def __len__(self) -> int:
         return len(self.scores)
 
-    def take(self, chosen: Bools | Places) -> ScoredTexts:
+    def take(self, selection: Bools | Places) -> ScoredTexts:
         """Those of the texts that a mask or places choose."""
-        return ScoredTexts(self.scores[chosen], self.labels[chosen], self.groups[chosen], self.keys[chosen])
+        return ScoredTexts(self.scores[selection], self.labels[selection], self.groups[selection], self.keys[selection])
 
     @property
     def members(self) -> ScoredTexts:
@@ -136,7 +136,7 @@ def draw_keys(groups: Sequence[str], example_ids: Sequence[str], seed: int) -> K
     )
 
 
-def largest_accuracy(calibration: ScoredTexts) -> Threshold:
+def largest_accuracy_threshold(calibration: ScoredTexts) -> Threshold:
     """The threshold that classifies most calibration texts correctly (Shi et al. 2024, section 5.1).
 
     Every text counts once, so with unequal sides the larger one weighs more. The candidates are the scores and the
@@ -151,7 +151,7 @@ def largest_accuracy(calibration: ScoredTexts) -> Threshold:
     method = "largest share of calibration texts on the right side; of equals the largest threshold"
     if missing:
         reason = f"there are no calibration {' and no '.join(missing)} with a score, and largest accuracy needs both"
-        return _threshold("largest_accuracy", None, calibration, None, reason, method)
+        return _build_threshold("largest_accuracy", None, calibration, None, reason, method)
     known = calibration.take(np.isin(calibration.labels, (MEMBER, NON_MEMBER)))
     order = np.argsort(-known.scores, kind="stable")
     ordered = known.scores[order]
@@ -159,10 +159,10 @@ def largest_accuracy(calibration: ScoredTexts) -> Threshold:
     last_of_ties = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
     gains = np.append(0, gain[last_of_ties])
     candidates = np.append(np.nextafter(ordered[0], np.inf), ordered[last_of_ties])
-    return _threshold("largest_accuracy", None, calibration, float(candidates[np.argmax(gains)]), None, method)
+    return _build_threshold("largest_accuracy", None, calibration, float(candidates[np.argmax(gains)]), None, method)
 
 
-def marginal(calibration: ScoredTexts, alpha: float) -> Threshold:
+def marginal_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
     """A threshold with E[FPR] <= alpha, over calibrations and the text that is then called.
 
     With n groups of non-members and one text drawn of each, the ceil((n + 1)(1 - alpha))-th smallest of the n scores:
@@ -172,12 +172,12 @@ def marginal(calibration: ScoredTexts, alpha: float) -> Threshold:
     """
     drawn = calibration.nonmembers.draw_one_per_group()
     rank = marginal_rank(len(drawn), alpha)
-    needed = None if rank else marginal_needs(alpha)
+    needed = None if rank else min_marginal_groups(alpha)
     method = f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): mean FPR at most {alpha:g}"
-    return _order_statistic("marginal", alpha, calibration, drawn, rank, needed, method)
+    return _threshold_from_rank("marginal", alpha, calibration, drawn, rank, needed, method)
 
 
-def certified(calibration: ScoredTexts, alpha: float) -> Threshold:
+def certified_threshold(calibration: ScoredTexts, alpha: float) -> Threshold:
     """A threshold with P(FPR > alpha) <= 0.05 over calibrations.
 
     The smallest order statistic of n scores whose rank k has P(Binomial(n, 1 - alpha) >= k) <= 0.05: the share of
@@ -190,88 +190,88 @@ def certified(calibration: ScoredTexts, alpha: float) -> Threshold:
     """
     drawn = calibration.nonmembers.draw_one_per_group()
     rank = certified_rank(len(drawn), alpha)
-    needed = None if rank else certified_needs(alpha)
+    needed = None if rank else min_certified_groups(alpha)
     method = (
         f"order statistic {rank} of {len(drawn)} calibration non-members ({_DRAW}): "
         f"FPR above {alpha:g} in at most {RISK:.0%} of calibrations"
     )
-    return _order_statistic("certified", alpha, calibration, drawn, rank, needed, method)
+    return _threshold_from_rank("certified", alpha, calibration, drawn, rank, needed, method)
 
 
 def marginal_rank(n: int, alpha: float) -> int | None:
     """ceil((n + 1)(1 - alpha)), with alpha as it is written in decimal; None where it exceeds ``n``."""
-    rank = math.ceil((n + 1) * (1 - _decimal(alpha)))
+    rank = math.ceil((n + 1) * (1 - _alpha_to_fraction(alpha)))
     return rank if rank <= n else None
 
 
 def certified_rank(n: int, alpha: float) -> int | None:
     """The smallest k with P(Binomial(n, 1 - alpha) >= k) <= 0.05; None where there is none up to ``n``."""
-    _decimal(alpha)
+    _alpha_to_fraction(alpha)
     if not n:
         return None
     rank = int(scipy.stats.binom.isf(RISK, n, 1 - alpha)) + 1
     return rank if rank <= n else None
 
 
-def marginal_needs(alpha: float) -> int:
-    """The fewest groups of calibration non-members that :func:`marginal` does not refuse."""
-    return math.ceil(1 / _decimal(alpha)) - 1
+def min_marginal_groups(alpha: float) -> int:
+    """The fewest groups of calibration non-members that :func:`marginal_threshold` does not refuse."""
+    return math.ceil(1 / _alpha_to_fraction(alpha)) - 1
 
 
-def certified_needs(alpha: float) -> int:
-    """The fewest groups of calibration non-members that :func:`certified` does not refuse."""
-    return math.ceil(math.log(RISK) / math.log1p(-float(_decimal(alpha))))
+def min_certified_groups(alpha: float) -> int:
+    """The fewest groups of calibration non-members that :func:`certified_threshold` does not refuse."""
+    return math.ceil(math.log(RISK) / math.log1p(-float(_alpha_to_fraction(alpha))))
 
 
-def thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Threshold]:
+def choose_thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list[Threshold]:
     """Every rule at every alpha; largest accuracy, which has none, comes once and first."""
-    rules = (marginal, certified)
-    return [largest_accuracy(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
+    rules = (marginal_threshold, certified_threshold)
+    return [largest_accuracy_threshold(calibration), *(rule(calibration, alpha) for rule in rules for alpha in alphas)]
 
 
-def estimate_achieved_rates(threshold: float | None, evaluated: ScoredTexts) -> AchievedRates:
-    """The rates of ``threshold`` on the labelled ones of ``evaluated``, which must not have chosen it.
+def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredTexts) -> AchievedRates:
+    """The rates of ``threshold`` on the labelled ones of ``evaluated_texts``, which must not have chosen it.
 
     Where ``threshold`` is None the rates are None and only the texts are counted.
     """
     rates = []
-    for side in (evaluated.nonmembers, evaluated.members):
+    for side in (evaluated_texts.nonmembers, evaluated_texts.members):
         if threshold is None:
             rates.append(Rate(None, None, None, len(side), side.n_groups, None))
         else:
             rates.append(grouped_rate(side.scores >= threshold, side.groups))
     fpr, tpr = rates
     named = (("FPR", fpr), ("TPR", tpr))
-    return AchievedRates(fpr, tpr, "; ".join(f"{name}: {interval_in_words(rate)}" for name, rate in named))
+    return AchievedRates(fpr, tpr, "; ".join(f"{name}: {describe_interval_method(rate)}" for name, rate in named))
 
 
-def _decimal(alpha: float) -> Fraction:
+def _alpha_to_fraction(alpha: float) -> Fraction:
     if not 0 < alpha < 1:
         raise ConfigError(f"a false-positive rate of {alpha} cannot be aimed at: give one between 0 and 1")
     # As written: (n + 1) * 0.05 in floats may fall on the wrong side of a whole number.
     return Fraction(str(float(alpha)))
 
 
-def _order_statistic(
+def _threshold_from_rank(
     rule: Rule,
     alpha: float,
     calibration: ScoredTexts,
-    drawn: ScoredTexts,
+    drawn_texts: ScoredTexts,
     rank: int | None,
-    needed: int | None,
+    min_groups: int | None,
     method: str,
 ) -> Threshold:
     if rank is None:
-        n = len(drawn)
+        n = len(drawn_texts)
         has = f"there {'is' if n == 1 else 'are'} {n or 'no'} group{'s' * (n != 1)} of calibration non-members"
-        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {needed}"
-        return _threshold(rule, alpha, calibration, None, reason, f"refused: {reason}")
-    statistic = float(np.partition(drawn.scores, rank - 1)[rank - 1])
+        reason = f"{has} with a score; a {rule} threshold at {alpha:g} needs {min_groups}"
+        return _build_threshold(rule, alpha, calibration, None, reason, f"refused: {reason}")
+    statistic = float(np.partition(drawn_texts.scores, rank - 1)[rank - 1])
     above = float(np.nextafter(statistic, np.inf))
-    return _threshold(rule, alpha, calibration, above, None, method, statistic)
+    return _build_threshold(rule, alpha, calibration, above, None, method, statistic)
 
 
-def _threshold(
+def _build_threshold(
     rule: Rule,
     alpha: float | None,
     calibration: ScoredTexts,
@@ -294,8 +294,8 @@ _SLACK = 1e-9
 """Relative: a rate that equals alpha does not exceed it, whatever the rounding of its sum."""
 
 _RULES: tuple[tuple[Rule, Callable[[int, float], int | None], Callable[[float], int]], ...] = (
-    ("marginal", marginal_rank, marginal_needs),
-    ("certified", certified_rank, certified_needs),
+    ("marginal", marginal_rank, min_marginal_groups),
+    ("certified", certified_rank, min_certified_groups),
 )
 
 
@@ -318,7 +318,7 @@ class CalibrationCheck:
     reason: str | None
 
 
-def calibration_check(
+def check_calibration(
     nonmembers: ScoredTexts, *, alphas: Sequence[float] = ALPHAS, splits: int = SPLITS, seed: int = 0
 ) -> list[CalibrationCheck]:
     """Each rule at each alpha, on random halves of the groups of ``nonmembers``: the smaller half calibrates.
@@ -334,7 +334,7 @@ def calibration_check(
     ranks = {(rule, alpha): rank_of(half, alpha) for rule, rank_of, _ in _RULES for alpha in alphas}
     distinct_ranks = sorted({rank for rank in ranks.values() if rank is not None})
     rates = (
-        dict(zip(distinct_ranks, _rates(nonmembers, half, distinct_ranks, splits, seed).T, strict=True))
+        dict(zip(distinct_ranks, _simulate_rates(nonmembers, half, distinct_ranks, splits, seed).T, strict=True))
         if distinct_ranks
         else {}
     )
@@ -356,7 +356,7 @@ def calibration_check(
     return checks
 
 
-def _rates(texts: ScoredTexts, half: int, ranks: Sequence[int], splits: int, seed: int) -> Floats:
+def _simulate_rates(texts: ScoredTexts, half: int, ranks: Sequence[int], splits: int, seed: int) -> Floats:
     """The false-positive rate on the other half, where the order statistics of ``ranks`` are the limit: [splits, r]."""
     names, codes = np.unique(texts.groups, return_inverse=True)
     order = np.lexsort((texts.keys, codes))

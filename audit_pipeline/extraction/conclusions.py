@@ -66,7 +66,7 @@ def tile_document(token_starts: Starts, prefix: int, suffix: int) -> list[int]:
     return sorted({*range(0, last + 1, suffix), last})
 
 
-def grid_starts(characters: int, step: int) -> range:
+def list_grid_starts(characters: int, step: int) -> range:
     """Every ``step``-th character of a document."""
     return range(0, characters, step)
 
@@ -149,33 +149,33 @@ class Windows:
         return np.logical_or(self.log_p_top >= math.log(REPRODUCED_FROM), self.greedy)
 
 
-def windows_from(rows: pa.Table) -> Windows:
+def windows_from_rows(rows: pa.Table) -> Windows:
     """From rows of the cache (EXTRACTION) of one document, in the order of ``start``."""
     ends = rows.column("logprob").combine_chunks().offsets.to_numpy()
-    flat = {name: _flat(rows, name) for name in _READ}
+    flat = {name: _flatten_column(rows, name) for name in _READ}
     # An empty list: the model's back end does not give it.
     given = {name for name, values in flat.items() if len(values) == len(flat["logprob"])}
     begins, lasts, middles = ends[:-1], ends[1:], (ends[:-1] + ends[1:]) // 2
     log_p = flat["logprob"]
     top_is_known = {*LIKELIEST} <= given
     within = log_p - flat["log_mass_40"] if top_is_known else log_p
-    outside = _counts(flat["rank"] >= BEST_TOKENS, begins, lasts) if "rank" in given else None
+    outside = _count_in_slices(flat["rank"] >= BEST_TOKENS, begins, lasts) if "rank" in given else None
     is_first = None
     if "rank" in given:
         is_first = flat["rank"] == 0
     elif "argmax_id" in given:
         is_first = flat["argmax_id"] == flat["token_id"]
-    sums = _sums(within, begins, lasts)
+    sums = _sum_slices(within, begins, lasts)
     return Windows(
         start=rows.column("start").to_numpy().astype(np.int64),
         begin=flat["char_start"][begins].astype(np.int64),
         end=flat["char_end"][lasts - 1].astype(np.int64),
-        log_p=_sums(log_p, begins, lasts),
+        log_p=_sum_slices(log_p, begins, lasts),
         log_p_top=np.where(outside > 0, -np.inf, sums) if top_is_known and outside is not None else sums,
         outside=outside,
-        matches=None if is_first is None else _counts(is_first, begins, lasts),
+        matches=None if is_first is None else _count_in_slices(is_first, begins, lasts),
         tokens=(lasts - begins).astype(np.int64),
-        half=np.stack([_sums(within, begins, middles), _sums(within, middles, lasts)], axis=1),
+        half=np.stack([_sum_slices(within, begins, middles), _sum_slices(within, middles, lasts)], axis=1),
         top_is_known=top_is_known,
     )
 
@@ -191,7 +191,7 @@ def join_windows(*parts: Windows) -> Windows:
     return replace(parts[0], **joined)
 
 
-def coarse_windows(windows: Windows, half_on: Sequence[int]) -> list[CoarseWindow]:
+def build_coarse_windows(windows: Windows, half_on: Sequence[int]) -> list[CoarseWindow]:
     """The coarse windows for :func:`choose_fine_starts`; ``half_on`` [n] are the characters half a suffix on."""
     halves = windows.half.tolist()
     return [
@@ -240,25 +240,27 @@ def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisat
     """The conclusions on a document of this ``text``; ``apart`` [n] are the windows that are set apart."""
     characters = len(text)
     likely = [(windows.log_p_top >= math.log(threshold)) & ~apart for threshold in THRESHOLDS]
-    begin, end = max(_runs(windows, likely[0], GAP), key=lambda run: run[1] - run[0], default=(0, 0))
+    begin, end = max(_find_covered_runs(windows, likely[0], GAP), key=lambda run: run[1] - run[0], default=(0, 0))
     return Memorisation(
         characters=characters,
         windows=len(windows),
         reproduced=int((windows.reproduced & ~apart).sum()),
         set_apart=int(apart.sum()),
-        covered=tuple(_covered(windows, which) / max(characters, 1) for which in likely),
-        greedy=None if windows.matches is None else _covered(windows, windows.greedy & ~apart) / max(characters, 1),
-        covered_set_apart=_covered(windows, apart) / max(characters, 1),
+        covered=tuple(_count_covered_characters(windows, which) / max(characters, 1) for which in likely),
+        greedy=None
+        if windows.matches is None
+        else _count_covered_characters(windows, windows.greedy & ~apart) / max(characters, 1),
+        covered_set_apart=_count_covered_characters(windows, apart) / max(characters, 1),
         longest_run=end - begin,
         longest_run_words=len(text[begin:end].split()),
-        strongest=_strongest(windows, apart),
+        strongest=_find_strongest(windows, apart),
     )
 
 
-def _runs(windows: Windows, which: Mask, gap: int = 0) -> list[tuple[int, int]]:
+def _find_covered_runs(windows: Windows, mask: Mask, gap: int = 0) -> list[tuple[int, int]]:
     """The stretches of characters that the suffixes of these windows cover, across gaps of so many characters."""
     runs: list[tuple[int, int]] = []
-    for begin, end in sorted(zip(windows.begin[which].tolist(), windows.end[which].tolist(), strict=True)):
+    for begin, end in sorted(zip(windows.begin[mask].tolist(), windows.end[mask].tolist(), strict=True)):
         if runs and begin <= runs[-1][1] + gap:
             runs[-1] = runs[-1][0], max(runs[-1][1], end)
         else:
@@ -266,11 +268,11 @@ def _runs(windows: Windows, which: Mask, gap: int = 0) -> list[tuple[int, int]]:
     return runs
 
 
-def _covered(windows: Windows, which: Mask) -> int:
-    return sum(end - begin for begin, end in _runs(windows, which))
+def _count_covered_characters(windows: Windows, mask: Mask) -> int:
+    return sum(end - begin for begin, end in _find_covered_runs(windows, mask))
 
 
-def _strongest(windows: Windows, apart: Mask) -> tuple[int, ...]:
+def _find_strongest(windows: Windows, apart: Mask) -> tuple[int, ...]:
     chosen: list[int] = []
     for number in np.argsort(-windows.log_p, kind="stable").tolist():
         begin, end = windows.begin[number], windows.end[number]
@@ -281,15 +283,15 @@ def _strongest(windows: Windows, apart: Mask) -> tuple[int, ...]:
     return tuple(chosen)
 
 
-def _flat(rows: pa.Table, name: str) -> Floats:
+def _flatten_column(rows: pa.Table, name: str) -> Floats:
     """The values of all windows, one window after the other."""
     return np.asarray(rows.column(name).combine_chunks().flatten(), dtype=np.float64)
 
 
-def _sums(values: Floats, begins: Ints, ends: Ints) -> Floats:
+def _sum_slices(values: Floats, begins: Ints, ends: Ints) -> Floats:
     """The sum of ``values`` from each of ``begins`` to each of ``ends``."""
     return np.array([values[begin:end].sum() for begin, end in zip(begins, ends, strict=True)], dtype=np.float64)
 
 
-def _counts(which: Mask, begins: Ints, ends: Ints) -> Ints:
-    return _sums(which.astype(np.float64), begins, ends).astype(np.int64)
+def _count_in_slices(mask: Mask, begins: Ints, ends: Ints) -> Ints:
+    return _sum_slices(mask.astype(np.float64), begins, ends).astype(np.int64)

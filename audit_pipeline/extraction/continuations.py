@@ -30,7 +30,7 @@ from transformers.cache_utils import DynamicCache
 
 from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.windows import own_tokens, split_prefix_and_suffix
+from audit_pipeline.extraction.windows import count_tokens_with_characters, split_prefix_and_suffix
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.batches import LocalPass
@@ -50,7 +50,9 @@ class Generated:
     draws: int
 
 
-def generate(model: TokenizedModel, forward: LocalPass, window: EncodedText, draws: int, seed: int) -> Generated:
+def generate_continuations(
+    model: TokenizedModel, forward: LocalPass, window: EncodedText, draws: int, seed: int
+) -> Generated:
     """Let the model continue the prefix of ``window``, once by its first choices and ``draws`` times at random.
 
     The same seed draws the same continuations on the same machine. Drawing is transformers' own, which shares nothing
@@ -68,7 +70,7 @@ def generate_greedily(forward: LocalPass, prefix: Sequence[int], tokens: int) ->
 
 def _generate_greedily(forward: ForwardPass, prefix: Sequence[int], tokens: int) -> list[int]:
     with forward.running():
-        [found] = _generate(forward, prefix, tokens, 1, do_sample=False)
+        [found] = _generate_token_ids(forward, prefix, tokens, 1, do_sample=False)
     return found
 
 
@@ -80,14 +82,16 @@ def _count_hits(forward: ForwardPass, prefix: Sequence[int], suffix: Sequence[in
         torch.manual_seed(seed)
         for begin in range(0, draws, _DRAWS_AT_ONCE):
             count = min(_DRAWS_AT_ONCE, draws - begin)
-            drawn = _generate(forward, prefix, len(suffix), count, do_sample=True, top_k=BEST_TOKENS)
+            drawn = _generate_token_ids(forward, prefix, len(suffix), count, do_sample=True, top_k=BEST_TOKENS)
             hits += sum(continuation == suffix for continuation in drawn)
     return hits
 
 
-def _generate(forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, **how: Any) -> list[list[int]]:
+def _generate_token_ids(
+    forward: ForwardPass, prefix: Sequence[int], tokens: int, count: int, **options: Any
+) -> list[list[int]]:
     ids, network = torch.tensor([prefix] * count, device=forward.device), forward.model
-    settings = GenerationConfig(pad_token_id=0, max_new_tokens=tokens, **how)
+    settings = GenerationConfig(pad_token_id=0, max_new_tokens=tokens, **options)
     # transformers takes what is not set from the model's own configuration: its penalties and suppressed tokens would
     # give other draws than those whose probability is reported.
     of_model = network.generation_config
@@ -143,7 +147,7 @@ def continue_document(
     tokens or as many as the document has. Raises DataError where the document ends with the prefix.
     """
     [text] = encode(model, [document])
-    ids = text.token_id[: min(own_tokens(text), prefix + tokens)].tolist()
+    ids = text.token_id[: min(count_tokens_with_characters(text), prefix + tokens)].tolist()
     if len(ids) <= prefix:
         raise DataError(f"the document has no token after its first {prefix:,}, so there is nothing to continue to")
     start = [] if text.start_token_id is None else [text.start_token_id]
@@ -154,22 +158,22 @@ def continue_document(
     return Continuation(len(generated), begin, end, recall(document[begin:end], decoded))
 
 
-def recall(true: str, given: str) -> Recall:
-    """How many words of ``true`` are in blocks of ``BLOCK_WORDS`` words or more that ``given`` has as well.
+def recall(true_text: str, generated_text: str) -> Recall:
+    """How many words of ``true_text`` are in blocks of ``BLOCK_WORDS`` words or more that ``generated_text`` has as well.
 
     Words are separated by white space. A word that differs ends a block.
     """
-    words = list(_WORD.finditer(true))
-    blocks = list(_blocks([word.group() for word in words], _WORD.findall(given)))
+    words = list(_WORD.finditer(true_text))
+    blocks = list(_find_blocks([word.group() for word in words], _WORD.findall(generated_text)))
     last = max((begin + size for begin, size in blocks), default=0)
     return Recall(len(words), sum(size for _, size in blocks), words[last - 1].end() if last else 0)
 
 
-def _blocks(true: Sequence[str], given: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _find_blocks(true_words: Sequence[str], given_words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Where the blocks of two texts begin in the first, and how many words they have: the longest one, and then those
     on either side of it, as in difflib's own; where the longest is too short, the search stops."""
-    matcher = SequenceMatcher(None, true, given, autojunk=False)
-    waiting = [(0, len(true), 0, len(given))]
+    matcher = SequenceMatcher(None, true_words, given_words, autojunk=False)
+    waiting = [(0, len(true_words), 0, len(given_words))]
     while waiting:
         begin, end, given_begin, given_end = waiting.pop()
         found = matcher.find_longest_match(begin, end, given_begin, given_end)
@@ -210,7 +214,7 @@ class Nearness:
     edits: bool
 
 
-def near_verbatim(forward: LocalPass, window: EncodedText, near: Nearness) -> float:
+def bound_near_verbatim(forward: LocalPass, window: EncodedText, near: Nearness) -> float:
     """The log of a lower bound of the probability that the model gives a continuation near the suffix of ``window``.
 
     The bound is the same for the same model and window: nothing is drawn. Minus infinity where no followed continuation

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue import store as catalogue
 from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, Side
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.formats import holds_rows, open_texts
+from audit_pipeline.fetch.formats import has_row_format, open_texts
 from audit_pipeline.fetch.rows import SkippedRows
 from audit_pipeline.models.kept_files import TextTokenizer
 
@@ -51,20 +51,20 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
     column document_id, id or title, else by its number. Raises DataError where there is no document, where two have one
     name, and where a file is not UTF-8.
     """
-    files = _text_files(path)
+    files = _list_text_files(path)
     if files:
-        documents, skipped = [SearchedDocument(file.stem, _text(file)) for file in files], SkippedRows()
-    elif path.is_dir() and not holds_rows(path):
+        documents, skipped = [SearchedDocument(file.stem, _read_text(file)) for file in files], SkippedRows()
+    elif path.is_dir() and not has_row_format(path):
         raise DataError(f"{path}: the folder holds no .txt file, and is no data set that `datasets` saved")
     else:
         texts = open_texts(path, text_column, _NAMES)
-        documents = [SearchedDocument(_name(row.values, row.index), row.text) for row in texts]
+        documents = [SearchedDocument(_choose_document_name(row.values, row.index), row.text) for row in texts]
         skipped = texts.skipped
     _require_distinct(path, documents)
     return documents, skipped
 
 
-def document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
+def read_document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
     """The document of a source by its document_id (``source:collection:name``).
 
     Raises DataError where the source has not been fetched, or has no document of that name.
@@ -80,7 +80,7 @@ def document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
     return SearchedDocument(name, row["text"], row["title"], row["group"], row["collection"])
 
 
-def excerpt(text: str, *, last: bool = False) -> str:
+def cut_excerpt(text: str, *, last: bool = False) -> str:
     """The first words of a passage, or its last, on one line: half as many as may be quoted, since prefix and suffix
     are shown side by side."""
     words, characters = EXCERPT_WORDS // 2, EXCERPT_CHARACTERS // 2
@@ -105,7 +105,7 @@ class Quotation:
 def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quotation:
     """The window of a cached ``row`` (EXTRACTION) of the document ``text``, in words."""
     begin = row["char_start"][0]
-    room = len(_shortened(text[begin : row["char_end"][-1]]))
+    room = len(_cut_quotable_text(text[begin : row["char_end"][-1]]))
     pieces: list[str] = []
     place = begin
     for end in row["char_end"]:
@@ -114,22 +114,22 @@ def quote(text: str, row: Mapping[str, Any], tokenizer: TextTokenizer) -> Quotat
         pieces.append(text[place : max(end, place)])
         place = max(end, place)
     choices = [tokenizer.decode([token]) for token in row["argmax_id"][: len(pieces)]]
-    return Quotation(excerpt(text[row["start"] : begin], last=True), tuple(pieces), tuple(choices))
+    return Quotation(cut_excerpt(text[row["start"] : begin], last=True), tuple(pieces), tuple(choices))
 
 
-def _shortened(text: str) -> str:
+def _cut_quotable_text(text: str) -> str:
     """As much of the beginning of ``text`` as may be quoted of one side of a window."""
     words = [found.end() for found in islice(re.finditer(r"\S+", text), EXCERPT_WORDS // 2)]
     return text[: min(words[-1] if words else 0, EXCERPT_CHARACTERS // 2)]
 
 
-def _text_files(path: Path) -> list[Path]:
+def _list_text_files(path: Path) -> list[Path]:
     """The .txt files that ``path`` is or, as a folder, holds."""
     candidates = sorted(path.iterdir()) if path.is_dir() else [path]
     return [candidate for candidate in candidates if candidate.suffix.lower() == ".txt" and candidate.is_file()]
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
         # Bytes, so that the ends of lines stay what they are: places are counted in the user's own characters.
         text = path.read_bytes().decode("utf-8-sig")
@@ -140,7 +140,7 @@ def _text(path: Path) -> str:
     return text
 
 
-def _name(values: Mapping[str, object], index: int) -> str:
+def _choose_document_name(values: Mapping[str, object], index: int) -> str:
     given = next((values[name] for name in _NAMES if values.get(name) not in (None, "")), None)
     return f"row {index}" if given is None else str(given)
 

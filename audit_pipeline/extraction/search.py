@@ -22,24 +22,24 @@ from audit_pipeline.extraction.conclusions import (
     Mask,
     Memorisation,
     Windows,
+    build_coarse_windows,
     choose_fine_starts,
-    coarse_windows,
     conclude_memorisation,
-    grid_starts,
     join_windows,
+    list_grid_starts,
     tile_document,
-    windows_from,
+    windows_from_rows,
 )
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extraction.documents import Quotation, SearchedDocument, quote
-from audit_pipeline.extraction.set_apart import Judgement, Reference, judge
+from audit_pipeline.extraction.set_apart import Judgement, Reference, judge_windows
 from audit_pipeline.extraction.windows import (
     WindowLengths,
+    count_tokens_to_run,
+    encode_windows_at,
     explain_window_too_long,
     read_windows,
     run_windows,
-    tokens_to_run,
-    windows_at,
 )
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -79,8 +79,8 @@ class SearchOptions:
 
     ``step`` is the number of characters between windows of a grid; None: coarse windows, and where ``fine`` the fine
     ones that they call for. ``characters``: only so many of each document are searched, from its first on; None: all.
-    ``near_verbatim``: how many tokens may differ where each audited document's strongest passage is asked for nearly
-    word for word; None: it is not.
+    ``bound_near_verbatim``: how many tokens may differ where each audited document's strongest passage is asked for
+    nearly word for word; None: it is not.
     """
 
     lengths: WindowLengths
@@ -137,20 +137,23 @@ class Search:
 
     def tokens(self) -> tuple[int, int]:
         """Windows, and tokens that the model would be run on, before any fine window is known."""
-        parts = [(len(windows), tokens_to_run(self._model, windows, self._caches)) for windows in self._first_windows()]
+        parts = [
+            (len(windows), count_tokens_to_run(self._model, windows, self._caches))
+            for windows in self._iterate_first_windows()
+        ]
         return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
 
     def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extraction]:
         """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
         backend = partial(backend_of, self._model)
-        for windows in self._first_windows():
+        for windows in self._iterate_first_windows():
             self._run(windows, backend, on_progress)
         coarse = list(self._read(map(self._first, self._documents)))
         fine = [
-            self._fine(document, windows) if self._options.fine else []
+            self._encode_fine_windows(document, windows) if self._options.fine else []
             for document, windows in zip(self._documents, coarse, strict=True)
         ]
-        for windows in _pieces(fine):
+        for windows in _batch_windows(fine):
             self._run(windows, backend, on_progress)
         found = [
             join_windows(first, more) if len(more) else first
@@ -159,7 +162,7 @@ class Search:
         reference = None
         if self._reference is not None:
             reference = Reference(self._reference, partial(backend_of, self._reference), on_progress)
-        judged = judge(self._model, self._documents, found, self._options.lengths, self._caches, reference)
+        judged = judge_windows(self._model, self._documents, found, self._options.lengths, self._caches, reference)
         self._caches.compact()
         return [
             Extraction(
@@ -172,16 +175,16 @@ class Search:
             for document, windows, first, judgement in zip(self._documents, found, coarse, judged, strict=True)
         ]
 
-    def quoted(self, found: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
+    def quoted(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
         """The strongest passages of each document in words, by the number of their window."""
-        chosen = (list(extraction.found.strongest) for extraction in found)
+        chosen = (list(extraction.found.strongest) for extraction in extractions)
         windows = (
-            windows_at(
+            encode_windows_at(
                 self._model, extraction.document.text, extraction.windows.start[numbers].tolist(), self._options.lengths
             )
-            for extraction, numbers in zip(found, chosen, strict=True)
+            for extraction, numbers in zip(extractions, chosen, strict=True)
         )
-        for extraction, rows in zip(found, self._rows(windows), strict=True):
+        for extraction, rows in zip(extractions, self._rows(windows), strict=True):
             by_start = {row["start"]: row for row in rows.to_pylist()}
             yield {
                 number: quote(
@@ -192,22 +195,26 @@ class Search:
 
     def is_as_long_as_a_window(self, document: SearchedDocument) -> bool:
         """Whether a document has at least one window."""
-        return bool(windows_at(self._model, document.text, [0], self._options.lengths))
+        return bool(encode_windows_at(self._model, document.text, [0], self._options.lengths))
 
     # Generation is imported where it runs: what is cached needs no torch.
 
-    def generated(self, extraction: Extraction, number: int, backend_of: BackendOf, draws: int, seed: int) -> Generated:
+    def generate_after_prefix(
+        self, extraction: Extraction, number: int, backend_of: BackendOf, draws: int, seed: int
+    ) -> Generated:
         """What the model generates after the prefix of a document's window ``number``."""
-        from audit_pipeline.extraction.continuations import generate  # noqa: PLC0415
+        from audit_pipeline.extraction.continuations import generate_continuations  # noqa: PLC0415
 
-        return generate(self._model, self._in_memory(backend_of), self._window(extraction, number), draws, seed)
+        return generate_continuations(
+            self._model, self._load_local_pass(backend_of), self._encode_window(extraction, number), draws, seed
+        )
 
     def near_verbatim(self, extraction: Extraction, number: int, backend_of: BackendOf, near: Nearness) -> float:
         """The log of a lower bound of the probability of a continuation near the suffix of a document's window
         ``number``, never below that of the suffix itself."""
-        from audit_pipeline.extraction.continuations import near_verbatim  # noqa: PLC0415
+        from audit_pipeline.extraction.continuations import bound_near_verbatim  # noqa: PLC0415
 
-        bound = near_verbatim(self._in_memory(backend_of), self._window(extraction, number), near)
+        bound = bound_near_verbatim(self._load_local_pass(backend_of), self._encode_window(extraction, number), near)
         # The two were summed over passes of their own, whose last digits differ.
         return max(bound, float(extraction.windows.log_p_top[number]))
 
@@ -215,26 +222,26 @@ class Search:
         """How much the model gives of the ``tokens`` after the first prefix of a document."""
         from audit_pipeline.extraction.continuations import continue_document  # noqa: PLC0415
 
-        forward = self._in_memory(backend_of)
+        forward = self._load_local_pass(backend_of)
         return continue_document(self._model, forward, document.text, self._options.lengths.prefix, tokens)
 
-    def _in_memory(self, backend_of: BackendOf) -> LocalPass:
-        from audit_pipeline.token_statistics.batches import in_memory  # noqa: PLC0415
+    def _load_local_pass(self, backend_of: BackendOf) -> LocalPass:
+        from audit_pipeline.token_statistics.batches import load_local_pass  # noqa: PLC0415
 
-        return in_memory(self._model, backend_of)
+        return load_local_pass(self._model, backend_of)
 
-    def _window(self, extraction: Extraction, number: int) -> EncodedText:
+    def _encode_window(self, extraction: Extraction, number: int) -> EncodedText:
         start = int(extraction.windows.start[number])
-        [window] = windows_at(self._model, extraction.document.text, [start], self._options.lengths)
+        [window] = encode_windows_at(self._model, extraction.document.text, [start], self._options.lengths)
         return window
 
-    def _first_windows(self) -> Iterator[list[EncodedText]]:
-        return _pieces(map(self._first, self._documents))
+    def _iterate_first_windows(self) -> Iterator[list[EncodedText]]:
+        return _batch_windows(map(self._first, self._documents))
 
     def _first(self, document: SearchedDocument) -> list[EncodedText]:
         """The windows that are run whatever they show."""
         if self._options.step is not None:
-            starts: Iterable[int] = grid_starts(len(document.text), self._options.step)
+            starts: Iterable[int] = list_grid_starts(len(document.text), self._options.step)
         else:
             [tokens] = encode(self._model, [document.text])
             lengths = self._options.lengths
@@ -242,9 +249,9 @@ class Search:
                 int(tokens.char_start[token])
                 for token in tile_document(tokens.char_start, lengths.prefix, lengths.suffix)
             ]
-        return windows_at(self._model, document.text, starts, self._options.lengths)
+        return encode_windows_at(self._model, document.text, starts, self._options.lengths)
 
-    def _fine(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
+    def _encode_fine_windows(self, document: SearchedDocument, coarse: Windows) -> list[EncodedText]:
         """The fine windows that a document's coarse ones, which have been run, call for."""
         if not len(coarse):
             return []
@@ -252,8 +259,8 @@ class Search:
         half = self._options.lengths.suffix // 2
         at = np.searchsorted(tokens.char_start, coarse.start) + half
         half_on = tokens.char_start[np.minimum(at, len(tokens.char_start) - 1)]
-        starts = choose_fine_starts(coarse_windows(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
-        return windows_at(self._model, document.text, starts, self._options.lengths)
+        starts = choose_fine_starts(build_coarse_windows(coarse, half_on.tolist()), math.log(THRESHOLDS[0]), half)
+        return encode_windows_at(self._model, document.text, starts, self._options.lengths)
 
     def _run(
         self,
@@ -265,11 +272,11 @@ class Search:
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
     def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
-        return map(windows_from, self._rows(of_documents))
+        return map(windows_from_rows, self._rows(of_documents))
 
     def _rows(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[pa.Table]:
         """The cached rows of each document's windows, those of many documents looked up together."""
-        for group in _groups(of_documents):
+        for group in _group_documents(of_documents):
             rows = read_windows(self._model, [window for windows in group for window in windows], self._caches)
             texts = rows.column("text_sha256").to_pylist()
             for windows in group:
@@ -278,7 +285,7 @@ class Search:
                 yield rows.slice(begin, end - begin)
 
 
-def _groups(of_documents: Iterable[list[EncodedText]]) -> Iterator[list[list[EncodedText]]]:
+def _group_documents(of_documents: Iterable[list[EncodedText]]) -> Iterator[list[list[EncodedText]]]:
     """The windows of some documents at a time."""
     group: list[list[EncodedText]] = []
     for windows in of_documents:
@@ -290,10 +297,10 @@ def _groups(of_documents: Iterable[list[EncodedText]]) -> Iterator[list[list[Enc
         yield group
 
 
-def _pieces(found: Iterable[list[EncodedText]]) -> Iterator[list[EncodedText]]:
+def _batch_windows(windows_of_documents: Iterable[list[EncodedText]]) -> Iterator[list[EncodedText]]:
     """The windows of all documents, so many at a time."""
     piece: list[EncodedText] = []
-    for windows in found:
+    for windows in windows_of_documents:
         for window in windows:
             piece.append(window)
             if len(piece) == _WINDOWS_AT_A_TIME:

@@ -19,9 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import SetApart
-from audit_pipeline.extraction.conclusions import Mask, Windows, windows_from
+from audit_pipeline.extraction.conclusions import Mask, Windows, windows_from_rows
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, window_between, windows_at
+from audit_pipeline.extraction.windows import (
+    WindowLengths,
+    encode_window_between,
+    encode_windows_at,
+    read_windows,
+    run_windows,
+)
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import Caches
@@ -42,31 +48,31 @@ Hashes = npt.NDArray[np.uint64]
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-def repeats(prefix: Ints, suffix: Ints) -> bool:
+def is_prefix_repeated(prefix: Ints, suffix: Ints) -> bool:
     """Whether a run of ``COMMON_RUN`` tokens of the suffix [k] begins in the prefix [a], too.
 
     It may end in the suffix: a repetition continues, also after a prefix that is shorter than a run.
     """
     length = run_length(len(suffix))
-    begun = _runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
-    return bool(np.isin(_runs(suffix, length), begun).any())
+    begun = _hash_runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
+    return bool(np.isin(_hash_runs(suffix, length), begun).any())
 
 
-def boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
+def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
     """The runs of ``length`` tokens that are in ``SEVERAL`` of the documents or more, as hashes, sorted.
 
     documents: the tokens of each, none given twice.
     """
     if len(documents) < SEVERAL:
         return np.empty(0, dtype=np.uint64)
-    of_each = [np.unique(_runs(document, length)) for document in documents]
+    of_each = [np.unique(_hash_runs(document, length)) for document in documents]
     runs, counts = np.unique(np.concatenate(of_each), return_counts=True)
     return np.asarray(runs[counts >= SEVERAL])
 
 
-def is_boilerplate(suffix: Ints, known: Hashes) -> bool:
-    """Whether a run of the suffix [k] is among those that :func:`boilerplate` gave for ``run_of(suffix)``."""
-    return bool(np.isin(_runs(suffix, run_length(len(suffix))), known).any())
+def is_boilerplate(suffix: Ints, boilerplate_hashes: Hashes) -> bool:
+    """Whether a run of the suffix [k] is among those that :func:`find_boilerplate` gave for ``run_of(suffix)``."""
+    return bool(np.isin(_hash_runs(suffix, run_length(len(suffix))), boilerplate_hashes).any())
 
 
 def run_length(suffix: int) -> int:
@@ -74,17 +80,17 @@ def run_length(suffix: int) -> int:
     return min(COMMON_RUN, suffix)
 
 
-def explain_set_apart(prefix: Ints, suffix: Ints, known: Callable[[], Hashes]) -> SetApart | None:
+def explain_set_apart(prefix: Ints, suffix: Ints, get_boilerplate: Callable[[], Hashes]) -> SetApart | None:
     """Why the text alone sets a window that the model reproduces apart; None where it does not.
 
-    known: gives what :func:`boilerplate` found; it is called only where the suffix does not repeat its prefix.
+    known: gives what :func:`find_boilerplate` found; it is called only where the suffix does not repeat its prefix.
     """
-    if repeats(prefix, suffix):
+    if is_prefix_repeated(prefix, suffix):
         return "repeats its prefix"
-    return "in several documents" if is_boilerplate(suffix, known()) else None
+    return "in several documents" if is_boilerplate(suffix, get_boilerplate()) else None
 
 
-def _runs(tokens: Ints, length: int) -> Hashes:
+def _hash_runs(tokens: Ints, length: int) -> Hashes:
     """A hash of every run of ``length`` tokens: [max(0, n - length + 1)]."""
     count = len(tokens) - length + 1
     if count < 1:
@@ -119,7 +125,7 @@ class Judgement:
         return np.array([reason is not None for reason in self.reasons], dtype=np.bool_)
 
 
-def judge(
+def judge_windows(
     model: TokenizedModel,
     documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
@@ -131,7 +137,7 @@ def judge(
 
     @cache
     def known() -> Hashes:
-        return boilerplate(
+        return find_boilerplate(
             # The same text twice is one document.
             [window.token_id for window in encode(model, list(dict.fromkeys(document.text for document in documents)))],
             run_length(lengths.suffix),
@@ -141,7 +147,7 @@ def judge(
     unexplained: list[tuple[int, int]] = []
     for number, (document, window) in enumerate(zip(documents, windows, strict=True)):
         places = np.flatnonzero(window.reproduced)
-        tokens = windows_at(model, document.text, window.start[places].tolist(), lengths) if len(places) else []
+        tokens = encode_windows_at(model, document.text, window.start[places].tolist(), lengths) if len(places) else []
         for place, cut in zip(places.tolist(), tokens, strict=True):
             ids = cut.token_id
             reasons[number][place] = explain_set_apart(ids[: cut.first_scored], ids[cut.first_scored :], known)
@@ -150,7 +156,7 @@ def judge(
     log_p = [np.full(len(window), np.nan) for window in windows]
     if reference is not None and unexplained:
         for (number, place), (value, reproduced) in zip(
-            unexplained, _by_reference(reference, documents, windows, unexplained, caches), strict=True
+            unexplained, _score_by_reference(reference, documents, windows, unexplained, caches), strict=True
         ):
             log_p[number][place] = value
             if reproduced:
@@ -161,7 +167,7 @@ def judge(
     ]
 
 
-def _by_reference(
+def _score_by_reference(
     reference: Reference,
     documents: Sequence[SearchedDocument],
     windows: Sequence[Windows],
@@ -176,11 +182,11 @@ def _by_reference(
     for number, place in unexplained:
         window = windows[number]
         places = (int(values[place]) for values in (window.start, window.begin, window.end))
-        cut.append(window_between(reference.model, documents[number].text, *places))
+        cut.append(encode_window_between(reference.model, documents[number].text, *places))
     readable = [window for window in cut if window is not None]
     run_windows(reference.model, readable, caches, reference.backend, reference.on_progress)
     rows = read_windows(reference.model, readable, caches)
-    own = windows_from(rows)
+    own = windows_from_rows(rows)
     at = {
         place: n for n, place in enumerate(zip(rows.column("text_sha256").to_pylist(), own.start.tolist(), strict=True))
     }

@@ -28,15 +28,15 @@ from audit_pipeline.catalogue.contracts import (
     Side,
     Table,
 )
-from audit_pipeline.catalogue.files import checked, table_from_rows, write_table
+from audit_pipeline.catalogue.files import cast_to_columns, table_from_rows, write_table
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.conformal import compared_texts, conformal_p_values, q_values
+from audit_pipeline.evidence.conformal import conformal_p_values, count_compared_texts, q_values
 from audit_pipeline.extraction.conclusions import THRESHOLDS, Ints, Windows
 from audit_pipeline.extraction.documents import Quotation
 from audit_pipeline.extraction.search import Extraction, SearchOptions
 from audit_pipeline.metrics.claims import extraction_claim
 from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval, percentile_interval
-from audit_pipeline.metrics.rates import bounds
+from audit_pipeline.metrics.rates import clopper_pearson_bounds
 from audit_pipeline.metrics.roc import Floats
 
 
@@ -61,14 +61,14 @@ def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Flo
     known = [values for values in held_out if len(values)]
     if not known:
         raise DataError("no held-out document is as long as a window: there is nothing to compare with")
-    most = compared_texts([len(values) for values in known])
+    most = count_compared_texts([len(values) for values in known])
     tested: dict[int, tuple[int, int, float]] = {}
     for number, values in enumerate(audited):
         if not len(values):
             continue
         count = min(len(values), most)
-        against = [_strongest(log_p, count) for log_p in known if len(log_p) >= count]
-        [p_value] = conformal_p_values([_strongest(values, count)], against)
+        against = [_find_strongest_log_p(log_p, count) for log_p in known if len(log_p) >= count]
+        [p_value] = conformal_p_values([_find_strongest_log_p(values, count)], against)
         tested[number] = count, len(against), float(p_value)
     q = dict(zip(tested, q_values([p for _, _, p in tested.values()], "bh"), strict=True))
     return [
@@ -76,7 +76,7 @@ def compare_each_with_held_out(audited: Sequence[Floats], held_out: Sequence[Flo
     ]
 
 
-def _strongest(values: Floats, count: int) -> float:
+def _find_strongest_log_p(values: Floats, count: int) -> float:
     """The strongest of ``count`` windows, spread evenly over the document."""
     return float(values[np.linspace(0, len(values) - 1, count).round().astype(int)].max())
 
@@ -106,20 +106,28 @@ class ExtractionRate:
     median_log_p: float
 
 
-def extraction_rates(found: Sequence[Extraction], benchmark: str, *, seed: int = 0) -> list[ExtractionRate]:
+def compute_extraction_rates(
+    extractions: Sequence[Extraction], benchmark: str, *, seed: int = 0
+) -> list[ExtractionRate]:
     """The rates of every group, collection and number of occurrences, and of all together, each side by itself.
 
     The share of characters has a percentile interval over resampled documents, none where all documents have the same
     share: resamples of them say nothing then. The share of documents has Clopper and Pearson's. Documents without a
     window are in none. Where the model's first choices are unknown there is no rate of them.
     """
-    units = _by_unit([extraction for extraction in found if len(extraction.windows)], benchmark)
-    return [rate for (unit, name, side), documents in units for rate in _of_unit(unit, name, side, documents, seed)]
+    units = _group_by_unit([extraction for extraction in extractions if len(extraction.windows)], benchmark)
+    return [
+        rate
+        for (unit, name, side), documents in units
+        for rate in _compute_unit_rates(unit, name, side, documents, seed)
+    ]
 
 
-def _by_unit(found: Iterable[Extraction], benchmark: str) -> list[tuple[tuple[str, str, Side], list[Extraction]]]:
+def _group_by_unit(
+    extractions: Iterable[Extraction], benchmark: str
+) -> list[tuple[tuple[str, str, Side], list[Extraction]]]:
     units: dict[tuple[str, str, Side], list[Extraction]] = {}
-    for extraction in found:
+    for extraction in extractions:
         document = extraction.document
         names = {"group": document.group, "collection": document.collection, "benchmark": benchmark}
         if document.occurrences is not None:
@@ -129,7 +137,7 @@ def _by_unit(found: Iterable[Extraction], benchmark: str) -> list[tuple[tuple[st
     return sorted(units.items(), key=lambda item: item[0])
 
 
-def _of_unit(
+def _compute_unit_rates(
     unit: str, name: str, side: Side, extractions: Sequence[Extraction], seed: int
 ) -> Iterator[ExtractionRate]:
     characters = np.array([extraction.found.characters for extraction in extractions], dtype=np.float64)
@@ -141,14 +149,14 @@ def _of_unit(
     # Where no rule of first choices is counted, the 0.0 in their place is not read.
     shares = np.array([[*extraction.found.covered, extraction.found.greedy or 0.0] for extraction in extractions])
     covered = shares * characters[:, None]
-    resampled = _resampled(covered, characters, seed)
+    resampled = _resample_coverage(covered, characters, seed)
     strongest = [
         extraction.windows.log_p[extraction.found.strongest[0]] if extraction.found.strongest else -np.inf
         for extraction in extractions
     ]
     for number, threshold in enumerate(rules):
-        n_reached = sum(_reaches(extraction, threshold) for extraction in extractions)
-        low, high = bounds(n_reached, len(extractions))
+        n_reached = sum(_has_reached(extraction, threshold) for extraction in extractions)
+        low, high = clopper_pearson_bounds(n_reached, len(extractions))
         yield ExtractionRate(
             unit=unit,
             name=name,
@@ -165,13 +173,13 @@ def _of_unit(
         )
 
 
-def _reaches(extraction: Extraction, threshold: float | None) -> bool:
+def _has_reached(extraction: Extraction, threshold: float | None) -> bool:
     windows = extraction.windows
     which = windows.greedy if threshold is None else windows.log_p_top >= math.log(threshold)
     return bool((which & ~extraction.judged.apart).any())
 
 
-def _resampled(covered: Floats, characters: Floats, seed: int) -> Floats:
+def _resample_coverage(covered: Floats, characters: Floats, seed: int) -> Floats:
     """The share of characters, by rule, in resamples of the documents: [resamples, rules]."""
     generator, n = np.random.default_rng(seed), len(characters)
     pieces = []
@@ -189,10 +197,10 @@ Quote = Mapping[int, Quotation]
 """The passages of a document that are quoted, by the number of their window."""
 
 
-def extraction_tables(
-    found: Sequence[Extraction],
+def build_extraction_tables(
+    extractions: Sequence[Extraction],
     quotes: Sequence[Quote],
-    near: Mapping[str, float],
+    near_log_p: Mapping[str, float],
     pair: Pair,
     options: SearchOptions,
     run_id: str,
@@ -200,14 +208,14 @@ def extraction_tables(
 ) -> dict[Table, pa.Table]:
     """Every table of what was found of a pair's documents.
 
-    ``near``: the log-probability of the strongest passage nearly word for word, by the document's name. ``no_window``
-    says why a document has no window.
+    ``near_log_p``: the log-probability of the strongest passage nearly word for word, by the document's name.
+    ``no_window`` says why a document has no window.
     """
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     windows = pa.concat_tables(
         [
-            _windows_of(extraction, quote, near.get(extraction.document.name))
-            for extraction, quote in zip(found, quotes, strict=True)
+            _build_windows_table(extraction, quote, near_log_p.get(extraction.document.name))
+            for extraction, quote in zip(extractions, quotes, strict=True)
         ]
         or [_WINDOWS.empty_table()]
     )
@@ -224,26 +232,26 @@ def extraction_tables(
             **{"reached_low": rate.reached_low, "reached_high": rate.reached_high},
             "median_log_p": rate.median_log_p if math.isfinite(rate.median_log_p) else None,
         }
-        for rate in extraction_rates(found, pair.benchmark)
+        for rate in compute_extraction_rates(extractions, pair.benchmark)
     ]
     documents = [
-        {**of_run, **_document_row(extraction, test, options, no_window)}
-        for extraction, test in zip(found, compare_with_held_out(found), strict=True)
+        {**of_run, **_build_document_row(extraction, test, options, no_window)}
+        for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True)
     ]
     return {
-        EXTRACTION_WINDOWS: checked(windows.select(EXTRACTION_WINDOWS.names), EXTRACTION_WINDOWS),
+        EXTRACTION_WINDOWS: cast_to_columns(windows.select(EXTRACTION_WINDOWS.names), EXTRACTION_WINDOWS),
         EXTRACTION_RATES: table_from_rows(rates, EXTRACTION_RATES),
         # Last: where it is, the others are.
         DOCUMENT_MEMORISATION: table_from_rows(documents, DOCUMENT_MEMORISATION),
     }
 
 
-def compare_with_held_out(found: Sequence[Extraction]) -> list[HeldOutTest | None]:
+def compare_with_held_out(extractions: Sequence[Extraction]) -> list[HeldOutTest | None]:
     """The test of each audited document against the held-out ones; None for these, and where there are none."""
-    audited = [extraction for extraction in found if extraction.document.side == "audited"]
+    audited = [extraction for extraction in extractions if extraction.document.side == "audited"]
     held_out = [
         extraction.compared
-        for extraction in found
+        for extraction in extractions
         if extraction.document.side == "held_out" and len(extraction.windows)
     ]
     tests = iter(
@@ -251,14 +259,14 @@ def compare_with_held_out(found: Sequence[Extraction]) -> list[HeldOutTest | Non
         if held_out
         else [None] * len(audited)
     )
-    return [next(tests) if extraction.document.side == "audited" else None for extraction in found]
+    return [next(tests) if extraction.document.side == "audited" else None for extraction in extractions]
 
 
-def write_windows(out: Path, found: Sequence[Extraction]) -> None:
+def write_windows(out: Path, extractions: Sequence[Extraction]) -> None:
     """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
     what is nearly word for word."""
     table = pa.concat_tables(
-        [_windows_of(extraction, {}) for extraction in found] or [_WINDOWS.empty_table()]
+        [_build_windows_table(extraction, {}) for extraction in extractions] or [_WINDOWS.empty_table()]
     ).drop_columns([*_QUOTED, _NEAR])
     write_table(out, table)
 
@@ -266,7 +274,7 @@ def write_windows(out: Path, found: Sequence[Extraction]) -> None:
 _WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name not in _OF_RUN])
 
 
-def _windows_of(extraction: Extraction, quotes: Quote, near: float | None = None) -> pa.Table:
+def _build_windows_table(extraction: Extraction, quotes: Quote, near_log_p: float | None = None) -> pa.Table:
     windows, strength = (
         extraction.windows,
         {number: place for place, number in enumerate(extraction.found.strongest, 1)},
@@ -279,12 +287,15 @@ def _windows_of(extraction: Extraction, quotes: Quote, near: float | None = None
         "log_p_top_40": [
             value if windows.top_is_known and math.isfinite(value) else None for value in windows.log_p_top.tolist()
         ],
-        **{"outside_top_40": _or_nulls(windows.outside, windows), "first_choices": _or_nulls(windows.matches, windows)},
+        **{
+            "outside_top_40": _replace_missing_counts(windows.outside, windows),
+            "first_choices": _replace_missing_counts(windows.matches, windows),
+        },
         "is_coarse": extraction.is_coarse,
         "set_apart": extraction.judged.reasons,
         "reference_log_p": [None if np.isnan(value) else value for value in extraction.judged.reference_log_p.tolist()],
         "strength": [strength.get(number) for number in numbers],
-        _NEAR: [near if strength.get(number) == 1 and near != -math.inf else None for number in numbers],
+        _NEAR: [near_log_p if strength.get(number) == 1 and near_log_p != -math.inf else None for number in numbers],
         "prefix_excerpt": [quotes[number].prefix if number in quotes else None for number in numbers],
         "suffix_pieces": [quotes[number].pieces if number in quotes else () for number in numbers],
         "first_choice_pieces": [quotes[number].first_choices if number in quotes else () for number in numbers],
@@ -292,11 +303,11 @@ def _windows_of(extraction: Extraction, quotes: Quote, near: float | None = None
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in _WINDOWS], schema=_WINDOWS)
 
 
-def _or_nulls(counts: Ints | None, windows: Windows) -> Ints | list[None]:
+def _replace_missing_counts(counts: Ints | None, windows: Windows) -> Ints | list[None]:
     return [None] * len(windows) if counts is None else counts
 
 
-def _document_row(
+def _build_document_row(
     extraction: Extraction, test: HeldOutTest | None, options: SearchOptions, no_window: str
 ) -> Mapping[str, object]:
     document, found, has_windows = extraction.document, extraction.found, len(extraction.windows) > 0

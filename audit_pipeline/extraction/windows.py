@@ -48,7 +48,7 @@ def explain_window_too_long(model: TokenizedModel, lengths: WindowLengths) -> st
     )
 
 
-def windows_at(
+def encode_windows_at(
     model: TokenizedModel, document: str, starts: Iterable[int], lengths: WindowLengths
 ) -> list[EncodedText]:
     """The windows of a document that begin at the characters ``starts``, those that end within it, in their order.
@@ -64,15 +64,15 @@ def windows_at(
         short: list[int] = []
         for start, window in zip(waiting, encode(model, [document[at : at + size] for at in waiting]), strict=True):
             ends = start + size >= len(document)
-            if own_tokens(window) >= lengths.window + (0 if ends else _BEYOND):
-                found[start] = _cut(window, start, sha256, lengths)
+            if count_tokens_with_characters(window) >= lengths.window + (0 if ends else _BEYOND):
+                found[start] = _cut_window(window, start, sha256, lengths)
             elif not ends:
                 short.append(start)
         waiting, size = short, 2 * size
     return [found[start] for start in sorted(found)]
 
 
-def window_between(model: TokenizedModel, document: str, start: int, begin: int, end: int) -> EncodedText | None:
+def encode_window_between(model: TokenizedModel, document: str, start: int, begin: int, end: int) -> EncodedText | None:
     """The window from character ``start`` to ``end`` as this model cuts it into tokens, whatever model it was made for.
 
     Its suffix is of the tokens that end after the character ``begin``. None where the model cannot read it: there is
@@ -80,19 +80,19 @@ def window_between(model: TokenizedModel, document: str, start: int, begin: int,
     """
     [text] = encode(model, [document[start:end]])
     first = int(np.searchsorted(text.char_end, begin - start, side="right"))
-    own, (room, _) = own_tokens(text), window_and_stride(model)
+    own, (room, _) = count_tokens_with_characters(text), window_and_stride(model)
     if first >= own or own + 1 > room or (first == 0 and text.start_token_id is None):
         return None
-    return _cut(text, start, text_sha256(document), WindowLengths(first, own - first))
+    return _cut_window(text, start, text_sha256(document), WindowLengths(first, own - first))
 
 
-def own_tokens(text: EncodedText) -> int:
+def count_tokens_with_characters(text: EncodedText) -> int:
     """How many tokens there are without those that the tokenizer appends to the text: these have no characters."""
     own = np.flatnonzero(text.char_end)
     return int(own[-1]) + 1 if len(own) else 0
 
 
-def _cut(text: EncodedText, start: int, sha256: str, lengths: WindowLengths) -> EncodedText:
+def _cut_window(text: EncodedText, start: int, sha256: str, lengths: WindowLengths) -> EncodedText:
     cut = slice(lengths.window)
     char_start, char_end = text.char_start[cut] + start, text.char_end[cut] + start
     # Some tokenizers leave a blank out of a token's span: the window begins where it was asked for all the same, and
@@ -128,7 +128,7 @@ def run_windows(
     return run_prepared(model, _prepare_windows(model, windows, caches), caches, backend, on_progress=on_progress)
 
 
-def tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> int:
+def count_tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> int:
     """How many tokens :func:`run_windows` would run the model on."""
     prepared = _prepare_windows(model, windows, caches_of(model, location, ("extraction",)))
     return sum(window.length for window in prepared.windows)
@@ -137,7 +137,7 @@ def tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], locatio
 def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> pa.Table:
     """The cached rows (EXTRACTION) of ``windows``, each once, by their beginning."""
     cache = caches_of(model, location, ("extraction",))["extraction"]
-    return cache.read(_key(model, window) for window in windows).sort_by(
+    return cache.read(_compute_row_key(model, window) for window in windows).sort_by(
         [("text_sha256", "ascending"), ("start", "ascending")]
     )
 
@@ -145,7 +145,7 @@ def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location
 def _prepare_windows(
     model: TokenizedModel, windows: Sequence[EncodedText], caches: Mapping[Kind, PartCache]
 ) -> Prepared:
-    keys = {_key(model, window): window for window in windows}
+    keys = {_compute_row_key(model, window): window for window in windows}
     known = caches["extraction"].known(keys)
     missing_rows = {key: window for key, window in keys.items() if key not in known}
     return Prepared(
@@ -160,7 +160,7 @@ def _prepare_windows(
     )
 
 
-def _key(model: TokenizedModel, window: EncodedText) -> str:
+def _compute_row_key(model: TokenizedModel, window: EncodedText) -> str:
     """The key of a window's row: whatever can change the row is in it."""
     return digest(
         window.text_sha256,

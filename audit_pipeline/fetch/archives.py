@@ -88,7 +88,7 @@ def read_members(
             tarfile.open(fileobj=_limit_unpacked_size(raw, limits.stream), mode="r|") as tar,
         ):
             for member in tar:
-                name = _below_top(member.name)
+                name = _strip_top_folder(member.name)
                 if name is None:
                     refused.append((member.name, "not a path inside the archive's folder"))
                 elif not is_selected(name) or member.isdir():
@@ -112,7 +112,7 @@ def _limit_unpacked_size(raw: gzip.GzipFile, limit: int) -> io.BufferedReader[An
     return io.BufferedReader(BoundedReader(cast(IO[bytes], raw), limit, error))
 
 
-def _below_top(name: str) -> str | None:
+def _strip_top_folder(name: str) -> str | None:
     """The member's path below the archive's one top folder; None for a path that leads elsewhere."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name:

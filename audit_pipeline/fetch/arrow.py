@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from audit_pipeline.errors import one_line
+from audit_pipeline.errors import to_one_line
 from audit_pipeline.fetch.file_bytes import InputFile
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError
 from audit_pipeline.fetch.stream import ROWS_OF_A_PIECE, Cells, Entries, Piece, RowStream, locations_of, piece_of
@@ -32,44 +32,44 @@ def detect_saved_kind(folder: Path) -> Literal["rows", "splits"] | None:
     return "splits" if (folder / _SPLITS).is_file() else None
 
 
-def parquet(file: InputFile, string_lines: str | None) -> RowStream:
+def open_parquet_rows(file: InputFile, string_lines: str | None) -> RowStream:
     """The rows of a Parquet file; raises UnreadableFileError where it is none."""
-    with _parquet(file) as opened:
+    with _open_parquet(file) as opened:
         columns, count = _require_unique(file, opened.schema_arrow.names), opened.metadata.num_rows
 
     def read(names: Sequence[str] | None) -> Iterator[Piece]:
-        with _parquet(file) as opened:
+        with _open_parquet(file) as opened:
             selected = None if names is None else list(names)
-            yield from _pieces(file, opened.iter_batches(ROWS_OF_A_PIECE, columns=selected))
+            yield from _split_batches(file, opened.iter_batches(ROWS_OF_A_PIECE, columns=selected))
 
     return RowStream(file, read, columns, count)
 
 
-def arrow(file: InputFile, string_lines: str | None) -> RowStream:
+def open_arrow_rows(file: InputFile, string_lines: str | None) -> RowStream:
     """The rows of an Arrow (Feather) file or stream; raises UnreadableFileError where it is neither."""
-    return _arrow_files(file, [file.path])
+    return _open_arrow_files(file, [file.path])
 
 
-def saved_dataset(file: InputFile, string_lines: str | None) -> RowStream:
+def open_saved_dataset(file: InputFile, string_lines: str | None) -> RowStream:
     """The rows of a data set that `datasets` saved to disk; raises UnreadableFileError where that cannot be read."""
     splits = file.path / _SPLITS
     if splits.is_file():
-        names = _listed(file, splits, "splits")
+        names = _read_listed_names(file, splits, "splits")
         first = names[0] if names else "SPLIT"
         raise UnreadableFileError(
             file.path, f"holds the splits {', '.join(names)}: name the folder of one, as in {file.path / first}"
         )
     # Only in this folder, whatever the names say.
-    names = _listed(file, file.path / _STATE, "_data_files")
-    return _arrow_files(file, [file.path / Path(name).name for name in names])
+    names = _read_listed_names(file, file.path / _STATE, "_data_files")
+    return _open_arrow_files(file, [file.path / Path(name).name for name in names])
 
 
-def _listed(file: InputFile, path: Path, key: str) -> list[str]:
+def _read_listed_names(file: InputFile, path: Path, key: str) -> list[str]:
     """The names under ``key`` of a file of JSON that `datasets` wrote."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({one_line(error)})") from error
+        raise UnreadableFileError(file.path, f"its {path.name} cannot be read ({to_one_line(error)})") from error
     entries = content.get(key) if isinstance(content, dict) else None
     names = [entry.get("filename") if isinstance(entry, dict) else entry for entry in entries or ()]
     if not isinstance(entries, list) or not all(isinstance(name, str) and name for name in names):
@@ -77,21 +77,21 @@ def _listed(file: InputFile, path: Path, key: str) -> list[str]:
     return [str(name) for name in names]
 
 
-def _arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
+def _open_arrow_files(file: InputFile, paths: Sequence[Path]) -> RowStream:
     with _faults_as_errors(file, "Arrow file"):
-        names = list(dict.fromkeys(name for path in paths for name in _schema(path).names))
-        columns = _require_unique(file, _schema(paths[0]).names if len(paths) == 1 else names)
-        count = sum(map(_count, paths))
+        names = list(dict.fromkeys(name for path in paths for name in _read_schema(path).names))
+        columns = _require_unique(file, _read_schema(paths[0]).names if len(paths) == 1 else names)
+        count = sum(map(_count_rows, paths))
 
     def read(selected: Sequence[str] | None) -> Iterator[Piece]:
         with _faults_as_errors(file, "Arrow file"):
-            found = (batch for path in paths for batch in _batches(path))
-            yield from _pieces(file, (_validated(_select_columns(batch, selected)) for batch in found))
+            found = (batch for path in paths for batch in _iterate_batches(path))
+            yield from _split_batches(file, (_require_valid_batch(_select_columns(batch, selected)) for batch in found))
 
     return RowStream(file, read, columns, count)
 
 
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+def _iterate_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """The batches of an Arrow file or stream; the file is mapped, not read into memory."""
     with pa.memory_map(str(path)) as mapped:
         if not _is_file_format(mapped):
@@ -102,17 +102,17 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
             yield opened.get_batch(number)
 
 
-def _schema(path: Path) -> pa.Schema:
+def _read_schema(path: Path) -> pa.Schema:
     with pa.memory_map(str(path)) as mapped:
         schema = (pa.ipc.open_file(mapped) if _is_file_format(mapped) else pa.ipc.open_stream(mapped)).schema
     return schema
 
 
-def _count(path: Path) -> int:
+def _count_rows(path: Path) -> int:
     with pa.memory_map(str(path)) as mapped:
         if _is_file_format(mapped):
             return int(pa.ipc.open_file(mapped).count_rows())
-    return sum(batch.num_rows for batch in _batches(path))
+    return sum(batch.num_rows for batch in _iterate_batches(path))
 
 
 def _is_file_format(mapped: pa.MemoryMappedFile) -> bool:
@@ -125,17 +125,17 @@ def _select_columns(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.
     return batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])
 
 
-def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _require_valid_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch, checked through: Arrow reads what a damaged offset points to, wherever that is.
 
     Strings that are not UTF-8 pass here; each costs its own row. Raises pa.ArrowInvalid.
     """
-    columns = [_as_bytes(column) for column in batch.columns]
+    columns = [_to_binary_column(column) for column in batch.columns]
     pa.RecordBatch.from_arrays(columns, names=batch.schema.names).validate(full=True)
     return batch
 
 
-def _as_bytes(column: pa.Array) -> pa.Array:
+def _to_binary_column(column: pa.Array) -> pa.Array:
     if pa.types.is_string(column.type):
         return column.view(pa.binary())
     return column.view(pa.large_binary()) if pa.types.is_large_string(column.type) else column
@@ -147,7 +147,7 @@ def _require_unique(file: InputFile, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _pieces(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+def _split_batches(file: InputFile, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
     first = 0
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS_OF_A_PIECE):
@@ -190,11 +190,11 @@ def _convert_rows_singly(name: str, first: int, piece: pa.RecordBatch) -> Entrie
         except UnicodeDecodeError as error:
             yield Skipped(location, index, f"invalid UTF-8 at byte {error.start} of a value")
         except (ValueError, OverflowError) as error:
-            yield Skipped(location, index, f"a value that cannot be read: {one_line(error)}")
+            yield Skipped(location, index, f"a value that cannot be read: {to_one_line(error)}")
 
 
 @contextmanager
-def _parquet(file: InputFile) -> Iterator[pq.ParquetFile]:
+def _open_parquet(file: InputFile) -> Iterator[pq.ParquetFile]:
     with _faults_as_errors(file, "Parquet file"), pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
         yield opened
 
@@ -204,8 +204,8 @@ def _faults_as_errors(file: InputFile, kind: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise UnreadableFileError(file.path, f"is not a readable {kind} ({_brief(error)})") from error
+        raise UnreadableFileError(file.path, f"is not a readable {kind} ({_format_error(error)})") from error
 
 
-def _brief(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__

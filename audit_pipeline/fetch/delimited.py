@@ -20,7 +20,14 @@ from typing import Any
 
 import duckdb
 
-from audit_pipeline.fetch.file_bytes import LINE_LIMIT, SAMPLE_BYTES, InputFile, opened, refuse_utf16, require_length
+from audit_pipeline.fetch.file_bytes import (
+    LINE_LIMIT,
+    SAMPLE_BYTES,
+    InputFile,
+    open_bytes,
+    refuse_utf16,
+    require_length,
+)
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError, unicode_problem
 from audit_pipeline.fetch.stream import Entries, RowStream
 
@@ -60,36 +67,38 @@ class Dialect:
         )
 
 
-def dialect_of(sample: str, *, complete: bool, tabs: bool) -> Dialect:
-    """The dialect of a file that begins with ``sample``; ``tabs``: its name says that it is .tsv.
+def dialect_of(sample: str, *, is_complete: bool, is_tsv: bool) -> Dialect:
+    """The dialect of a file that begins with ``sample``; ``is_tsv``: its name says that it is .tsv.
 
-    If the sample is not the ``complete`` file, its last record may be cut and is ignored. Raises ValueError, saying
+    If the sample is not the ``is_complete`` file, its last record may be cut and is ignored. Raises ValueError, saying
     what to do, if the header leaves several delimiters possible and the rows do not decide.
     """
-    in_header = [delimiter for delimiter in USUAL if _columns(sample, Dialect(delimiter)) > 1]
-    possible = ["\t"] if tabs else in_header or [","]
-    sniffed = _sniffed(sample, possible[0] if len(possible) == 1 else None)
-    usual = Dialect(possible[0] if len(possible) == 1 else _choose_delimiter(sample, possible, sniffed, complete))
+    in_header = [delimiter for delimiter in USUAL if _count_columns(sample, Dialect(delimiter)) > 1]
+    possible = ["\t"] if is_tsv else in_header or [","]
+    sniffed = _sniff_dialect(sample, possible[0] if len(possible) == 1 else None)
+    usual = Dialect(possible[0] if len(possible) == 1 else _choose_delimiter(sample, possible, sniffed, is_complete))
     if sniffed is None:
         return usual
     found = Dialect(usual.delimiter, sniffed.quote, sniffed.escape)
     # Quotes are part of a .csv file; a .tsv file may hold them as characters like any other.
     takes = (
-        (found.quote is not None or tabs)
-        and not _has_uniform_width(sample, usual, complete)
-        and _has_uniform_width(sample, found, complete)
+        (found.quote is not None or is_tsv)
+        and not _has_uniform_width(sample, usual, is_complete)
+        and _has_uniform_width(sample, found, is_complete)
     )
     return found if takes else usual
 
 
-def _choose_delimiter(sample: str, possible: Sequence[str], sniffed: Dialect | None, complete: bool) -> str:
+def _choose_delimiter(
+    sample: str, candidates: Sequence[str], sniffed_dialect: Dialect | None, is_complete: bool
+) -> str:
     """Of several delimiters that the header holds, the one that divides the rows; raises ValueError."""
-    fitting = {delimiter: _count_fitting_records(sample, Dialect(delimiter), complete) for delimiter in possible}
+    fitting = {delimiter: _count_fitting_records(sample, Dialect(delimiter), is_complete) for delimiter in candidates}
     best = [delimiter for delimiter, count in fitting.items() if count and count == max(fitting.values())]
-    if len(best) > 1 and sniffed is not None and sniffed.delimiter in best:
-        best = [sniffed.delimiter]
+    if len(best) > 1 and sniffed_dialect is not None and sniffed_dialect.delimiter in best:
+        best = [sniffed_dialect.delimiter]
     if len(best) != 1:
-        named = " and ".join(USUAL[delimiter] for delimiter in possible)
+        named = " and ".join(USUAL[delimiter] for delimiter in candidates)
         raise ValueError(
             f"its header holds {named}, and its rows do not show which of them stands between fields: "
             "save it as .tsv, .jsonl or .parquet"
@@ -97,7 +106,7 @@ def _choose_delimiter(sample: str, possible: Sequence[str], sniffed: Dialect | N
     return best[0]
 
 
-def _sniffed(sample: str, delimiter: str | None) -> Dialect | None:
+def _sniff_dialect(sample: str, delimiter: str | None) -> Dialect | None:
     """The dialect that DuckDB finds in the sample, or None; DuckDB reads files only, so the sample goes into one."""
     given = f", delim='{delimiter}'" if delimiter else ""
     with tempfile.NamedTemporaryFile(suffix=".csv") as file, duckdb.connect() as connection:
@@ -113,32 +122,32 @@ def _sniffed(sample: str, delimiter: str | None) -> Dialect | None:
     return Dialect(between or ",", quote, None if escape == quote else escape)
 
 
-def _columns(sample: str, dialect: Dialect) -> int:
+def _count_columns(sample: str, dialect: Dialect) -> int:
     """How many columns the header has; 0 where it cannot be read so."""
-    header = next(_sample_records(sample, dialect), None)
+    header = next(_iterate_sample_records(sample, dialect), None)
     return len(header) if header else 0
 
 
-def _has_uniform_width(sample: str, dialect: Dialect, complete: bool) -> bool:
+def _has_uniform_width(sample: str, dialect: Dialect, is_complete: bool) -> bool:
     """Whether every record after the header can be read and has as many fields as that."""
-    return _count_fitting_records(sample, dialect, complete) == len(
-        _split_header_and_records(sample, dialect, complete)[1]
+    return _count_fitting_records(sample, dialect, is_complete) == len(
+        _split_header_and_records(sample, dialect, is_complete)[1]
     )
 
 
-def _count_fitting_records(sample: str, dialect: Dialect, complete: bool) -> int:
+def _count_fitting_records(sample: str, dialect: Dialect, is_complete: bool) -> int:
     """How many records after the header have as many fields as that."""
-    width, records = _split_header_and_records(sample, dialect, complete)
+    width, records = _split_header_and_records(sample, dialect, is_complete)
     return sum(record is not None and len(record) == width for record in records)
 
 
-def _split_header_and_records(sample: str, dialect: Dialect, complete: bool) -> tuple[int, list[list[str] | None]]:
+def _split_header_and_records(sample: str, dialect: Dialect, is_complete: bool) -> tuple[int, list[list[str] | None]]:
     """The header's number of fields, and the records after it that are whole."""
-    header, *records = list(_sample_records(sample, dialect)) or [None]
-    return len(header or ()), records if complete else records[:-1]
+    header, *records = list(_iterate_sample_records(sample, dialect)) or [None]
+    return len(header or ()), records if is_complete else records[:-1]
 
 
-def _sample_records(sample: str, dialect: Dialect) -> Iterator[list[str] | None]:
+def _iterate_sample_records(sample: str, dialect: Dialect) -> Iterator[list[str] | None]:
     """The sample's records that are not blank; None for one that cannot be read."""
     reader = dialect.reader(io.StringIO(sample, newline=""))
     while True:
@@ -159,7 +168,7 @@ _Numbered = tuple[int, int, "list[str] | csv.Error"]
 """The first and the last line of a record, and its fields, or why it has none."""
 
 
-def delimited(file: InputFile, string_lines: str | None) -> RowStream:
+def open_delimited_rows(file: InputFile, string_lines: str | None) -> RowStream:
     """The rows of a .csv or .tsv file; its note says what was taken for a delimiter and a quote.
 
     Raises UnreadableFileError where the header cannot be read, names a column twice, or leaves more than one delimiter
@@ -167,21 +176,21 @@ def delimited(file: InputFile, string_lines: str | None) -> RowStream:
     """
     # As large as a line may be: what a quote that is never closed swallows is bounded by it too.
     csv.field_size_limit(max(csv.field_size_limit(), LINE_LIMIT))
-    dialect = _dialect(file)
-    with _records(file, dialect) as records:
-        header = _header(file, records)
-    note = f"{file.path}: read as {dialect}; columns: {_listed(header)}"
-    return RowStream(file, lambda columns: _rows(file, dialect), columns=tuple(header), note=note)
+    dialect = _detect_file_dialect(file)
+    with _open_records(file, dialect) as records:
+        header = _read_header(file, records)
+    note = f"{file.path}: read as {dialect}; columns: {_format_names(header)}"
+    return RowStream(file, lambda columns: _read_rows(file, dialect), columns=tuple(header), note=note)
 
 
-def _dialect(file: InputFile) -> Dialect:
-    with opened(file) as binary:
+def _detect_file_dialect(file: InputFile) -> Dialect:
+    with open_bytes(file) as binary:
         sample = binary.read(SAMPLE_BYTES)
         complete = not binary.read(1)
     refuse_utf16(file, sample)
     text = sample.decode("utf-8-sig", errors="replace")
     try:
-        return dialect_of(text, complete=complete, tabs=file.kind == ".tsv")
+        return dialect_of(text, is_complete=complete, is_tsv=file.kind == ".tsv")
     except ValueError as error:
         raise UnreadableFileError(file.path, str(error)) from error
 
@@ -207,17 +216,17 @@ class _Records:
 
 
 @contextmanager
-def _records(file: InputFile, dialect: Dialect) -> Iterator[_Records]:
-    with opened(file) as binary:
+def _open_records(file: InputFile, dialect: Dialect) -> Iterator[_Records]:
+    with open_bytes(file) as binary:
         text = io.TextIOWrapper(binary, encoding="utf-8-sig", errors="surrogateescape", newline="")
         try:
-            yield _Records(dialect.reader(_lines(file, text)))
+            yield _Records(dialect.reader(_iterate_lines(file, text)))
         finally:
             # The block that opened the bytes closes them.
             text.detach()
 
 
-def _lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
+def _iterate_lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
     number = 0
     while line := text.readline(LINE_LIMIT + 1):
         number += 1
@@ -225,7 +234,7 @@ def _lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _header(file: InputFile, records: _Records) -> list[str]:
+def _read_header(file: InputFile, records: _Records) -> list[str]:
     """The first record. Raises UnreadableFileError where it cannot be one of column names."""
     *_, header = next(iter(records), (0, 0, None))
     if header is None:
@@ -239,15 +248,15 @@ def _header(file: InputFile, records: _Records) -> list[str]:
     return header
 
 
-def _rows(file: InputFile, dialect: Dialect) -> Entries:
-    with _records(file, dialect) as records:
-        header = _header(file, records)
+def _read_rows(file: InputFile, dialect: Dialect) -> Entries:
+    with _open_records(file, dialect) as records:
+        header = _read_header(file, records)
         for index, record in enumerate(records):
             yield _row(file, index, header, record)
 
 
-def _row(file: InputFile, index: int, header: Sequence[str], numbered: _Numbered) -> Row | Skipped:
-    line, last, record = numbered
+def _row(file: InputFile, index: int, header: Sequence[str], numbered_record: _Numbered) -> Row | Skipped:
+    line, last, record = numbered_record
     location = f"{file.name}:{line}"
     if isinstance(record, csv.Error):
         lines = f", lines {line} to {last}" if last > line else ""
@@ -259,6 +268,6 @@ def _row(file: InputFile, index: int, header: Sequence[str], numbered: _Numbered
     return Row(location, index, dict(zip(header, record, strict=True)))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
     return ", ".join(names[:_NAMED_COLUMNS]) + more

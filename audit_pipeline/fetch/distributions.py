@@ -32,7 +32,13 @@ from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, ArchiveLimits
 from audit_pipeline.fetch.index import Index
-from audit_pipeline.fetch.retry import RetryPolicy, cause, may_pass, public, retrying
+from audit_pipeline.fetch.retry import (
+    RetryPolicy,
+    build_retryer,
+    format_public_error,
+    format_request_error,
+    is_transient_fault,
+)
 
 _SUFFIX = ".tar.gz"
 
@@ -50,18 +56,18 @@ def fetch_archive(project: str, index: Index, downloads: Path) -> Archive:
     folder = downloads / canonicalize_name(project)
     try:
         with _client(index) as client:
-            page = _project_page(client, project, index)
-            package, version = newest_source_distribution(page.packages, project)
-            return Archive(str(version), _cached_or_downloaded(client, package, folder, index))
+            page = _fetch_project_page(client, project, index)
+            package, version = choose_source_distribution(page.packages, project)
+            return Archive(str(version), _fetch_distribution(client, package, folder, index))
     except _FetchError as error:
-        cached = _newest_cached(project, folder)
+        cached = _find_newest_cached_archive(project, folder)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
         version, path = cached
         return Archive(str(version), path, f"newer version than {version} not looked up: {error}")
 
 
-def newest_source_distribution(
+def choose_source_distribution(
     packages: list[DistributionPackage], project: str
 ) -> tuple[DistributionPackage, Version]:
     """The .tar.gz source distribution of the highest final version that is not yanked; SourceError where none is."""
@@ -87,20 +93,20 @@ def fetch_wheel(project: str, index: Index, downloads: Path, version: str | None
     Raises SourceError if none can be fetched.
     """
     folder = downloads / canonicalize_name(project)
-    if version is not None and (pinned := _newest_cached_wheel(project, folder, version)) is not None:
+    if version is not None and (pinned := _find_newest_cached_wheel(project, folder, version)) is not None:
         return Archive(str(pinned[0]), pinned[1])
     try:
         with _client(index) as client:
-            package, found = chosen_wheel(_project_page(client, project, index).packages, project, version)
-            return Archive(str(found), _cached_or_downloaded(client, package, folder, index))
+            package, found = choose_wheel(_fetch_project_page(client, project, index).packages, project, version)
+            return Archive(str(found), _fetch_distribution(client, package, folder, index))
     except _FetchError as error:
-        cached = None if version is not None else _newest_cached_wheel(project, folder, None)
+        cached = None if version is not None else _find_newest_cached_wheel(project, folder, None)
         if cached is None:
             raise SourceError(f"{project}: {error}") from error
         return Archive(str(cached[0]), cached[1], f"newer version than {cached[0]} not looked up: {error}")
 
 
-def chosen_wheel(
+def choose_wheel(
     packages: list[DistributionPackage], project: str, version: str | None
 ) -> tuple[DistributionPackage, Version]:
     """The wheel of the highest final version that is not yanked, or of ``version``; SourceError where none is."""
@@ -143,16 +149,16 @@ def _client(index: Index) -> PyPISimple:
     return PyPISimple(endpoint=index.endpoint or PYPI_SIMPLE_ENDPOINT, session=session)
 
 
-def _project_page(client: PyPISimple, project: str, index: Index) -> ProjectPage:
+def _fetch_project_page(client: PyPISimple, project: str, index: Index) -> ProjectPage:
     try:
-        return _with_retries(lambda: client.get_project_page(project, timeout=index.timeout), index)
+        return _call_with_retries(lambda: client.get_project_page(project, timeout=index.timeout), index)
     except NoSuchProjectError:
         raise SourceError(f"{project}: the package index has no such project") from None
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValidationError) as error:
-        raise _FetchError(f"the index's answer is not a package list ({public(error)})") from error
+        raise _FetchError(f"the index's answer is not a package list ({format_public_error(error)})") from error
 
 
-def _cached_or_downloaded(client: PyPISimple, package: DistributionPackage, folder: Path, index: Index) -> Path:
+def _fetch_distribution(client: PyPISimple, package: DistributionPackage, folder: Path, index: Index) -> Path:
     expected = package.digests.get("sha256", "").lower()
     if not expected:
         raise _FetchError(f"the index gives no sha256 for {package.filename}")
@@ -168,10 +174,10 @@ def _cached_or_downloaded(client: PyPISimple, package: DistributionPackage, fold
     try:
         if not path.is_file() or file_sha256(path) != expected:
             with write_atomically(path) as temporary:
-                _with_retries(partial(download, temporary), index)
+                _call_with_retries(partial(download, temporary), index)
                 if file_sha256(temporary) != expected:
                     raise _FetchError(f"{package.filename} is not the file that the index describes")
-        with write_atomically(_digest_file(path)) as temporary:
+        with write_atomically(_digest_path(path)) as temporary:
             temporary.write_text(f"{expected}  {path.name}\n", encoding="utf-8")
     except DigestMismatchError as error:
         raise _FetchError(f"{package.filename} is not the file that the index describes: wrong sha256") from error
@@ -198,15 +204,15 @@ class _DownloadLimit:
             raise _FetchError("the file is larger than a distribution should be")
 
 
-def _with_retries(action: Callable[[], Result], index: Index) -> Result:
+def _call_with_retries(action: Callable[[], Result], index: Index) -> Result:
     """``action``, tried again after a pause where the fault may pass; raises _FetchError where it does not."""
     try:
-        return retrying(RetryPolicy(index.attempts, index.pause), may_pass)(action)
+        return build_retryer(RetryPolicy(index.attempts, index.pause), is_transient_fault)(action)
     except requests.RequestException as error:
-        raise _FetchError(f"no usable answer from the package index ({cause(error)})") from error
+        raise _FetchError(f"no usable answer from the package index ({format_request_error(error)})") from error
 
 
-def _newest_cached(project: str, folder: Path) -> tuple[Version, Path] | None:
+def _find_newest_cached_archive(project: str, folder: Path) -> tuple[Version, Path] | None:
     """The newest archive in the cache that is still what was downloaded."""
     found: list[tuple[Version, Path]] = []
     for path in folder.glob(f"*{_SUFFIX}"):
@@ -218,32 +224,32 @@ def _newest_cached(project: str, folder: Path) -> tuple[Version, Path] | None:
     return max(found, default=None)
 
 
-def _wheel_version(filename: str, required: str | None) -> Version | None:
+def _wheel_version(filename: str, required_version: str | None) -> Version | None:
     """The version of a wheel by its name, where that is final, or the one that is required; else None."""
     try:
         _, version, _, _ = parse_wheel_filename(filename)
     except (InvalidWheelFilename, InvalidVersion):
         return None
-    if required is None:
+    if required_version is None:
         return None if version.is_prerelease else version
-    return version if version == Version(required) else None
+    return version if version == Version(required_version) else None
 
 
-def _newest_cached_wheel(project: str, folder: Path, required: str | None) -> tuple[Version, Path] | None:
-    """The newest wheel in the cache, or that of the version ``required``, that is still what was downloaded."""
+def _find_newest_cached_wheel(project: str, folder: Path, required_version: str | None) -> tuple[Version, Path] | None:
+    """The newest wheel in the cache, or that of the version ``required_version``, that is still what was downloaded."""
     found = [
         (version, path)
         for path in sorted(folder.glob("*.whl"))
-        for version in [_wheel_version(path.name, required)]
+        for version in [_wheel_version(path.name, required_version)]
         if version is not None and parse_wheel_filename(path.name)[0] == canonicalize_name(project) and _is_intact(path)
     ]
     return max(found, default=None)
 
 
 def _is_intact(path: Path) -> bool:
-    note = _digest_file(path)
+    note = _digest_path(path)
     return note.is_file() and note.read_text(encoding="utf-8").split()[:1] == [file_sha256(path)]
 
 
-def _digest_file(path: Path) -> Path:
+def _digest_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")

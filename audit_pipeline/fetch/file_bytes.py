@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from audit_pipeline.errors import one_line
+from audit_pipeline.errors import to_one_line
 from audit_pipeline.fetch.rows import UnreadableFileError
 
 STANDARD_INPUT = Path("-")
@@ -75,7 +75,7 @@ class InputFile:
 
 
 @contextmanager
-def opened(file: InputFile) -> Iterator[BinaryIO]:
+def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
     """The file's bytes from the beginning, unpacked. ``file.meter`` follows them.
 
     Raises UnreadableFileError, within the block too, for what the disk or the compression refuses.
@@ -105,10 +105,10 @@ def faults_as_errors(file: InputFile) -> Iterator[None]:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableFileError(
-            file.path, f"is not a readable .gz file ({one_line(error)}); fetch it again"
+            file.path, f"is not a readable .gz file ({to_one_line(error)}); fetch it again"
         ) from error
     except OSError as error:
-        raise UnreadableFileError(file.path, f"cannot be read ({error.strerror or one_line(error)})") from error
+        raise UnreadableFileError(file.path, f"cannot be read ({error.strerror or to_one_line(error)})") from error
 
 
 def lines_of(file: InputFile, binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -140,7 +140,7 @@ def refuse_utf16(file: InputFile, start: bytes) -> None:
         raise UnreadableFileError(file.path, "is in UTF-16; save it as UTF-8")
 
 
-def standard_input() -> InputFile:
+def read_standard_input() -> InputFile:
     """All of standard input, kept in a temporary file that goes with this process: it is gone through several times.
 
     Raises UnreadableFileError where it holds no text.

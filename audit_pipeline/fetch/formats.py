@@ -11,24 +11,24 @@ from pathlib import Path
 
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.arrow import arrow, detect_saved_kind, parquet, saved_dataset
-from audit_pipeline.fetch.delimited import delimited
-from audit_pipeline.fetch.file_bytes import STANDARD_INPUT, UNPACKED_LIMIT, InputFile, standard_input
-from audit_pipeline.fetch.json_and_text import json_document, json_lines, text_lines
-from audit_pipeline.fetch.rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, nothing_usable
+from audit_pipeline.fetch.arrow import detect_saved_kind, open_arrow_rows, open_parquet_rows, open_saved_dataset
+from audit_pipeline.fetch.delimited import open_delimited_rows
+from audit_pipeline.fetch.file_bytes import STANDARD_INPUT, UNPACKED_LIMIT, InputFile, read_standard_input
+from audit_pipeline.fetch.json_and_text import open_json_document, open_json_lines, open_text_lines
+from audit_pipeline.fetch.rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, build_unusable_file_error
 from audit_pipeline.fetch.stream import Piece, RowStream, TextStream
 
 Format = Callable[[InputFile, str | None], RowStream]
 
 _PLAIN: Mapping[str, Format] = {
-    ".jsonl": json_lines,
-    ".csv": delimited,
-    ".parquet": parquet,
-    ".txt": text_lines,
-    ".tsv": delimited,
-    ".json": json_document,
-    ".arrow": arrow,
-    ".feather": arrow,
+    ".jsonl": open_json_lines,
+    ".csv": open_delimited_rows,
+    ".parquet": open_parquet_rows,
+    ".txt": open_text_lines,
+    ".tsv": open_delimited_rows,
+    ".json": open_json_document,
+    ".arrow": open_arrow_rows,
+    ".feather": open_arrow_rows,
 }
 _PACKED = (".jsonl", ".json", ".csv", ".tsv", ".txt")
 
@@ -43,7 +43,7 @@ def suffix_of(path: Path) -> str | None:
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
 
-def holds_rows(path: Path) -> bool:
+def has_row_format(path: Path) -> bool:
     """Whether ``path`` is a file, or a folder, of a format that is read here."""
     return detect_saved_kind(path) is not None if path.is_dir() else suffix_of(path) is not None
 
@@ -62,11 +62,11 @@ def open_rows(
     read.
     """
     if path == STANDARD_INPUT:
-        return json_lines(standard_input(), string_lines)
+        return open_json_lines(read_standard_input(), string_lines)
     if path.is_dir():
         if detect_saved_kind(path) is None:
             raise DataError(f"{path}: is not a file, nor a data set that was saved by save_to_disk; name a file")
-        return saved_dataset(InputFile(path, name or path.name, ""), None)
+        return open_saved_dataset(InputFile(path, name or path.name, ""), None)
     suffix = suffix_of(path)
     if suffix is None:
         raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
@@ -80,21 +80,21 @@ def open_rows(
 def open_texts(
     path: Path,
     text_column: str | None = None,
-    also: Sequence[str] = (),
+    extra_columns: Sequence[str] = (),
     *,
     name: str | None = None,
     unpacked_limit: int | None = UNPACKED_LIMIT,
 ) -> TextStream:
-    """The texts of a file, one after another; ``also`` are further columns, taken if the file has them.
+    """The texts of a file, one after another; ``extra_columns`` are further columns, taken if the file has them.
 
     Without ``text_column`` the column is ``text``, else ``input``, else the only column there is. In a .txt file the
     lines are the texts, whatever ``text_column`` says. Raises DataError as :func:`open_rows` does.
     """
     rows = open_rows(path, name=name, unpacked_limit=unpacked_limit)
-    return TextStream(rows, TXT_COLUMN if rows.file.kind == ".txt" else text_column, also)
+    return TextStream(rows, TXT_COLUMN if rows.file.kind == ".txt" else text_column, extra_columns)
 
 
-def given_texts(texts: Sequence[object]) -> TextStream:
+def stream_from_texts(texts: Sequence[object]) -> TextStream:
     """Texts that a caller holds in memory, in their order; what is no usable text is skipped, as in a file, and named
     ``texts[3]``."""
     name = "texts"
@@ -123,7 +123,7 @@ def read_rows(path: Path, string_lines: str | None = None) -> RowFile:
             skipped.append(entry)
             left_out.add(entry)
     if not rows:
-        raise nothing_usable(path, left_out)
+        raise build_unusable_file_error(path, left_out)
     return RowFile(tuple(rows), tuple(skipped), stream.note)
 
 
@@ -136,7 +136,7 @@ def read_pieces(path: Path) -> Iterator[Piece]:
             left_out.add(row)
         yield piece
     if not readable:
-        raise nothing_usable(path, left_out)
+        raise build_unusable_file_error(path, left_out)
 
 
 def digest_of(path: Path) -> str:

@@ -26,8 +26,8 @@ from huggingface_hub.errors import (
     RevisionResolutionError,
 )
 
-from audit_pipeline.errors import AuditError, DataError, TransientError, one_line
-from audit_pipeline.fetch.retry import seconds_asked_for, status_may_pass
+from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
+from audit_pipeline.fetch.retry import is_transient_status, parse_retry_after
 
 _UNAUTHORISED, _FORBIDDEN = 401, 403
 _LONGEST_REASON = 300
@@ -51,7 +51,7 @@ class HubFault:
 
 def fault_of(error: BaseException, revision: str | None = None) -> HubFault | None:
     """What an error of the hub's clients, or its cause, means; None for any other error."""
-    every = list(_chain_of(error))
+    every = list(_iterate_causes(error))
     if (
         isinstance(error, OSError)
         and error.errno is not None
@@ -60,31 +60,37 @@ def fault_of(error: BaseException, revision: str | None = None) -> HubFault | No
         # The disk's: the client goes on with a download while it handles the fault that it met before.
         return None
     if _is_offline(every):
-        partly = " whole" if _first(every, IncompleteSnapshotError) is not None else ""
+        partly = " whole" if _find_first_error(every, IncompleteSnapshotError) is not None else ""
         return HubFault(f"is not{partly} in the local hub cache, and HF_HUB_OFFLINE is set: go online", passing=False)
-    refused = _first(every, HfHubHTTPError) or _first(every, httpx2.HTTPStatusError)
+    refused = _find_first_error(every, HfHubHTTPError) or _find_first_error(every, httpx2.HTTPStatusError)
     if refused is not None:
-        return _refusal(refused, revision)
-    lost = _first(every, httpx2.TransportError) or _first(every, ConnectionError) or _first(every, TimeoutError)
+        return _fault_from_refusal(refused, revision)
+    lost = (
+        _find_first_error(every, httpx2.TransportError)
+        or _find_first_error(every, ConnectionError)
+        or _find_first_error(every, TimeoutError)
+    )
     if lost is None:
         return None
-    reason = one_line(lost)[:_LONGEST_REASON] or type(lost).__name__
+    reason = to_one_line(lost)[:_LONGEST_REASON] or type(lost).__name__
     return HubFault(f"cannot be fetched now: the hub cannot be reached, or broke off ({reason}); try again later", True)
 
 
 @contextmanager
-def hub_errors(
-    name: str, revision: str | None, instead: str, lasting: type[AuditError], passing: type[AuditError]
+def hub_faults_as_errors(
+    name: str, revision: str | None, remedy: str, lasting_error: type[AuditError], transient_error: type[AuditError]
 ) -> Iterator[None]:
-    """Turn an error of the hub's clients into one of ours: ``passing`` if it may pass, else ``lasting``.
+    """Turn an error of the hub's clients into one of ours: ``transient_error`` if it may pass, else ``lasting_error``.
 
-    The message begins with ``name`` and ends with what to do ``instead``.
+    The message begins with ``name`` and ends with what to do ``remedy``.
     """
     try:
         yield
     except (httpx2.HTTPError, HFValidationError, RevisionResolutionError, OSError) as error:
-        fault = fault_of(error, revision) or HubFault(f"cannot be fetched: {one_line(error)[:_LONGEST_REASON]}", False)
-        raise (passing if fault.passing else lasting)(f"{name} {fault.why}, {instead}") from error
+        fault = fault_of(error, revision) or HubFault(
+            f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False
+        )
+        raise (transient_error if fault.passing else lasting_error)(f"{name} {fault.why}, {remedy}") from error
 
 
 def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
@@ -92,7 +98,7 @@ def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:
     return isinstance(error, RepositoryNotFoundError) or error.response.status_code == _UNAUTHORISED
 
 
-def _chain_of(error: BaseException) -> Iterator[BaseException]:
+def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
     """``error``, what caused it, what caused that; `datasets` hides causes, and says that it found no file."""
     link: BaseException | None = error
     while link is not None:
@@ -100,13 +106,13 @@ def _chain_of(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or link.__context__
 
 
-def _is_offline(every: list[BaseException]) -> bool:
+def _is_offline(errors: list[BaseException]) -> bool:
     # `datasets` does not always say that it is offline by choice: its error then has no cause.
-    unreached = any(isinstance(link, (ConnectionError, LocalEntryNotFoundError)) for link in every)
-    return _first(every, OfflineModeIsEnabled) is not None or (unreached and constants.is_offline_mode())
+    unreached = any(isinstance(link, (ConnectionError, LocalEntryNotFoundError)) for link in errors)
+    return _find_first_error(errors, OfflineModeIsEnabled) is not None or (unreached and constants.is_offline_mode())
 
 
-def _refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
+def _fault_from_refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | None) -> HubFault:
     status = error.response.status_code
     if isinstance(error, GatedRepoError):
         refused = "is gated, and HF_TOKEN may not read it: accept its terms with that account"
@@ -118,12 +124,12 @@ def _refusal(error: HfHubHTTPError | httpx2.HTTPStatusError, revision: str | Non
         return HubFault("has no such file: correct its name", False)
     if is_missing(error):
         return HubFault("is not on the hub, or is private: check the name, or set HF_TOKEN", False)
-    if status_may_pass(status):
-        pause = seconds_asked_for(error.response.headers.get("Retry-After"))
+    if is_transient_status(status):
+        pause = parse_retry_after(error.response.headers.get("Retry-After"))
         wait = f" and asks to wait {pause:.0f} s" if pause is not None else ""
         return HubFault(f"cannot be fetched now: the hub is busy (status {status}){wait}; try again later", True)
-    return HubFault(f"cannot be fetched: {one_line(error)[:_LONGEST_REASON]}", False)
+    return HubFault(f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False)
 
 
-def _first(errors: list[BaseException], kind: type[_Error]) -> _Error | None:
+def _find_first_error(errors: list[BaseException], kind: type[_Error]) -> _Error | None:
     return next((error for error in errors if isinstance(error, kind)), None)

@@ -31,13 +31,13 @@ class Index:
     pause: float = 1.0
 
 
-def configured_index(environment: Mapping[str, str] | None = None) -> Index:
+def read_configured_index(environment: Mapping[str, str] | None = None) -> Index:
     """The index, certificates and proxy that pip is configured with, else the library's own default.
 
     Extra indexes and folders of links are ignored.
     """
     environment = os.environ if environment is None else environment
-    return index_from(pip_settings(_pip_config_list()), environment)
+    return index_from(parse_pip_settings(_run_pip_config_list()), environment)
 
 
 def index_from(settings: Mapping[str, str], environment: Mapping[str, str]) -> Index:
@@ -49,7 +49,7 @@ def index_from(settings: Mapping[str, str], environment: Mapping[str, str]) -> I
     )
 
 
-def pip_settings(listing: str) -> dict[str, str]:
+def parse_pip_settings(listing: str) -> dict[str, str]:
     """The settings in the output of ``pip config list`` that hold for downloads, in pip's order of precedence."""
     found: dict[str, dict[str, str]] = {section: {} for section in _PIP_SECTIONS}
     for line in listing.splitlines():
@@ -59,7 +59,7 @@ def pip_settings(listing: str) -> dict[str, str]:
     return {key: value for section in _PIP_SECTIONS for key, value in found[section].items()}
 
 
-def _pip_config_list() -> str:
+def _run_pip_config_list() -> str:
     command = [sys.executable, "-m", "pip", "config", "list", "--disable-pip-version-check"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -17,27 +17,27 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
-from audit_pipeline.fetch.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, lines_of, opened
+from audit_pipeline.fetch.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, lines_of, open_bytes
 from audit_pipeline.fetch.rows import TXT_COLUMN, Row, Skipped, UnreadableFileError, json_row, row_of
 from audit_pipeline.fetch.stream import Entries, RowStream
 
 
-def json_lines(file: InputFile, string_lines: str | None) -> RowStream:
+def open_json_lines(file: InputFile, string_lines: str | None) -> RowStream:
     """One row per line of JSON; ``string_lines`` is the column of a line that is a string and no object."""
 
     def read(columns: object) -> Entries:
-        with opened(file) as binary:
+        with open_bytes(file) as binary:
             for index, (number, line) in enumerate(lines_of(file, binary)):
                 yield json_row(line, f"{file.name}:{number}", index, string_lines)
 
     return RowStream(file, read)
 
 
-def text_lines(file: InputFile, string_lines: str | None) -> RowStream:
+def open_text_lines(file: InputFile, string_lines: str | None) -> RowStream:
     """One row per line of text."""
 
     def read(columns: object) -> Entries:
-        with opened(file) as binary:
+        with open_bytes(file) as binary:
             for index, (number, line) in enumerate(lines_of(file, binary)):
                 location = f"{file.name}:{number}"
                 try:
@@ -53,29 +53,29 @@ _PIECE = 64 * 1024
 _BLANKS = re.compile(r"[ \t\r\n]*")
 
 
-def json_document(file: InputFile, string_lines: str | None) -> RowStream:
+def open_json_document(file: InputFile, string_lines: str | None) -> RowStream:
     """The rows of a .json file, whichever of the three it is.
 
     What is none of them is read as lines, each of which then says what is wrong with it. Raises UnreadableFileError
     where the file cannot be opened.
     """
-    with opened(file) as binary:
+    with open_bytes(file) as binary:
         start = binary.read(_PIECE).removeprefix(codecs.BOM_UTF8).lstrip()
     if start.startswith(b"["):
         # On one line as a rule, which may be longer than a line may be.
-        return RowStream(file, lambda columns: _array(file, string_lines))
-    with opened(file) as binary:
+        return RowStream(file, lambda columns: _read_array(file, string_lines))
+    with open_bytes(file) as binary:
         lines = lines_of(file, binary)
         first = next(lines, (0, b""))[1]
         single = next(lines, None) is None
-    whole = _load_whole_json(file) if single or not isinstance(_value(first), dict) else None
+    whole = _load_whole_json(file) if single or not isinstance(_parse_json(first), dict) else None
     if not isinstance(whole, dict):
-        return json_lines(file, string_lines)
-    rows = _rows(whole)
-    return RowStream(file, lambda columns: _numbered(file, rows), count=len(rows))
+        return open_json_lines(file, string_lines)
+    rows = _rows_from_object(whole)
+    return RowStream(file, lambda columns: _number_rows(file, rows), count=len(rows))
 
 
-def _value(text: bytes | str) -> object:
+def _parse_json(text: bytes | str) -> object:
     """What ``text`` is in JSON; None where it is none."""
     try:
         return json.loads(text)
@@ -84,35 +84,37 @@ def _value(text: bytes | str) -> object:
 
 
 def _load_whole_json(file: InputFile) -> object:
-    with opened(file) as binary:
+    with open_bytes(file) as binary:
         content = binary.read(_WHOLE_LIMIT + 1)
-    return _value(content.removeprefix(codecs.BOM_UTF8)) if len(content) <= _WHOLE_LIMIT else None
+    return _parse_json(content.removeprefix(codecs.BOM_UTF8)) if len(content) <= _WHOLE_LIMIT else None
 
 
-def _rows(whole: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+def _rows_from_object(content: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     """The rows of an object of columns; any other object is one row."""
-    columns = _columns(whole)
-    return [whole] if columns is None else [dict(zip(whole, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns = _columns_from_object(content)
+    return (
+        [content] if columns is None else [dict(zip(content, row, strict=True)) for row in zip(*columns, strict=True)]
+    )
 
 
-def _numbered(file: InputFile, rows: Sequence[Mapping[str, object]]) -> Entries:
+def _number_rows(file: InputFile, rows: Sequence[Mapping[str, object]]) -> Entries:
     for index, values in enumerate(rows):
         yield Row(f"{file.name}:{index + 1}", index, values)
 
 
-def _columns(whole: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
+def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[object]] | None:
     """The columns of an object that holds them as lists of one length, or by the same rows' names; else None."""
-    lists = [value for value in whole.values() if isinstance(value, list)]
-    named = [value for value in whole.values() if isinstance(value, dict)]
-    if lists and len(lists) == len(whole) and len({len(values) for values in lists}) == 1:
+    lists = [value for value in content.values() if isinstance(value, list)]
+    named = [value for value in content.values() if isinstance(value, dict)]
+    if lists and len(lists) == len(content) and len({len(values) for values in lists}) == 1:
         return lists
-    if named and len(named) == len(whole) and all(list(values) == list(named[0]) for values in named):
+    if named and len(named) == len(content) and all(list(values) == list(named[0]) for values in named):
         return [list(values.values()) for values in named]
     return None
 
 
-def _array(file: InputFile, string_lines: str | None) -> Entries:
-    with opened(file) as binary:
+def _read_array(file: InputFile, string_lines: str | None) -> Entries:
+    with open_bytes(file) as binary:
         for index, value in enumerate(_ArrayReader(file, binary)):
             yield row_of(value, f"{file.name}:{index + 1}", index, string_lines)
 
@@ -137,12 +139,12 @@ class _ArrayReader:
         else:
             more = True
             while more:
-                yield self._element()
+                yield self._read_element()
                 more = self._next(",]") == ","
         if self._skip_blanks():
             raise self._broken("more text follows the end of the array")
 
-    def _element(self) -> object:
+    def _read_element(self) -> object:
         """The next value. What is held grows until it is whole, twice as long each time."""
         self._skip_blanks()
         while True:
@@ -171,7 +173,7 @@ class _ArrayReader:
     def _skip_blanks(self) -> str:
         """The next character that is not white space, not taken yet; empty at the end of the file."""
         while True:
-            self._taken = _end_of_blanks(self._held, self._taken)
+            self._taken = _find_end_of_blanks(self._held, self._taken)
             if self._taken < len(self._held):
                 return self._held[self._taken]
             if self._ended:
@@ -185,11 +187,11 @@ class _ArrayReader:
         self._let_go += self._taken
         self._taken = 0
 
-    def _broken(self, why: str) -> UnreadableFileError:
+    def _broken(self, reason: str) -> UnreadableFileError:
         place = f"in what begins at character {self._let_go + self._taken + 1:,}"
-        return UnreadableFileError(self._file.path, f"is not readable JSON: {why}, {place}; write it again")
+        return UnreadableFileError(self._file.path, f"is not readable JSON: {reason}, {place}; write it again")
 
 
-def _end_of_blanks(text: str, start: int) -> int:
+def _find_end_of_blanks(text: str, start: int) -> int:
     found = _BLANKS.match(text, start)
     return found.end() if found else start

@@ -30,7 +30,7 @@ class SpellingError(ValueError):
 
 def label_of(value: object) -> int | None:
     """1, 0, or None where the label is unknown; raises SpellingError if it cannot be understood."""
-    spelling = as_written(value).lower()
+    spelling = format_label(value).lower()
     if spelling not in SPELLINGS:
         raise SpellingError(NOT_UNDERSTOOD)
     return SPELLINGS[spelling]
@@ -89,12 +89,12 @@ class LabelReader:
         )
 
 
-def cut(spelling: str) -> str:
+def shorten_spelling(spelling: str) -> str:
     """As much of a spelling as is shown."""
     return spelling if len(spelling) <= _SHOWN_CHARACTERS else f"{spelling[:_SHOWN_CHARACTERS]}…"
 
 
-def as_written(value: object) -> str:
+def format_label(value: object) -> str:
     """A cell as Python writes it, without the white space around it; empty where there is nothing (None, NaN)."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""

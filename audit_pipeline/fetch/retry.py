@@ -56,64 +56,66 @@ class RetryPolicy:
     jitter: float = 0.0
 
 
-def retrying(
-    patience: RetryPolicy,
-    passing: Callable[[BaseException], bool],
+def build_retryer(
+    policy: RetryPolicy,
+    is_transient: Callable[[BaseException], bool],
     *,
-    asked_for: Callable[[BaseException], float | None] = lambda error: None,
-    tell: Callable[[tenacity.RetryCallState], None] | None = None,
+    requested_pause: Callable[[BaseException], float | None] = lambda error: None,
+    on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tenacity.Retrying:
-    """A caller that calls a function again, as often as ``patience`` says, if its fault is ``passing``.
+    """A caller that calls a function again, as often as ``policy`` says, if its fault is ``is_transient``.
 
-    The last attempt's error is raised, and any other at once. ``asked_for`` gives the seconds that a server asked for:
-    no pause is shorter. ``tell`` is called before each pause.
+    The last attempt's error is raised, and any other at once. ``requested_pause`` gives the seconds that a server asked
+    for: no pause is shorter. ``on_retry`` is called before each pause.
     """
-    return tenacity.Retrying(**_build_retry_arguments(patience, passing, asked_for, tell), sleep=sleep)
+    return tenacity.Retrying(**_build_retry_arguments(policy, is_transient, requested_pause, on_retry), sleep=sleep)
 
 
-def retrying_async(
-    patience: RetryPolicy,
-    passing: Callable[[BaseException], bool],
+def build_async_retryer(
+    policy: RetryPolicy,
+    is_transient: Callable[[BaseException], bool],
     *,
-    asked_for: Callable[[BaseException], float | None] = lambda error: None,
-    tell: Callable[[tenacity.RetryCallState], None] | None = None,
+    requested_pause: Callable[[BaseException], float | None] = lambda error: None,
+    on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], Awaitable[None]],
 ) -> tenacity.AsyncRetrying:
-    """As :func:`retrying`, for a coroutine function."""
-    return tenacity.AsyncRetrying(**_build_retry_arguments(patience, passing, asked_for, tell), sleep=sleep)
+    """As :func:`build_retryer`, for a coroutine function."""
+    return tenacity.AsyncRetrying(
+        **_build_retry_arguments(policy, is_transient, requested_pause, on_retry), sleep=sleep
+    )
 
 
 def _build_retry_arguments(
-    patience: RetryPolicy,
-    passing: Callable[[BaseException], bool],
-    asked_for: Callable[[BaseException], float | None],
-    tell: Callable[[tenacity.RetryCallState], None] | None,
+    policy: RetryPolicy,
+    is_transient: Callable[[BaseException], bool],
+    requested_pause: Callable[[BaseException], float | None],
+    on_retry: Callable[[tenacity.RetryCallState], None] | None,
 ) -> dict[str, Any]:
-    growing = tenacity.wait_exponential(multiplier=patience.first, max=patience.longest)
-    pause = growing + tenacity.wait_random(0, patience.jitter) if patience.jitter else growing
+    growing = tenacity.wait_exponential(multiplier=policy.first, max=policy.longest)
+    pause = growing + tenacity.wait_random(0, policy.jitter) if policy.jitter else growing
 
     def wait(state: tenacity.RetryCallState) -> float:
         fault = state.outcome.exception() if state.outcome is not None else None
-        requested = asked_for(fault) if fault is not None else None
+        requested = requested_pause(fault) if fault is not None else None
         return max(pause(state), requested or 0.0)
 
     return {
-        "retry": tenacity.retry_if_exception(passing),
-        "stop": tenacity.stop_after_attempt(patience.attempts),
+        "retry": tenacity.retry_if_exception(is_transient),
+        "stop": tenacity.stop_after_attempt(policy.attempts),
         "wait": wait,
-        "before_sleep": tell,
+        "before_sleep": on_retry,
         "reraise": True,
     }
 
 
-def may_pass(error: BaseException) -> bool:
+def is_transient_fault(error: BaseException) -> bool:
     """Whether ``error``, or what caused it, is a fault of the surroundings that trying again may not meet.
 
     A busy server, a connection that failed, a network disk that stumbled. Bad input, a certificate that is not trusted,
     a full disk and programming errors are not: they come again, and trying again only hides them longer.
     """
-    return any(_passes(cause) for cause in causes(error))
+    return any(_is_transient_error(cause) for cause in causes(error))
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -124,20 +126,20 @@ def causes(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__
 
 
-def _passes(error: BaseException) -> bool:
+def _is_transient_error(error: BaseException) -> bool:
     if isinstance(error, requests.HTTPError):
-        return error.response is not None and status_may_pass(error.response.status_code)
+        return error.response is not None and is_transient_status(error.response.status_code)
     if isinstance(error, requests.exceptions.SSLError):
         return False
     return isinstance(error, _PASSING_TYPES) or (isinstance(error, OSError) and error.errno in _PASSING_ERRNOS)
 
 
-def status_may_pass(status: int) -> bool:
+def is_transient_status(status: int) -> bool:
     """Whether a server that answered with this status may answer otherwise in a moment."""
     return status in _PASSING_STATUS or (status >= 500 and status not in _LASTING_SERVER_FAULTS)
 
 
-def seconds_asked_for(retry_after: str | None) -> float | None:
+def parse_retry_after(retry_after: str | None) -> float | None:
     """Seconds to wait by a Retry-After header, in either of its forms; None without a readable one."""
     if retry_after is None:
         return None
@@ -151,20 +153,20 @@ def seconds_asked_for(retry_after: str | None) -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-def cause(error: requests.RequestException) -> str:
+def format_request_error(error: requests.RequestException) -> str:
     """What happened to a request, in a few words."""
     if isinstance(error, requests.Timeout):
         return "no answer in time"
     if isinstance(error, requests.ConnectionError) and not isinstance(error, requests.exceptions.SSLError):
         return "the connection failed"
-    return public(error)
+    return format_public_error(error)
 
 
-def public(error: Exception) -> str:
+def format_public_error(error: Exception) -> str:
     """The first line of an error's message, less any password in an address."""
-    return without_password(str(error).splitlines()[0]) if str(error) else type(error).__name__
+    return redact_passwords(str(error).splitlines()[0]) if str(error) else type(error).__name__
 
 
-def without_password(text: str) -> str:
+def redact_passwords(text: str) -> str:
     """``text`` less the passwords of addresses in it."""
     return re.sub(r"//[^/@\s]+@", "//***@", text)

@@ -124,13 +124,13 @@ def texts_of(
         return
     known = columns if columns is not None else column_names(rows)
     goes_on = columns is None and len(first) == _LOOKED_AT
-    chosen = column if column is not None and goes_on else chosen_column(name, known, column)
+    chosen = column if column is not None and goes_on else choose_column(name, known, column)
     found = chosen in known
     for entry in itertools.chain(first, entries):
         found = found or (isinstance(entry, Row) and chosen in entry.values)
         yield entry if isinstance(entry, Skipped) else text_row(entry, chosen)
     if not found:
-        chosen_column(name, known, chosen)
+        choose_column(name, known, chosen)
 
 
 def text_row(row: Row, column: str) -> TextRow | Skipped:
@@ -141,7 +141,7 @@ def text_row(row: Row, column: str) -> TextRow | Skipped:
     return TextRow(row.location, row.index, text, row.values)
 
 
-def chosen_column(name: object, columns: Sequence[str], column: str | None) -> str:
+def choose_column(name: object, columns: Sequence[str], column: str | None) -> str:
     """``column``, or the usual text column where it is None.
 
     Raises UnreadableFileError, naming the file and its columns.
@@ -195,7 +195,7 @@ def unicode_problem(value: str) -> str | None:
     return None
 
 
-def nothing_usable(name: object, skipped: SkippedRows) -> UnreadableFileError:
+def build_unusable_file_error(name: object, skipped: SkippedRows) -> UnreadableFileError:
     """The error for a file of which no row can be used."""
     first = skipped.first[0]
     return UnreadableFileError(

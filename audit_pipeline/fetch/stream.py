@@ -23,8 +23,8 @@ from audit_pipeline.fetch.rows import (
     SkippedRows,
     TextRow,
     UnreadableFileError,
-    chosen_column,
-    nothing_usable,
+    build_unusable_file_error,
+    choose_column,
     texts_of,
     unicode_problem,
 )
@@ -81,7 +81,7 @@ def piece_of(entries: Iterable[Row | Skipped]) -> Piece:
     try:
         columns = {name: _cells([row.get(name) for row in values]) for name in names}
     except UnicodeEncodeError:
-        return piece_of(_valid(entry) for entry in entries)
+        return piece_of(_skip_if_invalid(entry) for entry in entries)
     return Piece(
         columns,
         pa.array([row.location for row in rows], pa.string()),
@@ -109,7 +109,7 @@ def _cells(values: Sequence[object]) -> Cells:
     return values
 
 
-def _valid(entry: Row | Skipped) -> Row | Skipped:
+def _skip_if_invalid(entry: Row | Skipped) -> Row | Skipped:
     if isinstance(entry, Skipped):
         return entry
     for name, value in entry.values.items():
@@ -193,11 +193,11 @@ class TextStream:
     keeps at least those of ``also`` that exist.
     """
 
-    def __init__(self, rows: RowStream, column: str | None, also: Sequence[str] = ()) -> None:
+    def __init__(self, rows: RowStream, column: str | None, extra_columns: Sequence[str] = ()) -> None:
         self.rows = rows
         self.skipped = SkippedRows()
         self.taken = 0
-        self._column, self._also = column, also
+        self._column, self._also = column, extra_columns
 
     def __iter__(self) -> Iterator[TextRow]:
         """Every text, from the beginning.
@@ -212,7 +212,7 @@ class TextStream:
                 self.taken += 1
                 yield entry
         if not self.taken:
-            raise nothing_usable(self.rows.file.path, self.skipped)
+            raise build_unusable_file_error(self.rows.file.path, self.skipped)
 
     def expected(self) -> Expected:
         """How many texts there are, estimated from those that have been taken."""
@@ -220,7 +220,7 @@ class TextStream:
         rows = self.rows.expected(rows_read)
         return Expected(round(rows.rows * self.taken / max(rows_read, 1)), rows.estimated or self.skipped.count > 0)
 
-    def rows_at_a_glance(self) -> Expected:
+    def estimate_rows(self) -> Expected:
         """How many rows there are: counted if the file says it or is short, else estimated from its first rows.
 
         Raises as :meth:`__iter__` does, for these rows.
@@ -237,6 +237,6 @@ class TextStream:
         path, columns, column = self.rows.file.path, self.rows.columns, self._column
         columns_read: list[str] | None = None
         if columns is not None:
-            column = chosen_column(path, columns, column)
+            column = choose_column(path, columns, column)
             columns_read = [name for name in dict.fromkeys((column, *self._also)) if name in columns]
         yield from texts_of(self.rows.entries(columns_read), path, column, columns)

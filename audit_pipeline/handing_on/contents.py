@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark, to_export_names
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import read_documents, version_of_documents
+from audit_pipeline.catalogue.store import read_documents, read_documents_version
 from audit_pipeline.errors import DataError
 
 # Of a licence that says several things, each: "MIT (package); public domain text".
@@ -45,7 +45,7 @@ _ON_THE_HUB = frozenset(
 OTHER = "other"
 
 
-def allows_handing_on(licence: str) -> bool:
+def allows_redistribution(licence: str) -> bool:
     """Whether everybody may hand on texts under ``licence``, under conditions that the licence names itself.
 
     False also if that is not certain: an unknown licence, one that allows it to some people (non-commercial) or in some
@@ -54,17 +54,17 @@ def allows_handing_on(licence: str) -> bool:
     return all(_FREE.fullmatch(_REMARK.sub("", part).strip()) for part in _SEVERAL.split(licence.strip()))
 
 
-def unclear(licences: Iterable[str]) -> list[str]:
+def list_unclear_licences(licences: Iterable[str]) -> list[str]:
     """Those of ``licences`` that do not plainly allow handing on, each once, in order."""
-    return [licence for licence in dict.fromkeys(licences) if not allows_handing_on(licence)]
+    return [licence for licence in dict.fromkeys(licences) if not allows_redistribution(licence)]
 
 
-def hub_names(licences: Iterable[str]) -> list[str]:
+def to_hub_licences(licences: Iterable[str]) -> list[str]:
     """What the hub calls these licences, each once, in order; ``other`` where it has no name for one of them."""
-    return list(dict.fromkeys(_hub_name(licence) for licence in licences))
+    return list(dict.fromkeys(_to_hub_licence(licence) for licence in licences))
 
 
-def _hub_name(licence: str) -> str:
+def _to_hub_licence(licence: str) -> str:
     name = re.sub(r"\s+", "-", licence.strip().lower())
     return name if name in _ON_THE_HUB else OTHER
 
@@ -96,31 +96,31 @@ class Attribution:
     licence: str
 
 
-def origins_of(built: BuiltBenchmark) -> tuple[Origin, ...]:
+def origins_of(benchmark: BuiltBenchmark) -> tuple[Origin, ...]:
     """Every source or place that the benchmark was built from, in order."""
-    return tuple(_origin(dict(provenance), built) for provenance in built.manifest["provenance"])
+    return tuple(_build_origin(dict(provenance), benchmark) for provenance in benchmark.manifest["provenance"])
 
 
-def attributions(built: BuiltBenchmark, paths: DataPaths) -> dict[str, Attribution]:
+def read_attributions(benchmark: BuiltBenchmark, paths: DataPaths) -> dict[str, Attribution]:
     """What is known of its documents, by document_id: of sources whose documents are still those it was built from."""
     found: dict[str, Attribution] = {}
-    for source, version in built.manifest["source_versions"].items():
-        if source not in built.spec.get("sources", ()) or not _is_there(source, version, paths):
+    for source, version in benchmark.manifest["source_versions"].items():
+        if source not in benchmark.spec.get("sources", ()) or not _is_current_version(source, version, paths):
             continue
         columns = read_documents(paths, source).select(["document_id", "title", "url", "licence"])
         found |= {row.pop("document_id"): Attribution(**row) for row in columns.to_pylist()}
     return found
 
 
-def _is_there(source: str, version: str, paths: DataPaths) -> bool:
+def _is_current_version(source: str, version: str, paths: DataPaths) -> bool:
     try:
-        return version_of_documents(paths, source) == version
+        return read_documents_version(paths, source) == version
     except DataError:
         # Removed, or not readable: the benchmark alone remains.
         return False
 
 
-def _origin(entry: Mapping[str, Any], built: BuiltBenchmark) -> Origin:
+def _build_origin(entry: Mapping[str, Any], benchmark: BuiltBenchmark) -> Origin:
     if "licences" in entry:
         days = entry["retrieved"]
         return Origin(
@@ -171,23 +171,23 @@ _OF_DOCUMENTS = ("title", "url", "licence")
 SCHEMA = pa.schema([(column.name, column.type) for column in COLUMNS])
 
 
-def build_export_rows(built: BuiltBenchmark, documents: Mapping[str, Attribution]) -> pa.Table:
-    """The examples of ``built`` with COLUMNS, in their order; ``documents`` is what is known of them."""
-    examples, family = built.examples, str(built.manifest["family"])
+def build_export_rows(benchmark: BuiltBenchmark, documents: Mapping[str, Attribution]) -> pa.Table:
+    """The examples of ``benchmark`` with COLUMNS, in their order; ``documents`` is what is known of them."""
+    examples, family = benchmark.examples, str(benchmark.manifest["family"])
     ids = examples.column("document_id").to_pylist()
     columns = {
         **{name: examples.column(name) for name in SCHEMA.names if name in examples.column_names},
         **{name: to_export_names(examples.column(name).to_pylist(), family) for name in ("document_id", "group")},
         **{name: [getattr(documents.get(document_id), name, None) for document_id in ids] for name in _OF_DOCUMENTS},
     }
-    return pa.table({field.name: pa.array(_values(columns[field.name]), field.type) for field in SCHEMA}, SCHEMA)
+    return pa.table({field.name: pa.array(_to_list(columns[field.name]), field.type) for field in SCHEMA}, SCHEMA)
 
 
-def by_split(rows: pa.Table) -> dict[str, pa.Table]:
+def group_rows_by_split(rows: pa.Table) -> dict[str, pa.Table]:
     """The rows of each split, in their order."""
     names = sorted(set(rows.column("split").to_pylist()))
     return {name: rows.filter(pc.equal(rows.column("split"), name)) for name in names}
 
 
-def _values(column: pa.ChunkedArray | list[str | None]) -> list[object]:
+def _to_list(column: pa.ChunkedArray | list[str | None]) -> list[object]:
     return column.to_pylist() if isinstance(column, pa.ChunkedArray) else list(column)

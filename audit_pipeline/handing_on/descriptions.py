@@ -25,8 +25,8 @@ from markupsafe import Markup
 from audit_pipeline.benchmarks.built import PLACED, SAID
 from audit_pipeline.benchmarks.settings import MEANINGS
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.errors import one_line
-from audit_pipeline.handing_on.contents import COLUMNS, OTHER, Origin, hub_names, unclear
+from audit_pipeline.errors import to_one_line
+from audit_pipeline.handing_on.contents import COLUMNS, OTHER, Origin, list_unclear_licences, to_hub_licences
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
 
 # Of a builder's entry what decides which texts were taken, in the card's words.
@@ -73,7 +73,7 @@ def licences_of(benchmarks: Sequence[BenchmarkDescription]) -> list[str]:
     return list(dict.fromkeys(name for built in benchmarks for origin in built.origins for name in origin.licences))
 
 
-def write_card(
+def format_benchmark_card(
     benchmarks: Sequence[BenchmarkDescription],
     entries: Mapping[str, Mapping[str, Any]],
     files: Mapping[str, str],
@@ -87,40 +87,42 @@ def write_card(
     first = benchmarks[0].manifest
     family = str(first["family"])
     origins = {(origin.name, origin.version): origin for built in benchmarks for origin in built.origins}
-    text = _template().render(
-        title=_title(family),
-        benchmarks=[_about(built) for built in benchmarks],
+    text = _load_card_template().render(
+        title=_format_title(family),
+        benchmarks=[_describe_benchmark(built) for built in benchmarks],
         design=first["design"],
         design_in_words=MEANINGS.get(first["design"], ""),
         stated_by=first["design_stated_by"],
-        sizes=[row for built in benchmarks for row in _sizes(built)],
+        sizes=[row for built in benchmarks for row in _iterate_split_sizes(built)],
         columns=COLUMNS,
         version=version("corpus-audit"),
-        origins=[_origin(origin) for origin in origins.values()],
-        unclear=unclear(licences_of(benchmarks)),
-        quality=[_quality(built) for built in benchmarks],
-        verdicts=list(dict.fromkeys(f"{name}: {VERDICT_IN_WORDS[name]}" for name in map(_verdict, benchmarks))),
+        origins=[_describe_origin(origin) for origin in origins.values()],
+        unclear=list_unclear_licences(licences_of(benchmarks)),
+        quality=[_describe_quality(built) for built in benchmarks],
+        verdicts=list(
+            dict.fromkeys(f"{name}: {VERDICT_IN_WORDS[name]}" for name in map(_split_verdict_of, benchmarks))
+        ),
         place=hub or FOLDER,
         is_folder=hub is None,
         entry=yaml.safe_dump(dict(entries), sort_keys=False, allow_unicode=True, width=100),
         said=[*SAID, *PLACED],
         files=files,
     )
-    return f"---\n{_header(benchmarks)}---\n\n{text}"
+    return f"---\n{_format_card_header(benchmarks)}---\n\n{text}"
 
 
-def _header(benchmarks: Sequence[BenchmarkDescription]) -> str:
+def _format_card_header(benchmarks: Sequence[BenchmarkDescription]) -> str:
     """The card's YAML, as huggingface.co/docs/hub/datasets-cards has it."""
     family = str(benchmarks[0].manifest["family"])
     licences = licences_of(benchmarks)
-    names = hub_names(licences)
+    names = to_hub_licences(licences)
     languages = sorted({name for built in benchmarks for name in built.rows.column("language").to_pylist()})
     texts = sum(built.rows.num_rows for built in benchmarks)
     header: dict[str, Any] = {
-        "pretty_name": _title(family),
+        "pretty_name": _format_title(family),
         "language": languages,
         "license": names[0] if len(names) == 1 else names,
-        **({"license_name": one_line("; ".join(licences))[:200]} if OTHER in names else {}),
+        **({"license_name": to_one_line("; ".join(licences))[:200]} if OTHER in names else {}),
         "task_categories": ["text-classification"],
         "tags": ["membership-inference", "pretraining-data", "corpus-audit"],
         "size_categories": [next((name for most, name in _SIZES if texts < most), "1M<n<10M")],
@@ -136,49 +138,51 @@ def _header(benchmarks: Sequence[BenchmarkDescription]) -> str:
     return yaml.safe_dump(header, sort_keys=False, allow_unicode=True)
 
 
-def _title(family: str) -> str:
+def _format_title(family: str) -> str:
     return f"{family}: a benchmark of membership in pretraining data"
 
 
-def _about(built: BenchmarkDescription) -> Mapping[str, Any]:
-    manifest, spec = built.manifest, built.manifest["spec"]
-    how = [words.format(_plain(spec[key])) for key, words in _HOW.items() if spec.get(key) not in (None, "none")]
+def _describe_benchmark(benchmark: BenchmarkDescription) -> Mapping[str, Any]:
+    manifest, spec = benchmark.manifest, benchmark.manifest["spec"]
+    how = [
+        words.format(_format_setting(spec[key])) for key, words in _HOW.items() if spec.get(key) not in (None, "none")
+    ]
     how += [f"as the entry had it: {key} {words}" for key, words in spec.get("relative", {}).items()]
     for counted in ("documents_left_out", "texts_left_out"):
         what = counted.removesuffix("_left_out")
         how += [f"{what} left out, {reason}: {count}" for reason, count in manifest[counted].items()]
     return {
-        "name": built.name,
+        "name": benchmark.name,
         "description": manifest["description"],
         "builder": spec["builder"],
         "builder_version": manifest["builder_version"],
         "how": how,
-        "content_digest": built.content_digest,
+        "content_digest": benchmark.content_digest,
     }
 
 
-def _sizes(built: BenchmarkDescription) -> Iterator[Mapping[str, Any]]:
-    rows = built.rows.select(["split", "label", "published"]).to_pylist()
-    for split in built.files:
+def _iterate_split_sizes(benchmark: BenchmarkDescription) -> Iterator[Mapping[str, Any]]:
+    rows = benchmark.rows.select(["split", "label", "published"]).to_pylist()
+    for split in benchmark.files:
         in_split = [row for row in rows if row["split"] == split]
         labels = [row["label"] for row in in_split]
         yield {
-            "name": built.name,
+            "name": benchmark.name,
             "split": split,
             "members": labels.count(MEMBER),
             "nonmembers": labels.count(NON_MEMBER),
             "unlabelled": labels.count(None),
-            "member_days": _days(row["published"] for row in in_split if row["label"] == MEMBER),
-            "nonmember_days": _days(row["published"] for row in in_split if row["label"] == NON_MEMBER),
+            "member_days": _format_date_range(row["published"] for row in in_split if row["label"] == MEMBER),
+            "nonmember_days": _format_date_range(row["published"] for row in in_split if row["label"] == NON_MEMBER),
         }
 
 
-def _days(published: Iterator[date | None]) -> str:
-    days = sorted(day for day in published if day is not None)
+def _format_date_range(dates: Iterator[date | None]) -> str:
+    days = sorted(day for day in dates if day is not None)
     return f"{days[0]} to {days[-1]}" if days else "–"
 
 
-def _origin(origin: Origin) -> Mapping[str, str]:
+def _describe_origin(origin: Origin) -> Mapping[str, str]:
     licences = (
         licence if count is None else f"{licence} ({count:,} documents)" for licence, count in origin.licences.items()
     )
@@ -191,24 +195,24 @@ def _origin(origin: Origin) -> Mapping[str, str]:
     }
 
 
-def _verdict(built: BenchmarkDescription) -> Any:
-    return built.quality.column("split_verdict")[0].as_py()
+def _split_verdict_of(benchmark: BenchmarkDescription) -> Any:
+    return benchmark.quality.column("split_verdict")[0].as_py()
 
 
-def _quality(built: BenchmarkDescription) -> Mapping[str, str]:
-    rows = {(row["measure"], row["part"], row["side"]): row for row in built.quality.to_pylist()}
+def _describe_quality(benchmark: BenchmarkDescription) -> Mapping[str, str]:
+    rows = {(row["measure"], row["part"], row["side"]): row for row in benchmark.quality.to_pylist()}
     strongest = next((row for (measure, *_), row in rows.items() if measure == "worst_blind_auroc"), None)
     pairs = rows.get(("near_duplicate_pairs", "all", "between"))
     return {
-        "name": built.name,
-        "blind": _auroc(rows.get(("blind_auroc", "words", "both"))),
-        "strongest": _auroc(strongest) + (f" ({strongest['part']})" if strongest and strongest["value"] else ""),
+        "name": benchmark.name,
+        "blind": _format_auroc(rows.get(("blind_auroc", "words", "both"))),
+        "strongest": _format_auroc(strongest) + (f" ({strongest['part']})" if strongest and strongest["value"] else ""),
         "pairs": "–" if pairs is None or pairs["value"] is None else f"{pairs['value']:.0f}",
-        "verdict": _verdict(built),
+        "verdict": _split_verdict_of(benchmark),
     }
 
 
-def _auroc(row: Mapping[str, Any] | None) -> str:
+def _format_auroc(row: Mapping[str, Any] | None) -> str:
     if row is None or row["value"] is None:
         return "not read" if row is None else f"not read: {row['method']}"
     if row["ci_low"] is None:
@@ -216,20 +220,20 @@ def _auroc(row: Mapping[str, Any] | None) -> str:
     return f"{row['value']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
 
 
-def _plain(value: object) -> str:
+def _format_setting(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {part}" for key, part in value.items())
     return str(value)
 
 
-def _as_words(value: object) -> Markup:
+def _escape_markdown(value: object) -> Markup:
     """A value that formats nothing: names, descriptions and licences are other people's."""
-    plain = escape(one_line(str(value)), quote=False).translate(_MARKDOWN)
+    plain = escape(to_one_line(str(value)), quote=False).translate(_MARKDOWN)
     return Markup(_BLOCK.sub(r"\1\\\2", plain))  # noqa: S704 - escaped here
 
 
 @cache
-def _template() -> jinja2.Template:
+def _load_card_template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__, ""),
         autoescape=True,
@@ -238,7 +242,7 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["words"] = _as_words
+    environment.filters["words"] = _escape_markdown
     return environment.get_template("card.md.j2")
 
 
@@ -296,7 +300,7 @@ _TYPES: Mapping[pa.DataType, str] = {
 }
 
 
-def croissant(
+def build_croissant(
     benchmarks: Sequence[BenchmarkDescription],
     sizes: Mapping[str, int],
     digests: Mapping[str, str],
@@ -340,7 +344,7 @@ def croissant(
                 "@id": f"{built.name}/{split}",
                 "name": f"{built.name}/{split}",
                 "description": f"The texts of {built.name} that are for {split}.",
-                "field": list(_fields(f"{built.name}/{split}", path)),
+                "field": list(_build_croissant_fields(f"{built.name}/{split}", path)),
             }
             for built in benchmarks
             for split, path in built.files.items()
@@ -348,7 +352,7 @@ def croissant(
     }
 
 
-def files_in(metadata: object) -> set[str]:
+def list_data_files(metadata: object) -> set[str]:
     """The files of rows that such metadata lists; none where it is not of this form."""
     listed = metadata.get("distribution") if isinstance(metadata, dict) else None
     if not isinstance(listed, list):
@@ -356,7 +360,7 @@ def files_in(metadata: object) -> set[str]:
     return {str(file["contentUrl"]) for file in listed if isinstance(file, dict) and "contentUrl" in file}
 
 
-def _fields(record_set: str, path: str) -> Iterable[dict[str, Any]]:
+def _build_croissant_fields(record_set: str, path: str) -> Iterable[dict[str, Any]]:
     for column in COLUMNS:
         yield {
             "@type": "cr:Field",

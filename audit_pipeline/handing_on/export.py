@@ -22,22 +22,28 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
-from audit_pipeline.benchmarks.built import BuiltBenchmark, content_digest
+from audit_pipeline.benchmarks.built import BuiltBenchmark, compute_content_digest
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import WORDS_PLACE
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.files import write_table
-from audit_pipeline.catalogue.integrity import as_json, file_sha256
+from audit_pipeline.catalogue.integrity import file_sha256, format_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.handing_on.contents import attributions, build_export_rows, by_split, origins_of, unclear
+from audit_pipeline.handing_on.contents import (
+    build_export_rows,
+    group_rows_by_split,
+    list_unclear_licences,
+    origins_of,
+    read_attributions,
+)
 from audit_pipeline.handing_on.descriptions import (
     FOLDER,
     BenchmarkDescription,
-    croissant,
-    files_in,
+    build_croissant,
+    format_benchmark_card,
     licences_of,
-    write_card,
+    list_data_files,
 )
 
 _COLUMNS = {
@@ -55,7 +61,7 @@ _COLUMNS = {
 _KEPT = ("unit", "seed", "calibration_fraction", "near_duplicate_threshold", "infilling_m", "dc_pdd_a", "combined")
 
 
-def entries_of(
+def build_benchmark_entries(
     benchmarks: Mapping[BuiltBenchmark, Sequence[str]], licence: str, place: Mapping[str, str]
 ) -> dict[str, dict[str, Any]]:
     """The entries that read these benchmarks of one family back, by name; ``benchmarks`` have the paths of their files.
@@ -70,11 +76,11 @@ def entries_of(
     for number, (files, same_splits) in enumerate(alike.items(), 1):
         family = str(same_splits[0].manifest["family"])
         name = family if number == 1 else f"{family}_splits_{number}"
-        entries[name] = _entry(same_splits, files, licence, place)
+        entries[name] = _build_entry(same_splits, files, licence, place)
     return entries
 
 
-def require_same(entries: Mapping[str, Mapping[str, Any]], digests: Sequence[str], paths: DataPaths) -> None:
+def require_same_benchmarks(entries: Mapping[str, Mapping[str, Any]], digests: Sequence[str], paths: DataPaths) -> None:
     """Raise DataError unless the ``entries`` read benchmarks of these content digests, in their order.
 
     A builder of rows takes every text once: a benchmark with a text twice cannot be handed on as it is.
@@ -92,12 +98,12 @@ def require_same(entries: Mapping[str, Mapping[str, Any]], digests: Sequence[str
                     f"{spec.name} cannot be handed on: {len(drawn.skipped)} of its texts would not be read back; the "
                     f"first, {first.location}: {first.reason}"
                 )
-            read.append(content_digest(drawn.examples))
+            read.append(compute_content_digest(drawn.examples))
     if sorted(read) != sorted(digests):
         raise DataError(f"{', '.join(entries)}: what was written does not read back as the same benchmark")
 
 
-def resolved(entries: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+def point_entries_to_folder(entries: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     """The entries with the folder that the data set lies in now."""
     elsewhere = {"hub", "revision", "path"}
     return {
@@ -106,18 +112,18 @@ def resolved(entries: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str
     }
 
 
-def _to_path_template(file: str, built: BuiltBenchmark) -> str:
-    words = built.manifest["words"]
+def _to_path_template(file: str, benchmark: BuiltBenchmark) -> str:
+    words = benchmark.manifest["words"]
     return file if words is None else file.replace(f"_{words}/", f"_{WORDS_PLACE}/")
 
 
-def _entry(
+def _build_entry(
     benchmarks: Sequence[BuiltBenchmark], files: Sequence[str], licence: str, place: Mapping[str, str]
 ) -> dict[str, Any]:
     first = benchmarks[0]
     words = [built.manifest["words"] for built in benchmarks]
     exact = all(set(built.examples.column("words").to_pylist()) == {built.manifest["words"]} for built in benchmarks)
-    kinds = [kind for built in benchmarks for kind in _kinds_of_date(built)]
+    kinds = [kind for built in benchmarks for kind in _list_date_kinds(built)]
     return {
         "builder": "labelled",
         "description": str(first.manifest["description"]),
@@ -134,9 +140,9 @@ def _entry(
     }
 
 
-def _kinds_of_date(built: BuiltBenchmark) -> list[str]:
+def _list_date_kinds(benchmark: BuiltBenchmark) -> list[str]:
     found: list[str] = []
-    for provenance in built.manifest["provenance"]:
+    for provenance in benchmark.manifest["provenance"]:
         found += [str(kind) for kind in provenance.get("kinds of date", ()) if str(kind).strip()]
         kind = provenance.get("kind of date")
         found += [str(kind)] if kind and kind != "not dated" else []
@@ -169,7 +175,9 @@ def require_export_folder(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise DataError(f"{folder} is a file; name a folder that is new, empty, or holds an earlier export")
-    others = sorted({path.relative_to(folder).as_posix() for path in _files(folder)} - _known_files(folder))
+    others = sorted(
+        {path.relative_to(folder).as_posix() for path in _list_files(folder)} - _read_exported_files(folder)
+    )
     if others:
         raise DataError(
             f"{folder} holds {others[0]}, which no export wrote; name a folder that is new, empty, or holds an earlier "
@@ -189,7 +197,7 @@ def require_licences(benchmarks: Sequence[BuiltBenchmark], *, with_text: bool) -
                 "trained on, and nothing of any other model"
             )
     licences = [licence for built in benchmarks for origin in origins_of(built) for licence in origin.licences]
-    if (unclear_licences := unclear(licences)) and not with_text:
+    if (unclear_licences := list_unclear_licences(licences)) and not with_text:
         raise DataError(
             f"the texts of {benchmarks[0].manifest['family']} are not plainly free to hand on (licence: "
             f"{'; '.join(unclear_licences)}), so nothing was written; if you may hand them on, say so with --with-text"
@@ -223,34 +231,36 @@ def export(
 
 def _write_rows(candidate: ExportCandidate, folder: Path, paths: DataPaths) -> BenchmarkDescription:
     built = candidate.built
-    rows = build_export_rows(built, attributions(built, paths))
+    rows = build_export_rows(built, read_attributions(built, paths))
     files: dict[str, str] = {}
-    for split, split_rows in by_split(rows).items():
+    for split, split_rows in group_rows_by_split(rows).items():
         files[split] = f"data/{built.name}/{split}.parquet"
         write_table(folder / files[split], split_rows)
-    digest = content_digest(built.examples)
+    digest = compute_content_digest(built.examples)
     return BenchmarkDescription(built.name, built.manifest, digest, rows, candidate.quality, origins_of(built), files)
 
 
 def _write_descriptions(
-    described: Sequence[BenchmarkDescription],
-    built: Sequence[BuiltBenchmark],
+    descriptions: Sequence[BenchmarkDescription],
+    benchmarks: Sequence[BuiltBenchmark],
     folder: Path,
     paths: DataPaths,
     hub: str | None,
 ) -> None:
     place = {"path": FOLDER} if hub is None else {"hub": hub}
-    licence = "; ".join(licences_of(described))
-    files = {benchmark: list(says.files.values()) for benchmark, says in zip(built, described, strict=True)}
-    entries = entries_of(files, licence, place)
-    require_same(resolved(entries, folder), [description.content_digest for description in described], paths)
-    every = [path for description in described for path in description.files.values()]
+    licence = "; ".join(licences_of(descriptions))
+    files = {benchmark: list(says.files.values()) for benchmark, says in zip(benchmarks, descriptions, strict=True)}
+    entries = build_benchmark_entries(files, licence, place)
+    require_same_benchmarks(
+        point_entries_to_folder(entries, folder), [description.content_digest for description in descriptions], paths
+    )
+    every = [path for description in descriptions for path in description.files.values()]
     digests = {path: file_sha256(folder / path) for path in every}
     sizes = {path: (folder / path).stat().st_size for path in every}
     url = None if hub is None else f"https://huggingface.co/datasets/{hub}"
-    metadata = croissant(described, sizes, digests, datetime.now(UTC).date(), url)
-    _write_durably(folder / METADATA, as_json(metadata))
-    _write_durably(folder / CARD, write_card(described, entries, digests, hub))
+    metadata = build_croissant(descriptions, sizes, digests, datetime.now(UTC).date(), url)
+    _write_durably(folder / METADATA, format_json(metadata))
+    _write_durably(folder / CARD, format_benchmark_card(descriptions, entries, digests, hub))
 
 
 def _write_durably(path: Path, text: str) -> None:
@@ -260,29 +270,29 @@ def _write_durably(path: Path, text: str) -> None:
         os.fsync(file.fileno())
 
 
-def _move_into_place(written: Path, folder: Path, aside: Path) -> None:
+def _move_into_place(new_folder: Path, folder: Path, backup: Path) -> None:
     """Move what was written into place; if that fails, put an earlier export back."""
     if not folder.exists():
-        written.rename(folder)
+        new_folder.rename(folder)
         return
-    folder.rename(aside)
+    folder.rename(backup)
     try:
-        written.rename(folder)
+        new_folder.rename(folder)
     except OSError:
-        aside.rename(folder)
+        backup.rename(folder)
         raise
-    shutil.rmtree(aside)
+    shutil.rmtree(backup)
 
 
-def _files(folder: Path) -> list[Path]:
+def _list_files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if not path.is_dir()]
 
 
-def _known_files(folder: Path) -> set[str]:
+def _read_exported_files(folder: Path) -> set[str]:
     """The files of an earlier export, whose metadata lists its rows; none without readable metadata."""
     try:
         metadata: Any = json.loads((folder / METADATA).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return set()
-    rows = files_in(metadata)
+    rows = list_data_files(metadata)
     return {CARD, METADATA, *rows} if rows else set()

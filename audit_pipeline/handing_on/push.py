@@ -12,7 +12,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, get_token
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_errors
+from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, hub_faults_as_errors
 from audit_pipeline.handing_on.export import CARD, METADATA
 
 _MADE_BY_THE_HUB = ".gitattributes"
@@ -28,7 +28,7 @@ def require_token() -> str:
     return token
 
 
-def require_name(name: str) -> None:
+def require_dataset_name(name: str) -> None:
     """Raise DataError unless ``name`` can name a data set on the hub: owner/name."""
     if not _NAME.fullmatch(name):
         raise DataError(f"{name!r} cannot name a data set on the hub: give it as owner/name")
@@ -43,7 +43,7 @@ def push(folder: Path, name: str, token: str) -> str:
     """
     api = HfApi(token=token)
     instead = f"or keep what was written to {folder}"
-    with hub_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
+    with hub_faults_as_errors(f"the data set {name}", None, instead, DataError, HubDataUnreachableError):
         api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
         files = set(api.list_repo_files(name, repo_type="dataset")) - {_MADE_BY_THE_HUB}
         others = sorted(file for file in files if file not in {CARD, METADATA} and not file.startswith(_ROWS))

@@ -128,21 +128,21 @@ def warn_of_few_texts(n_members: int, n_nonmembers: int) -> str | None:
     return f"only {n_members} + {n_nonmembers} texts: with fewer than {FEW_TEXTS} on a side an AUROC says little"
 
 
-def find_claim_source(level: str | None, stated_by: str | None, blind: float | None) -> str | None:
+def find_claim_source(level: str | None, stated_by: str | None, blind_auroc: float | None) -> str | None:
     """Whose statement a claim level rests on; None where it claims nothing, or rests on more than a statement.
 
-    ``stated_by`` said how the two sides came about; ``blind`` is the blind control's AUROC, None where it was not
+    ``stated_by`` said how the two sides came about; ``blind_auroc`` is the blind control's AUROC, None where it was not
     computed, so that nothing could contradict the statement.
     """
-    return None if level in (None, "screening only") or blind is not None else stated_by
+    return None if level in (None, "screening only") or blind_auroc is not None else stated_by
 
 
-def level_in_words(level: str, stated_by: str | None) -> str:
+def format_claim_level(level: str, stated_by: str | None) -> str:
     """The claim level, and whose statement it rests on (as of :func:`find_claim_source`)."""
     return level if stated_by is None else f"{level}, as stated by {stated_by}"
 
 
-def split_verdict(design: str, blind: Interval, *, matched: bool = False) -> SplitVerdict:
+def split_verdict(design: str, blind_interval: Interval, *, matched: bool = False) -> SplitVerdict:
     """What the two sides of a benchmark are, by its design and the 95% interval of the blind control's AUROC.
 
     Labels stated as randomised that the blind control separates (lower bound > .70) are not randomised: the verdict is
@@ -150,12 +150,12 @@ def split_verdict(design: str, blind: Interval, *, matched: bool = False) -> Spl
     them, a low AUROC only shows how they were chosen: they are at best *undetermined*. Raises ConfigError for an
     unknown design.
     """
-    _check(design)
-    if blind.low is not None and blind.low > SEPARABLE_ABOVE:
+    _require_known_design(design)
+    if blind_interval.low is not None and blind_interval.low > SEPARABLE_ABOVE:
         return "separable without a model"
     if design == "randomised":
         return "randomised by design"
-    if not matched and blind.high is not None and blind.high < MILD_BELOW:
+    if not matched and blind_interval.high is not None and blind_interval.high < MILD_BELOW:
         return "mild shift"
     return "undetermined"
 
@@ -165,7 +165,7 @@ def claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
 
     Raises ConfigError for an unknown design.
     """
-    _check(design)
+    _require_known_design(design)
     if verdict == "randomised by design":
         return "sound test"
     if design == "exchangeable" and verdict == "mild shift":
@@ -173,6 +173,6 @@ def claim_level(design: str, verdict: SplitVerdict) -> ClaimLevel:
     return "screening only"
 
 
-def _check(design: str) -> None:
+def _require_known_design(design: str) -> None:
     if design not in get_args(Design):
         raise ConfigError(f"there is no benchmark design '{design}'; use one of {', '.join(get_args(Design))}")

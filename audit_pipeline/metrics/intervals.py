@@ -90,7 +90,7 @@ class GroupBootstrap:
         self._pairs_of_texts = int(member.sum()) * int((~member).sum())
         self._has_member = np.bincount(self._group, weights=member, minlength=self.n_groups) > 0
         self._has_nonmember = np.bincount(self._group, weights=~member, minlength=self.n_groups) > 0
-        self.problem = explain_undefined(classes) or self._too_few_groups()
+        self.problem = explain_undefined(classes) or self._explain_too_few_groups()
 
     @property
     def independent_pairs(self) -> int:
@@ -110,7 +110,7 @@ class GroupBootstrap:
     def interval_of(self, metric: Metric, value: float, resampled: npt.ArrayLike) -> tuple[Interval, str]:
         """The 95% interval of a ``RESAMPLED`` metric's ``value`` from its values [resamples], and how it came about."""
         if metric.interval == "logit":
-            return self.auroc_interval(value, resampled), self.auroc_method(value)
+            return self.auroc_interval(value, resampled), self.describe_auroc_method(value)
         return percentile_interval(resampled), self.percentile_method
 
     def auroc_interval(self, auroc: float, resampled: npt.ArrayLike) -> Interval:
@@ -132,7 +132,7 @@ class GroupBootstrap:
         low, high = scipy.special.expit(scipy.special.logit(auroc) + scipy.special.ndtri([TAIL, 1 - TAIL]) * deviation)
         return Interval(float(low), float(high))
 
-    def auroc_method(self, auroc: float) -> str:
+    def describe_auroc_method(self, auroc: float) -> str:
         """How :meth:`auroc_interval` has come about, or why there is none."""
         if self.problem:
             return self.problem
@@ -143,7 +143,7 @@ class GroupBootstrap:
             )
         return f"95% interval: logit of the AUROC ± 1.96 of its standard deviations over {self.description}"
 
-    def _too_few_groups(self) -> str | None:
+    def _explain_too_few_groups(self) -> str | None:
         for name, groups in (("members", self._has_member), ("non-members", self._has_nonmember)):
             if groups.sum() < 2:
                 return f"no interval: all {name} are of one group"
@@ -186,7 +186,7 @@ class GroupBootstrap:
         blocks = [
             np.stack([weighted_metrics(ranking, weights, names) for ranking in rankings])
             for counts in self.counts()
-            for part in _split(counts, len(self._group))
+            for part in _split_counts(counts, len(self._group))
             for weights in [np.take(part, self._group, axis=1)]
         ]
         return np.concatenate(blocks, axis=1) if blocks and rankings else np.empty((len(rankings), 0, len(names)))
@@ -224,7 +224,7 @@ def _is_extreme(auroc: float) -> bool:
     return auroc in (0.0, 1.0)
 
 
-def _split(counts: Counts, n: int) -> list[Counts]:
+def _split_counts(counts: Counts, n: int) -> list[Counts]:
     """``counts`` in parts of few enough rows that a weight for each of n examples fits into a bounded block."""
     rows = max(1, _BLOCK_ELEMENTS // max(1, n))
     return [counts[start : start + rows] for start in range(0, len(counts), rows)]

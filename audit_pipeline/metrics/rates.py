@@ -60,7 +60,7 @@ class TprAtFpr:
     method: str
 
 
-def bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
+def clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> tuple[Floats, Floats]:
     """The exact 95% interval of a proportion (Clopper and Pearson, 1934), for arrays and for fractional counts.
 
     For whole counts it is scipy's ``binomtest(...).proportion_ci(method="exact")``; ``trials`` are positive.
@@ -98,14 +98,14 @@ def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
     return float(min(n, n * simple / variance * freedom))
 
 
-def grouped_rate(flagged: npt.ArrayLike, groups: npt.ArrayLike) -> Rate:
-    """The share of flagged texts with a 95% interval; ``flagged`` [n] holds 0, 1 or something in between.
+def grouped_rate(flags: npt.ArrayLike, groups: npt.ArrayLike) -> Rate:
+    """The share of flagged texts with a 95% interval; ``flags`` [n] holds 0, 1 or something in between.
 
     With one text per group the interval is Clopper-Pearson's, else that of an effective number of texts, as the module
     says. There is none for several texts of one group, and nothing at all for no text. Raises DataError for unequal
     lengths.
     """
-    values, names = np.asarray(flagged, dtype=np.float64), np.asarray(groups)
+    values, names = np.asarray(flags, dtype=np.float64), np.asarray(groups)
     n = len(values)
     if n != len(names):
         raise DataError(f"a share needs one group for each text: {n} texts, {len(names)} groups")
@@ -115,11 +115,11 @@ def grouped_rate(flagged: npt.ArrayLike, groups: npt.ArrayLike) -> Rate:
     if n_groups == 1 and n > 1:
         return Rate(share, None, None, n, 1, None)
     effective = effective_size(values, names)
-    low, high = bounds(share * effective if effective < n else values.sum(), effective)
+    low, high = clopper_pearson_bounds(share * effective if effective < n else values.sum(), effective)
     return Rate(share, float(low), float(high), n, n_groups, effective)
 
 
-def interval_in_words(rate: Rate, things: str = "texts") -> str:
+def describe_interval_method(rate: Rate, things: str = "texts") -> str:
     """How :func:`grouped_rate` computed the interval of a share of ``things``, or why there is none."""
     if rate.value is None:
         return f"no rate from {rate.n} {things}" if rate.n else f"no rate: there are no such {things} with a score"
@@ -133,7 +133,7 @@ def interval_in_words(rate: Rate, things: str = "texts") -> str:
     )
 
 
-def resolution(groups: Sequence[str]) -> int:
+def count_distinct_groups(groups: Sequence[str]) -> int:
     """The n of the smallest FPR, 1/n, that non-members of ``groups`` can resolve: the number of groups."""
     return len(set(groups))
 
@@ -143,14 +143,14 @@ def is_resolvable(fpr: float, n: int) -> bool:
     return n * fpr >= 1 - _SLACK
 
 
-def groups_to_resolve(fpr: float) -> int:
+def count_groups_to_resolve(fpr: float) -> int:
     """The fewest groups of non-members that can resolve a rate of ``fpr``."""
     return math.ceil(1 / fpr - _SLACK)
 
 
 def explain_unresolvable(groups: Sequence[str]) -> str:
     """Why non-members of ``groups`` [n] cannot resolve a FPR, in words."""
-    n = resolution(groups)
+    n = count_distinct_groups(groups)
     counted = f"{n} non-members" if n == len(groups) else f"{n} groups of non-members ({len(groups)} texts)"
     return f"not resolvable with {counted}: the smallest FPR that can be measured is 1/{n}"
 
@@ -177,10 +177,10 @@ def tpr_at_fpr(
         side: [group for group, class_of_group in zip(groups, classes, strict=True) if class_of_group == side]
         for side in (0, 1)
     }
-    if not is_resolvable(fpr, resolution(sides[NON_MEMBER])):
+    if not is_resolvable(fpr, count_distinct_groups(sides[NON_MEMBER])):
         return TprAtFpr(None, NO_INTERVAL, explain_unresolvable(sides[NON_MEMBER]))
     threshold = threshold_at(curve, fpr)
     found = grouped_rate(values[classes == MEMBER] >= threshold, sides[MEMBER])
-    how = interval_in_words(found)
+    how = describe_interval_method(found)
     method = f"largest TPR with FPR <= {fpr:g}; {how}, for the threshold as it was met: its own uncertainty"
     return TprAtFpr(found.value, found.interval, f"{method} is not in them")

@@ -81,7 +81,7 @@ class Metric:
             raise ValueError(f"{self.name}: a share has a false-positive rate that it is read at, and nothing else has")
 
 
-def _tpr(name: str, fpr: float) -> Metric:
+def _build_tpr_metric(name: str, fpr: float) -> Metric:
     return Metric(
         name,
         f"TPR at {100 * fpr:g}% FPR",
@@ -104,9 +104,9 @@ MARGIN = Metric(
 
 _DECLARED = (
     AUROC,
-    _tpr("tpr_at_5_fpr", 0.05),
-    _tpr("tpr_at_1_fpr", 0.01),
-    _tpr("tpr_at_01_fpr", 0.001),
+    _build_tpr_metric("tpr_at_5_fpr", 0.05),
+    _build_tpr_metric("tpr_at_1_fpr", 0.01),
+    _build_tpr_metric("tpr_at_01_fpr", 0.001),
     Metric(
         "fpr_at_95_tpr",
         "FPR at 95% TPR",
@@ -190,11 +190,13 @@ def weighted_metrics(
     ``weights`` [r, n], in the examples' own order, say how often each example is taken (once where None).
     Raises DataError where a weighting leaves a class without weight.
     """
-    false, true = _cumulated(ranking, weights)
+    false, true = _cumulate_weights(ranking, weights)
     return np.stack([METRICS[name].of_curve(false, true) for name in names], axis=1)
 
 
-def metrics(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> dict[str, float]:
+def compute_metrics(
+    scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None
+) -> dict[str, float]:
     """The metrics of one detector's scores by name; ``weights`` [n]: how often each example is taken (once where None).
 
     Raises DataError as :func:`rank` and :func:`weighted_metrics` do.
@@ -206,7 +208,7 @@ def metrics(scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike
 def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
     """The ROC curve for plots; raises DataError as :func:`rank` does."""
     ranking = rank(scores, labels)
-    false, true = _cumulated(ranking, None)
+    false, true = _cumulate_weights(ranking, None)
     ordered = np.asarray(scores, dtype=np.float64)[ranking.order]
     threshold = np.concatenate([[np.inf], ordered[ranking.tie_end]])
     return RocPoints(false[0] / false[0, -1], true[0] / true[0, -1], threshold)
@@ -217,21 +219,21 @@ def threshold_at(points: RocPoints, limit: float) -> float:
     return float(points.threshold[np.count_nonzero(points.fpr <= limit * (1 + SLACK)) - 1])
 
 
-def _cumulated(ranking: Ranking, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:
+def _cumulate_weights(ranking: Ranking, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:
     """The weight of non-members and of members at or above each threshold, from +infinity down: [r, t + 1] each."""
     n = len(ranking.order)
     given = np.ones((1, n), dtype=np.int64) if weights is None else np.asarray(weights)
     if given.ndim != 2 or given.shape[1] != n:
         raise DataError(f"one weight for each of {n} examples is needed, in rows: {given.shape}")
     ordered = np.take(given, ranking.order, axis=1)
-    true = _from_zero(ordered * ranking.member, ranking)
-    false = _from_zero(ordered, ranking) - true
+    true = _cumulate_from_zero(ordered * ranking.member, ranking)
+    false = _cumulate_from_zero(ordered, ranking) - true
     if not ((false[:, -1] > 0).all() and (true[:, -1] > 0).all()):
         raise DataError("a weighting leaves members or non-members without weight, so no metric is defined")
     return false, true
 
 
-def _from_zero(ordered: npt.NDArray[np.number], ranking: Ranking) -> Floats:
+def _cumulate_from_zero(ordered: npt.NDArray[np.number], ranking: Ranking) -> Floats:
     # Running sums of whole numbers take a tenth of the time of floating-point ones, and are the same.
     sums = np.zeros((len(ordered), ordered.shape[1] + 1), dtype=np.result_type(ordered, np.int64))
     np.cumsum(ordered, axis=1, out=sums[:, 1:])

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, model_validator
 
 from audit_pipeline.catalogue.control_roles import Role
-from audit_pipeline.catalogue.paths import partition_problem
+from audit_pipeline.catalogue.paths import explain_invalid_partition
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
-from audit_pipeline.config.validating import StrictSettings, Text, resolve_against, validated
+from audit_pipeline.config.validating import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError
 
 FILE_NAME = "models.yaml"
@@ -127,7 +127,7 @@ class Endpoint(StrictSettings):
     )
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _require_consistency(self) -> Self:
         address = urlsplit(self.url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError("url is the address of a server: https://host/v1")
@@ -281,17 +281,17 @@ class ModelEntry(StrictSettings):
         return self
 
     @model_validator(mode="after")
-    def _trained_before_its_release(self) -> Self:
+    def _require_training_before_release(self) -> Self:
         cutoff, release = self.training_cutoff, self.release_date
         if cutoff is not None and release is not None and cutoff > release:
             raise ValueError(f"training_cutoff {cutoff} is after release_date {release}: correct one of the two")
         return self
 
 
-def _entry(name: str, fields: Any, folder: Path) -> ModelEntry:
-    if (problem := partition_problem("model", name)) is not None:
+def _build_entry(name: str, fields: Any, folder: Path) -> ModelEntry:
+    if (problem := explain_invalid_partition("model", name)) is not None:
         raise InvalidEntryError([Fault((), problem)])
-    entry = validated(ModelEntry, {**fields, "name": name})
+    entry = validate_as(ModelEntry, {**fields, "name": name})
     if entry.path is None:
         return entry
     return entry.model_copy(update={"path": resolve_against(folder, entry.path).resolve()})
@@ -302,7 +302,7 @@ FILE = EntryFile(
     "models",
     "model",
     "it says which models are audited",
-    _entry,
+    _build_entry,
     leads=(
         EntryReference(("control", "name"), "control"),
         EntryReference(("reference_model",), "model", or_elsewhere=True),
@@ -321,39 +321,39 @@ def exclude_control_models(models: Mapping[str, ModelEntry]) -> Mapping[str, Mod
     return {name: entry for name, entry in models.items() if entry.control is None}
 
 
-def resolve_model(given: str, models: Entries[ModelEntry]) -> ModelEntry:
+def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
     """The entry for what a user typed: a configured name, a local folder or .gguf file, or a hub id.
 
     Raises ConfigError where it is a name whose entry is broken, and ModelError where it is none of them.
     """
-    models.require_not_broken(given)
-    if given in models:
-        return models[given]
-    if "|" in given or not given.strip():
-        raise ModelError(f"a model's name is not empty and holds no '|': {given!r}")
+    models.require_not_broken(name_or_path)
+    if name_or_path in models:
+        return models[name_or_path]
+    if "|" in name_or_path or not name_or_path.strip():
+        raise ModelError(f"a model's name is not empty and holds no '|': {name_or_path!r}")
     try:
-        path = Path(given).expanduser()
+        path = Path(name_or_path).expanduser()
         exists = path.exists()
     except (OSError, RuntimeError) as error:
-        raise ModelError(f"no model at {given[:200]}: there can be no such path") from error
+        raise ModelError(f"no model at {name_or_path[:200]}: there can be no such path") from error
     if exists:
         # The whole path is the name: it is a partition's key, and means the same from every folder.
         return _entry_of_path(path.resolve())
-    if _is_path(given):
-        raise ModelError(f"no model at {given}: the path does not exist")
-    if _HUB_ID.fullmatch(given):
-        return ModelEntry(name=given, hub=given)
-    hint = did_you_mean(given, models.names, "configured")
-    raise ModelError(f"{given} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
+    if _is_path(name_or_path):
+        raise ModelError(f"no model at {name_or_path}: the path does not exist")
+    if _HUB_ID.fullmatch(name_or_path):
+        return ModelEntry(name=name_or_path, hub=name_or_path)
+    hint = did_you_mean(name_or_path, models.names, "configured")
+    raise ModelError(f"{name_or_path} is neither in config/{FILE_NAME} nor a hub id nor a path; {hint}")
 
 
-def is_path_or_hub_id(given: str) -> bool:
-    """Whether ``given`` reads as a hub id or a path, so that it may be a model that no entry names."""
-    return _is_path(given) or _HUB_ID.fullmatch(given) is not None
+def is_path_or_hub_id(text: str) -> bool:
+    """Whether ``text`` reads as a hub id or a path, so that it may be a model that no entry names."""
+    return _is_path(text) or _HUB_ID.fullmatch(text) is not None
 
 
-def _is_path(given: str) -> bool:
-    return given.endswith(".gguf") or given.startswith(("/", "./", "../", "~"))
+def _is_path(text: str) -> bool:
+    return text.endswith(".gguf") or text.startswith(("/", "./", "../", "~"))
 
 
 def _entry_of_path(path: Path) -> ModelEntry:

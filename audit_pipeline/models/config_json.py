@@ -28,7 +28,7 @@ MOST = {
 }
 
 
-def require_sizes(config: Mapping[str, object], name: str) -> None:
+def require_plausible_sizes(config: Mapping[str, object], name: str) -> None:
     """Raise ModelError where a size in a config.json, or in its part for text, is beyond that of any model."""
     text = config.get("text_config")
     parts = [config, text] if isinstance(text, Mapping) else [config]
@@ -70,15 +70,15 @@ class Quantisation:
         return self.method if self.bits is None else f"{self.method}, {self.bits} bits"
 
 
-def quantisation_of(config_folder: Path) -> Quantisation | None:
+def read_quantisation(config_folder: Path) -> Quantisation | None:
     """What the config.json in a folder says of quantised weights; None where they are plain."""
     given = read_json(config_folder / "config.json").get("quantization_config")
     if not isinstance(given, Mapping):
         return None
-    return Quantisation(_method(given), _bits(given))
+    return Quantisation(_parse_method(given), _parse_bits(given))
 
 
-def require_package(model: str, quantisation: Quantisation | None) -> None:
+def require_quantisation_package(model: str, quantisation: Quantisation | None) -> None:
     """Raise ModelError, naming the package and how to get it, where the weights of ``model`` cannot be read without."""
     if quantisation is None:
         return
@@ -97,18 +97,18 @@ def require_package(model: str, quantisation: Quantisation | None) -> None:
     )
 
 
-def _method(given: Mapping[str, Any]) -> str:
-    method = given.get("quant_method")
+def _parse_method(quantization_config: Mapping[str, Any]) -> str:
+    method = quantization_config.get("quant_method")
     # What bitsandbytes wrote before the field was there.
-    return "bitsandbytes" if method is None and _of_bitsandbytes(given) else str(method)
+    return "bitsandbytes" if method is None and _is_bitsandbytes(quantization_config) else str(method)
 
 
-def _of_bitsandbytes(given: Mapping[str, Any]) -> bool:
-    return bool(given.get("load_in_4bit") or given.get("load_in_8bit"))
+def _is_bitsandbytes(quantization_config: Mapping[str, Any]) -> bool:
+    return bool(quantization_config.get("load_in_4bit") or quantization_config.get("load_in_8bit"))
 
 
-def _bits(given: Mapping[str, Any]) -> int | None:
-    if _of_bitsandbytes(given):
-        return 4 if given.get("load_in_4bit") else 8
-    bits = given.get("bits")
+def _parse_bits(quantization_config: Mapping[str, Any]) -> int | None:
+    if _is_bitsandbytes(quantization_config):
+        return 4 if quantization_config.get("load_in_4bit") else 8
+    bits = quantization_config.get("bits")
     return bits if isinstance(bits, int) else None

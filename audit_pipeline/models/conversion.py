@@ -23,7 +23,12 @@ from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.kept_files import KeptTokenizer, TextTokenizer, keep_folder, keep_tokenizer
 from audit_pipeline.models.locate import LocatedModel
-from audit_pipeline.models.suitability import cannot_read, require_usable, silence_transformers, unknown_architecture
+from audit_pipeline.models.suitability import (
+    build_read_error,
+    find_architecture_error,
+    require_usable,
+    silence_transformers,
+)
 
 READ_ERRORS = (
     *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),
@@ -76,18 +81,18 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
         if (
             located.gguf is None
             and located.entry.endpoint is None
-            and (unknown := unknown_architecture(read_json(source / "config.json"), name)) is not None
+            and (unknown := find_architecture_error(read_json(source / "config.json"), name)) is not None
         ):
             raise unknown
         with silence_transformers(), cache_gguf_parsing():
             if located.gguf is None and located.entry.endpoint is not None:
                 tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
-                return tokenizer, _config_of_endpoint(located, len(tokenizer))
+                return tokenizer, _read_endpoint_config(located, len(tokenizer))
             config = AutoConfig.from_pretrained(located.folder, **options)
             require_usable(config, name)
             return AutoTokenizer.from_pretrained(located.folder, **options), config
     except READ_ERRORS as error:
-        raise cannot_read(name, source, "tokenizer or config", error) from error
+        raise build_read_error(name, source, "tokenizer or config", error) from error
 
 
 @contextmanager
@@ -115,7 +120,7 @@ def keep_weights(model: PreTrainedModel, located: LocatedModel, folder: Path) ->
     )
 
 
-def _config_of_endpoint(located: LocatedModel, tokens: int) -> Any:
+def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
     """What a config.json next to a tokenizer says, where there is one: the server knows the model's architecture,
     transformers need not. Without one the vocabulary is the tokenizer's."""
     config = read_json(located.folder / "config.json") if located.has_config else {}

@@ -23,7 +23,7 @@ from filelock import FileLock
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import DataError, one_line
+from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.models.config import Endpoint
 
 LENGTH = 24
@@ -71,12 +71,12 @@ class EndpointHistory:
         return self.states[-1] if self.states else None
 
 
-def deviation(values: Iterable[float], others: Iterable[float]) -> float:
+def largest_deviation(values: Iterable[float], others: Iterable[float]) -> float:
     """The largest difference between two sequences of one length; two infinities of one kind are equal."""
     return max((0.0 if a == b else float(abs(a - b)) for a, b in zip(values, others, strict=True)), default=0.0)
 
 
-def differs(then: Probe, now: Probe) -> bool:
+def is_different_model(earlier_probe: Probe, later_probe: Probe) -> bool:
     """Whether two probes are of different models: some token's log-probability is further off than the tolerance.
 
     The tolerance is a tenth of a nat, or three times the noise of either probe where that is more. A tenth, because one
@@ -87,22 +87,24 @@ def differs(then: Probe, now: Probe) -> bool:
     how far at most; that is bounded, so that no noise hides a change. Another number of values is another model as
     well: the texts are cut into other tokens.
     """
-    if [len(values) for values in then.values] != [len(values) for values in now.values]:
+    if [len(values) for values in earlier_probe.values] != [len(values) for values in later_probe.values]:
         return True
     # A probe with more noise is refused now, but files of earlier versions hold such.
-    tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * min(LARGEST_NOISE, max(then.noise, now.noise)))
-    return any(deviation(*pair) > tolerance for pair in zip(then.values, now.values, strict=True))
+    tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * min(LARGEST_NOISE, max(earlier_probe.noise, later_probe.noise)))
+    return any(
+        largest_deviation(*pair) > tolerance for pair in zip(earlier_probe.values, later_probe.values, strict=True)
+    )
 
 
-def add_probe(history: EndpointHistory, seen: Probe, at: str) -> EndpointHistory:
+def add_probe(history: EndpointHistory, probe: Probe, moment: str) -> EndpointHistory:
     """The states after a probe at that time: the last one seen again, or a new one after it."""
     now = history.now
-    if now is None or differs(now.seen, seen):
-        name = digest(len(history.states), seen.values)[:LENGTH]
-        return EndpointHistory((*history.states, ModelState(name, at, at, seen)))
+    if now is None or is_different_model(now.seen, probe):
+        name = digest(len(history.states), probe.values)[:LENGTH]
+        return EndpointHistory((*history.states, ModelState(name, moment, moment, probe)))
     # The values stay those of the first time, so that a model cannot walk away from them by small steps.
-    first_seen = replace(now.seen, server=seen.server)
-    return EndpointHistory((*history.states[:-1], replace(now, last_seen=at, seen=first_seen)))
+    first_seen = replace(now.seen, server=probe.server)
+    return EndpointHistory((*history.states[:-1], replace(now, last_seen=moment, seen=first_seen)))
 
 
 def fingerprint_of(endpoint: Endpoint, tokenizer_fingerprint: str, state: str | None) -> str:
@@ -114,7 +116,7 @@ def fingerprint_of(endpoint: Endpoint, tokenizer_fingerprint: str, state: str | 
     return digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint), sorted(endpoint.gives), state)[:LENGTH]
 
 
-def path_of(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> Path:
+def history_path(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> Path:
     """The file with the history of the model that these name."""
     return paths.endpoint(digest(*_build_endpoint_key(endpoint, tokenizer_fingerprint))[:LENGTH])
 
@@ -129,32 +131,32 @@ def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPath
 
     Raises DataError where the file is damaged: without it the cached rows have no known model.
     """
-    path = path_of(endpoint, tokenizer_fingerprint, paths)
+    path = history_path(endpoint, tokenizer_fingerprint, paths)
     try:
         content = read_json(path)
         return EndpointHistory(
-            tuple(ModelState(**{**state, "seen": _seen(state["seen"])}) for state in content["states"])
+            tuple(ModelState(**{**state, "seen": _probe_from_content(state["seen"])}) for state in content["states"])
         )
     except FileNotFoundError:
         return EndpointHistory()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path} cannot be read ({one_line(error)}): remove it, and the model counts as another one from then on"
+            f"{path} cannot be read ({to_one_line(error)}): remove it, and the model counts as another one from then on"
         ) from error
 
 
-def _seen(content: Mapping[str, Any]) -> Probe:
+def _probe_from_content(content: Mapping[str, Any]) -> Probe:
     # Files of earlier versions hold more.
     return Probe(content["values"], content["noise"], content["server"])
 
 
-def record_probe(endpoint: Endpoint, tokenizer_fingerprint: str, seen: Probe, paths: DataPaths) -> bool:
+def record_probe(endpoint: Endpoint, tokenizer_fingerprint: str, probe: Probe, paths: DataPaths) -> bool:
     """Record a probe; returns whether the address has another model than before."""
-    path = path_of(endpoint, tokenizer_fingerprint, paths)
+    path = history_path(endpoint, tokenizer_fingerprint, paths)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_suffix(".lock")):
         before = read_history(endpoint, tokenizer_fingerprint, paths)
-        after = add_probe(before, seen, datetime.now(UTC).isoformat(timespec="seconds"))
+        after = add_probe(before, probe, datetime.now(UTC).isoformat(timespec="seconds"))
         address = {name: getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
         write_json(path, {**address, "states": [asdict(state) for state in after.states]})
     return 0 < len(before.states) < len(after.states)

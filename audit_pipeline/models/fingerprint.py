@@ -67,7 +67,7 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     entry, endpoint = located.entry, located.entry.endpoint
     try:
         if located.gguf is not None:
-            weights = _file_digest(located.gguf, paths)
+            weights = _load_or_compute_digest(located.gguf, paths)
             config = tokenizer = weights
         else:
             config = _config_digest(located.folder / "config.json") if located.has_config else _NO_CONFIG
@@ -79,12 +79,12 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
                 weights = f"hub:{entry.hub}@{located.commit}"
             else:
                 shards = sorted(located.folder.glob("*.safetensors"))
-                weights = digest([(shard.name, _file_digest(shard, paths)) for shard in shards])
+                weights = digest([(shard.name, _load_or_compute_digest(shard, paths)) for shard in shards])
     except OSError as error:
         raise ModelError(f"the files of {entry.name} cannot be read: {error}") from error
     if endpoint is not None:
         own = digest(tokenizer)[:LENGTH]
-        *before, now = _fingerprints(endpoint, own, paths)
+        *before, now = _list_state_fingerprints(endpoint, own, paths)
         return ModelIdentity(now, own, None, config, frozenset(before))
     return ModelIdentity(
         model_fingerprint=digest(weights, config, entry.dtype, entry.attention)[:LENGTH],
@@ -98,10 +98,10 @@ def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> 
     """See ModelIdentity.before: of the model with that tokenizer, by what is known of it without asking anybody."""
     if entry.endpoint is None:
         return None
-    return frozenset(_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
+    return frozenset(_list_state_fingerprints(entry.endpoint, tokenizer, paths)[:-1])
 
 
-def _fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
+def _list_state_fingerprints(endpoint: Endpoint, tokenizer: str, paths: DataPaths) -> list[str]:
     """The fingerprints of all states of an endpoint, in order; the first is that of one that was not probed."""
     states = [None, *(model_state.state for model_state in read_history(endpoint, tokenizer, paths).states)]
     return [fingerprint_of(endpoint, tokenizer, state) for state in states]
@@ -119,30 +119,34 @@ def _config_digest(path: Path) -> str:
     return digest(json.dumps(lasting, sort_keys=True))
 
 
-def known_digests(paths: DataPaths) -> dict[str, str]:
+def read_known_digests(paths: DataPaths) -> dict[str, str]:
     """The digests of large files that are remembered, by path, size and time; none where they cannot be read."""
     return read_json_if_whole(paths.digest_cache) or {}
 
 
-def find_unnoticed_changes(paths: DataPaths, look: Callable[[str], None]) -> Iterator[Path]:
+def find_unnoticed_changes(paths: DataPaths, notify: Callable[[str], None]) -> Iterator[Path]:
     """The files whose remembered digest is wrong although their size and time are unchanged."""
-    for key, digest_then in known_digests(paths).items():
+    for key, digest_then in read_known_digests(paths).items():
         name, size, time_ns = key.rsplit("|", 2)
         path = Path(name)
-        look(f"model file {path.name}")
-        if path.is_file() and _key(path) == f"{name}|{size}|{time_ns}" and file_sha256(path) != digest_then:
+        notify(f"model file {path.name}")
+        if (
+            path.is_file()
+            and _digest_cache_key(path) == f"{name}|{size}|{time_ns}"
+            and file_sha256(path) != digest_then
+        ):
             yield path
 
 
-def _key(path: Path) -> str:
+def _digest_cache_key(path: Path) -> str:
     stat = path.stat()
     return f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
 
 
-def _file_digest(path: Path, paths: DataPaths) -> str:
+def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
     """sha256 of a large file, remembered under the data folder as long as its size and time are unchanged."""
-    key = _key(path)
-    known = known_digests(paths)
+    key = _digest_cache_key(path)
+    known = read_known_digests(paths)
     if key not in known:
         known[key] = file_sha256(path)
         # Where nothing can be written, the file is read again the next time.
@@ -170,10 +174,10 @@ def entry_version(entry: ModelEntry) -> str:
     if entry.endpoint is None:
         # The same version as an entry that was written before back ends existed: the sensor requests no new audit.
         settings = {key: value for key, value in settings.items() if key not in ("backend", "endpoint")}
-    return digest(settings, str(entry.path), _files(entry))[:16]
+    return digest(settings, str(entry.path), _list_file_stats(entry))[:16]
 
 
-def _files(entry: ModelEntry) -> list[tuple[str, int, int]]:
+def _list_file_stats(entry: ModelEntry) -> list[tuple[str, int, int]]:
     if entry.hub is not None:
         return []
     try:

@@ -22,7 +22,7 @@ from tokenizers import Encoding, Tokenizer
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.integrity import digests_of_folder, require_folder
+from audit_pipeline.catalogue.integrity import digests_of_folder, require_matching_digests
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import MadeAgainWarning
 from audit_pipeline.models.fingerprint import ModelIdentity
@@ -88,7 +88,7 @@ class KeptTokenizer:
     vocab_size: int
 
 
-def kept_tokenizer(identity: ModelIdentity, paths: DataPaths) -> Path:
+def kept_tokenizer_folder(identity: ModelIdentity, paths: DataPaths) -> Path:
     """The folder of a model's kept tokenizer: its files and configuration decide, and what reads them."""
     form = digest(_FORM, identity.config_digest, *(version(name) for name in ("transformers", "tokenizers", "gguf")))[
         :_LENGTH
@@ -96,16 +96,16 @@ def kept_tokenizer(identity: ModelIdentity, paths: DataPaths) -> Path:
     return paths.kept_tokenizers(identity.tokenizer_fingerprint) / form
 
 
-def converted_of(weights_digest: str, paths: DataPaths) -> Path:
+def conversion_folder(weights_digest: str, paths: DataPaths) -> Path:
     """The folder of all that the weights of one .gguf were converted into."""
     return paths.converted_models(weights_digest[:_LENGTH])
 
 
-def converted_weights(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
+def converted_weights_folder(identity: ModelIdentity, dtype: str, paths: DataPaths) -> Path:
     """The folder of the weights that a .gguf is converted into: its bytes, the dtype and what converts it decide."""
     assert identity.weights_digest is not None, "weights that are elsewhere are not converted"
     packages = [version(name) for name in ("transformers", "gguf", "torch")]
-    return converted_of(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
+    return conversion_folder(identity.weights_digest, paths) / digest(_FORM, dtype, packages)[:_LENGTH]
 
 
 def keep_tokenizer(folder: Path, tokenizer: KeptTokenizer, save_config: Callable[[Path], object] | None) -> None:
@@ -176,25 +176,25 @@ def weights_are_whole(folder: Path) -> bool:
     return _read_if_whole(folder) is not None
 
 
-def kept_folders(paths: DataPaths) -> list[Path]:
+def list_kept_folders(paths: DataPaths) -> list[Path]:
     """The folders of all kept tokenizers and converted weights, of whatever version, in order."""
     roots = {paths.kept_tokenizers("any").parent, paths.converted_models("any").parent}
     return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{_MANIFEST}"))
 
 
-def require_kept(folder: Path) -> Mapping[str, Any]:
-    """What the manifest of one of :func:`kept_folders` says.
+def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
+    """What the manifest of one of :func:`list_kept_folders` says.
 
     Raises DamagedError where a file there is not as it was written, and FileNotFoundError.
     """
     manifest: dict[str, Any] = read_json(folder / _MANIFEST)
-    require_folder(folder, manifest["files"], "what is kept of a model")
+    require_matching_digests(folder, manifest["files"], "what is kept of a model")
     return manifest
 
 
 def _read_if_whole(folder: Path) -> Mapping[str, Any] | None:
     try:
-        return require_kept(folder)
+        return read_intact_manifest(folder)
     except FileNotFoundError:
         return None
     except ValueError as error:

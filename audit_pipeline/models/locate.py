@@ -12,11 +12,11 @@ from pathlib import Path
 
 from huggingface_hub import snapshot_download
 
-from audit_pipeline.catalogue.control_files import require_whole
+from audit_pipeline.catalogue.control_files import require_intact_control
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError, TransientError
-from audit_pipeline.fetch.hub_faults import hub_errors
+from audit_pipeline.fetch.hub_faults import hub_faults_as_errors
 from audit_pipeline.models.config import InstalledFile, ModelEntry, TrainedHere
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
@@ -75,7 +75,7 @@ def _locate_trained(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -
     try:
         version = str(read_json(paths.control_pointer(control.name))["version"])
         folder = paths.control_version(control.name, version)
-        require_whole(folder, f"{control.role}/")
+        require_intact_control(folder, f"{control.role}/")
     except FileNotFoundError as error:
         raise ModelError(f"{entry.name} has not been trained yet: corpus-audit control {control.name}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -135,7 +135,7 @@ def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
     at = f"{entry.hub}@{entry.revision}" if entry.revision else entry.hub
     patterns_wanted = _HUB_PATTERNS if entry.endpoint is None else _TOKENIZER_PATTERNS
     patterns = [*patterns_wanted, "*.py"] if entry.trust_remote_code else patterns_wanted
-    with hub_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
+    with hub_faults_as_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
     if entry.endpoint is None and not any(folder.glob("*.safetensors")):
         raise ModelError(

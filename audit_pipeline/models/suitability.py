@@ -22,9 +22,9 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging as transformers_logging
 
-from audit_pipeline.config.hints import nearest
-from audit_pipeline.errors import ModelError, one_line
-from audit_pipeline.models.config_json import MOST, require_sizes
+from audit_pipeline.config.hints import find_nearest_names
+from audit_pipeline.errors import ModelError, to_one_line
+from audit_pipeline.models.config_json import MOST, require_plausible_sizes
 
 _LONGEST_REASON = 300
 
@@ -33,7 +33,7 @@ def require_usable(config: Any, name: str) -> None:
     """Raise ModelError, with the reason, unless a model of ``config`` predicts next tokens and is of a size that is."""
     text = config.get_text_config()
     # By attribute: families call their sizes by names of their own.
-    require_sizes({key: getattr(text, key, None) for key in MOST}, name)
+    require_plausible_sizes({key: getattr(text, key, None) for key in MOST}, name)
     kind = config.model_type
     if config.is_encoder_decoder:
         raise ModelError(
@@ -94,9 +94,9 @@ def _is_remote(config: Any) -> bool:
     return "AutoModelForCausalLM" in (getattr(config, "auto_map", None) or {})
 
 
-def cannot_read(name: str, source: object, what: str, error: Exception) -> ModelError:
-    """The error for a user: why ``what`` ('weights') of the model ``name``, stored at ``source``, cannot be read."""
-    problem = one_line(error)
+def build_read_error(name: str, source: object, part: str, error: Exception) -> ModelError:
+    """The error for a user: why ``part`` ('weights') of the model ``name``, stored at ``source``, cannot be read."""
+    problem = to_one_line(error)
     if "trust_remote_code" in problem:
         return ModelError(
             f"{name} needs Python code that comes with it: read that code ({source}/*.py), and if you trust it, set "
@@ -105,11 +105,11 @@ def cannot_read(name: str, source: object, what: str, error: Exception) -> Model
     if isinstance(error, StrictDataclassError):
         return ModelError(f"the config.json of {name} ({source}) cannot be used: {problem[:_LONGEST_REASON]}")
     return ModelError(
-        f"the {what} of {name} cannot be read; if {source} was cut short, fetch it again: {problem[:_LONGEST_REASON]}"
+        f"the {part} of {name} cannot be read; if {source} was cut short, fetch it again: {problem[:_LONGEST_REASON]}"
     )
 
 
-def unknown_architecture(config: Mapping[str, Any], name: str) -> ModelError | None:
+def find_architecture_error(config: Mapping[str, Any], name: str) -> ModelError | None:
     """The error for a config.json whose architecture transformers does not know and that brings no code of its own."""
     kind = config.get("model_type")
     if config.get("auto_map") or kind in CONFIG_MAPPING_NAMES:
@@ -118,7 +118,7 @@ def unknown_architecture(config: Mapping[str, Any], name: str) -> ModelError | N
         return ModelError(
             f"the config.json of {name} names no model_type, so its architecture is unknown: fetch it again"
         )
-    near = nearest(kind, CONFIG_MAPPING_NAMES)
+    near = find_nearest_names(kind, CONFIG_MAPPING_NAMES)
     hint = f"did you mean {near[0]}?" if near else "a later version may know it"
     return ModelError(
         f"{name} is of the architecture {kind!r}, which transformers {transformers.__version__} does not know; {hint}"
@@ -150,27 +150,29 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
     if mismatched := sorted(loading["mismatched_keys"]):
         tensor, found, expected = mismatched[0]
         raise ModelError(
-            f"the weights of {name} are not those of its config.json: {tensor} is {_shape(found)} in the file, and "
-            f"by config.json it would be {_shape(expected)} ({len(mismatched)} tensors differ): fetch both again"
+            f"the weights of {name} are not those of its config.json: {tensor} is {_format_shape(found)} in the file, and "
+            f"by config.json it would be {_format_shape(expected)} ({len(mismatched)} tensors differ): fetch both again"
         )
     if missing := sorted(loading["missing_keys"]):
         raise ModelError(
             f"the weights of {name} lack {len(missing)} tensors of the model, {missing[0]} first: "
             "the files are incomplete, or config.json says more layers than there are; fetch them again"
         )
-    kinds = {_numbers_out(tensor_name) for tensor_name in parameters}
-    if more := sorted(tensor_name for tensor_name in loading["unexpected_keys"] if _numbers_out(tensor_name) in kinds):
+    kinds = {_mask_layer_numbers(tensor_name) for tensor_name in parameters}
+    if more := sorted(
+        tensor_name for tensor_name in loading["unexpected_keys"] if _mask_layer_numbers(tensor_name) in kinds
+    ):
         raise ModelError(
             f"the weights of {name} have more layers than its config.json says: {more[0]} and {len(more) - 1} more "
             "tensors would be left out; fetch both again"
         )
 
 
-def _shape(shape: Sequence[int]) -> str:
+def _format_shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape))
 
 
-def _numbers_out(tensor: str) -> str:
+def _mask_layer_numbers(tensor: str) -> str:
     """The name of a tensor, whichever layer it is of."""
     return ".".join("#" if part.isdigit() else part for part in tensor.split("."))
 

@@ -16,13 +16,18 @@ from typing import Protocol
 from audit_pipeline.catalogue.files import read_json, read_json_if_whole, write_json
 from audit_pipeline.catalogue.paths import DataPaths, is_writable
 from audit_pipeline.config.problems import InvalidEntryError
-from audit_pipeline.config.validating import validated
+from audit_pipeline.config.validating import validate_as
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
-from audit_pipeline.models.config_json import Quantisation, quantisation_of, require_sizes
-from audit_pipeline.models.endpoint_history import path_of, read_history
+from audit_pipeline.models.config_json import Quantisation, read_quantisation, require_plausible_sizes
+from audit_pipeline.models.endpoint_history import history_path, read_history
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
-from audit_pipeline.models.kept_files import TextTokenizer, converted_weights, kept_tokenizer, read_tokenizer
+from audit_pipeline.models.kept_files import (
+    TextTokenizer,
+    converted_weights_folder,
+    kept_tokenizer_folder,
+    read_tokenizer,
+)
 from audit_pipeline.models.locate import LocatedModel, locate
 
 
@@ -71,7 +76,7 @@ class TokenizedModel:
     @property
     def quantisation(self) -> Quantisation | None:
         """How the weights on this machine are packed in memory; None where they are plain, as those of a .gguf are."""
-        return quantisation_of(self.config_folder) if self.located.gguf is None else None
+        return read_quantisation(self.config_folder) if self.located.gguf is None else None
 
     @property
     def weights_format(self) -> str | None:
@@ -81,9 +86,9 @@ class TokenizedModel:
         return str(self.quantisation) if self.quantisation is not None else None
 
 
-def is_kept(entry: ModelEntry, paths: DataPaths) -> bool:
+def is_tokenizer_kept(entry: ModelEntry, paths: DataPaths) -> bool:
     """Whether the model's tokenizer has been kept, so that reading it takes no time and writes nothing."""
-    folder = kept_tokenizer(identify(locate(entry, paths), paths), paths)
+    folder = kept_tokenizer_folder(identify(locate(entry, paths), paths), paths)
     return not entry.trust_remote_code and read_tokenizer(folder) is not None
 
 
@@ -97,12 +102,12 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
-    folder = kept_tokenizer(identity, paths)
+    folder = kept_tokenizer_folder(identity, paths)
     # Code of the model's own may be part of its tokenizer, and is in no digest.
     converted = None if entry.trust_remote_code else read_tokenizer(folder)
     if converted is None:
         if located.gguf is None and located.has_config:
-            require_sizes(read_json(located.folder / "config.json"), entry.name)
+            require_plausible_sizes(read_json(located.folder / "config.json"), entry.name)
         # Imported where it is needed: transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 
@@ -131,7 +136,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         context_length=context_length,
         vocab_size=converted.vocab_size,
         config_folder=located.folder if located.gguf is None else folder,
-        weights_folder=converted_weights(identity, entry.dtype, paths) if is_converted else located.folder,
+        weights_folder=converted_weights_folder(identity, entry.dtype, paths) if is_converted else located.folder,
     )
     if entry.tensor_parallel is not None:
         # Long before anything is run. Transformers reads the configuration, and takes seconds to import.
@@ -147,7 +152,7 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     return model
 
 
-def weights_on_disk(tokenized: TokenizedModel) -> int:
+def count_weight_bytes_on_disk(tokenized: TokenizedModel) -> int:
     """The bytes of the files that hold the model's weights here; 0 where there is none yet."""
     gguf = tokenized.located.gguf
     files = [gguf] if gguf is not None else [*tokenized.weights_folder.glob("*.safetensors")]
@@ -197,12 +202,12 @@ def _card_of_endpoint(endpoint: Endpoint, identity: ModelIdentity, paths: DataPa
     assert now is not None, "only of what was probed is there a card"
     card = {f"endpoint_{name}": getattr(endpoint, name) for name in ("url", "model", "revision", "dialect")}
     probe = now.seen
-    file = path_of(endpoint, identity.tokenizer_fingerprint, paths).stem
+    file = history_path(endpoint, identity.tokenizer_fingerprint, paths).stem
     found = {"endpoint": file, "server": probe.server, "noise": probe.noise, "largest_n": endpoint.top_logprobs}
     return {"backend": "openai", **card, "state": now.state, **found}
 
 
-def reference_of(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
+def load_reference_model(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | None:
     """The reference model that a model's entry names; None where it names none.
 
     Raises ConfigError or ModelError where it cannot be had, and where it is the model itself.
@@ -215,7 +220,7 @@ def reference_of(model: TokenizedModel, paths: DataPaths) -> TokenizedModel | No
     return reference
 
 
-def upstream_of(reference: TokenizedModel | None) -> Mapping[str, str]:
+def build_reference_upstream(reference: TokenizedModel | None) -> Mapping[str, str]:
     """What lineage says of a reference model that was used: its name, its weights and its tokenizer."""
     if reference is None:
         return {}
@@ -234,6 +239,6 @@ def with_overrides(
     changes = {"dtype": dtype, "start_token_policy": start_token_policy, "reference_model": reference_model}
     given = {key: value for key, value in changes.items() if value is not None}
     try:
-        return validated(ModelEntry, {**entry.model_dump(exclude_unset=True), **given})
+        return validate_as(ModelEntry, {**entry.model_dump(exclude_unset=True), **given})
     except InvalidEntryError as error:
         raise ModelError(f"{entry.name}: {error}") from error

@@ -28,8 +28,8 @@ from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
-from audit_pipeline.config.validating import validated
-from audit_pipeline.errors import ModelError, TransientError, one_line
+from audit_pipeline.config.validating import validate_as
+from audit_pipeline.errors import ModelError, TransientError, to_one_line
 from audit_pipeline.fetch.hub_faults import fault_of, is_missing
 from audit_pipeline.models.config import ModelEntry
 
@@ -93,7 +93,7 @@ def _require_names_that_match(name: str, value: Any, folder: Path) -> tuple[str,
     if name not in _KEYS:
         raise InvalidEntryError([Fault((), f"the file holds the keys {' and '.join(_KEYS)}, each with a list")])
     form, otherwise = _KEYS[name]
-    names = validated(tuple[str, ...], [] if value == {} else value)
+    names = validate_as(tuple[str, ...], [] if value == {} else value)
     faults = [
         Fault((place,), f"{name!r} is {otherwise}") for place, name in enumerate(names) if not form.fullmatch(name)
     ]
@@ -133,7 +133,7 @@ def list_candidates(owner_or_collection: str, api: HfApi | None = None) -> list[
     too busy, and ModelError where there is no such collection or the hub refuses to say.
     """
     api = api or HfApi()
-    with _errors_of_the_hub(owner_or_collection), _timeout():
+    with _translate_hub_errors(owner_or_collection), _limit_hub_timeout():
         if "/" in owner_or_collection:
             items = api.get_collection(owner_or_collection).items
             ids = dict.fromkeys(item.item_id for item in items if item.item_type == "model")
@@ -142,15 +142,15 @@ def list_candidates(owner_or_collection: str, api: HfApi | None = None) -> list[
         listed = api.list_models(
             author=owner_or_collection, pipeline_tag=_TASK, sort="created_at", limit=NEWEST, expand=[*_EXPAND]
         )
-        return [_candidate(info) for info in listed]
+        return [_candidate_from_info(info) for info in listed]
 
 
-def propose(candidates: Iterable[Candidate], known: Mapping[str, ModelEntry]) -> Proposals:
+def propose(candidates: Iterable[Candidate], known_entries: Mapping[str, ModelEntry]) -> Proposals:
     """Entries for the candidates whose hub id no known entry has, whatever its revision or the case of its letters.
 
     They are named after the repository, in small letters, and after its owner too where that name is taken.
     """
-    taken = {entry.hub.casefold() for entry in known.values() if entry.hub is not None}
+    taken = {entry.hub.casefold() for entry in known_entries.values() if entry.hub is not None}
     unknown: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: (candidate.hub.casefold(), candidate.hub)):
         if candidate.hub.casefold() not in taken:
@@ -161,12 +161,12 @@ def propose(candidates: Iterable[Candidate], known: Mapping[str, ModelEntry]) ->
     refused = {model.hub: model.obstacle for model in unknown.values() if model.obstacle is not None}
     for candidate in fit:
         name = _repository(candidate)
-        if name in known or short[name] > 1:
+        if name in known_entries or short[name] > 1:
             name = candidate.hub.lower()
-        if name in known:
+        if name in known_entries:
             refused[candidate.hub] = f"another entry has the name {name}"
         else:
-            entries[name] = _entry(name, candidate)
+            entries[name] = _entry_from_candidate(name, candidate)
     return Proposals(entries, dict(sorted(refused.items())))
 
 
@@ -175,7 +175,7 @@ def write_proposals(path: Path, proposals: Proposals) -> bool:
 
     What cannot be proposed is listed below, in comments. Where there is nothing to list and no file, none is made.
     """
-    text = proposals_text(proposals)
+    text = format_proposals(proposals)
     if path.exists():
         if path.read_bytes() == text.encode():
             return False
@@ -186,47 +186,49 @@ def write_proposals(path: Path, proposals: Proposals) -> bool:
     return True
 
 
-def proposals_text(proposals: Proposals) -> str:
+def format_proposals(proposals: Proposals) -> str:
     """The content of the proposals' file; the same proposals give the same text."""
     fields = {
         name: entry.model_dump(exclude_defaults=True, exclude={"name"}) for name, entry in proposals.entries.items()
     }
     listing = yaml.safe_dump({"models": fields}, sort_keys=False, allow_unicode=True, width=110)
-    refused = "".join(f"#   {_printable(hub)}: not proposed: {why}\n" for hub, why in proposals.refused.items())
+    refused = "".join(
+        f"#   {_replace_unprintable(hub)}: not proposed: {why}\n" for hub, why in proposals.refused.items()
+    )
     return _HEADER + listing + (f"\n# On the hub too:\n{refused}" if refused else "")
 
 
 def _fetch_candidate(hub: str, api: HfApi) -> Candidate:
     try:
-        return _candidate(api.model_info(hub, expand=[*_EXPAND], timeout=_TIMEOUT))
+        return _candidate_from_info(api.model_info(hub, expand=[*_EXPAND], timeout=_TIMEOUT))
     except HfHubHTTPError as error:
         if not is_missing(error):
             raise
         return Candidate(hub, obstacle="not on the hub any more, or private")
 
 
-def _candidate(info: ModelInfo) -> Candidate:
+def _candidate_from_info(info: ModelInfo) -> Candidate:
     files = [sibling.rfilename for sibling in info.siblings or []]
     return Candidate(
         hub=info.id,
         commit=info.sha,
         created=info.created_at.date() if info.created_at is not None else None,
         modified=info.last_modified.date() if info.last_modified is not None else None,
-        licence=_licence(info.card_data) if info.card_data is not None else None,
+        licence=_parse_licence(info.card_data) if info.card_data is not None else None,
         gated=bool(info.gated),
         parameters=info.safetensors.total if info.safetensors is not None else None,
-        obstacle=_obstacle(info, files),
+        obstacle=_find_obstacle(info, files),
     )
 
 
-def _licence(card: ModelCardData) -> str | None:
+def _parse_licence(card: ModelCardData) -> str | None:
     """The licence of a model card; where it is none of the hub's list, by its own name."""
     given: object = card.license_name if card.license == "other" and card.license_name else card.license
     text = ", ".join(str(licence) for licence in given) if isinstance(given, list) else given
     return text if isinstance(text, str) and text.strip() else None
 
 
-def _obstacle(info: ModelInfo, files: Iterable[str]) -> str | None:
+def _find_obstacle(info: ModelInfo, files: Iterable[str]) -> str | None:
     # As in locate.py: weights are looked for beside config.json, not in folders.
     beside = [name for name in files if "/" not in name]
     suffixes = {PurePosixPath(name).suffix for name in beside if not name.startswith("adapter_")}
@@ -243,7 +245,7 @@ def _obstacle(info: ModelInfo, files: Iterable[str]) -> str | None:
     return "the hub names no commit" if info.sha is None else None
 
 
-def _entry(name: str, candidate: Candidate) -> ModelEntry:
+def _entry_from_candidate(name: str, candidate: Candidate) -> ModelEntry:
     created = candidate.created
     notes = [
         f"{candidate.parameters:,} parameters" if candidate.parameters is not None else None,
@@ -264,7 +266,7 @@ def _repository(candidate: Candidate) -> str:
     return candidate.hub.rpartition("/")[2].lower()
 
 
-def _printable(text: str) -> str:
+def _replace_unprintable(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
@@ -275,7 +277,7 @@ def _require_answer(api: HfApi) -> None:
 
 
 @contextmanager
-def _timeout() -> Iterator[None]:
+def _limit_hub_timeout() -> Iterator[None]:
     """A limit on the waiting of the hub's client, which has none for listings."""
     session = get_session()
     before = session.timeout
@@ -287,7 +289,7 @@ def _timeout() -> Iterator[None]:
 
 
 @contextmanager
-def _errors_of_the_hub(name: str) -> Iterator[None]:
+def _translate_hub_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OfflineModeIsEnabled as error:
@@ -303,5 +305,5 @@ def _errors_of_the_hub(name: str) -> Iterator[None]:
         raise ModelError(f"{name} {fault.why}; correct config/{FILE_NAME}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(
-            f"unexpected answer ({one_line(error)}): check that HF_ENDPOINT is the hub's address"
+            f"unexpected answer ({to_one_line(error)}): check that HF_ENDPOINT is the hub's address"
         ) from error

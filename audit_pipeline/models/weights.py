@@ -23,11 +23,11 @@ from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config_json import require_package
+from audit_pipeline.models.config_json import require_quantisation_package
 from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
 from audit_pipeline.models.kept_files import weights_are_whole
 from audit_pipeline.models.suitability import (
-    cannot_read,
+    build_read_error,
     require_same_tensors,
     require_vocabulary_in,
     silence_transformers,
@@ -74,7 +74,7 @@ def require_device(device: str) -> None:
         raise ModelError("no CUDA device is available: leave --device out or give --device cpu")
 
 
-def main_memory() -> Memory:
+def measure_main_memory() -> Memory:
     """The memory of the CPU: the machine's, or what this process may have of it."""
     found = psutil.virtual_memory()
     try:
@@ -82,24 +82,24 @@ def main_memory() -> Memory:
     except OSError:
         # Not Linux.
         groups = ""
-    return within_limits(Memory(found.total, found.available), groups, _GROUPS)
+    return apply_memory_limits(Memory(found.total, found.available), groups, _GROUPS)
 
 
-def within_limits(memory: Memory, groups: str, root: Path) -> Memory:
+def apply_memory_limits(memory: Memory, groups: str, root: Path) -> Memory:
     """What is left of ``memory`` to a process in these control ``groups`` (the lines of /proc/self/cgroup), whose
     limits are files below ``root``, in version 2 or 1.
 
     Pages of files that are not in use count as free: the kernel gives them back before anything fails.
     """
-    for folder, names in _groups_with_limits(groups, root):
-        limit, used, unused = (_number_in(folder, *name) for name in names)
+    for folder, names in _iterate_memory_groups(groups, root):
+        limit, used, unused = (_read_number(folder, *name) for name in names)
         if limit is not None and used is not None:
             free = max(0, limit - used + (unused or 0))
             memory = Memory(min(memory.total, limit), min(memory.free, free))
     return memory
 
 
-def _groups_with_limits(groups: str, root: Path) -> Iterator[tuple[Path, _Names]]:
+def _iterate_memory_groups(groups: str, root: Path) -> Iterator[tuple[Path, _Names]]:
     """The folder of every group that bounds memory, from the innermost outwards, and the names of its files."""
     for line in groups.splitlines():
         _, kinds, path = line.split(":", maxsplit=2)
@@ -112,7 +112,7 @@ def _groups_with_limits(groups: str, root: Path) -> Iterator[tuple[Path, _Names]
         yield from ((base / folder, names) for folder in (inner, *inner.parents))
 
 
-def _number_in(folder: Path, file: str, field: str | None = None) -> int | None:
+def _read_number(folder: Path, file: str, field: str | None = None) -> int | None:
     """The number in a file, or after the name of a field; None where there is none ('max', or no such file)."""
     try:
         words = (folder / file).read_text(encoding="utf-8").split()
@@ -122,36 +122,36 @@ def _number_in(folder: Path, file: str, field: str | None = None) -> int | None:
     return int(found) if found.isdecimal() else None
 
 
-def compute_weight_memory() -> int:
+def compute_weight_budget() -> int:
     """The bytes of main memory that layers may take where others lie on disk: a pass takes some, too."""
-    return int(_FOR_WEIGHTS * main_memory().free)
+    return int(_FOR_WEIGHTS * measure_main_memory().free)
 
 
-def gpus() -> list[Memory]:
+def measure_gpu_memory() -> list[Memory]:
     """The memory of every GPU."""
     found = (torch.cuda.mem_get_info(number) for number in range(torch.cuda.device_count()))
     return [Memory(total, free) for free, total in found]
 
 
-def weight_bytes(tokenized: TokenizedModel, device: str) -> int:
+def compute_weight_bytes(tokenized: TokenizedModel, device: str) -> int:
     """What the weights take in memory, on ``device``: 'cpu' or 'cuda'.
 
     Raises ModelError where the header of a file cannot be read.
     """
     quantisation = tokenized.quantisation
     if quantisation is not None and not quantisation.stays_packed(device):
-        return parameters(tokenized) * _itemsize(tokenized)
+        return count_parameters(tokenized) * _itemsize(tokenized)
     try:
-        found = sum(_bytes_in(file, tokenized) for file in weight_files(tokenized.weights_folder))
+        found = sum(_count_weight_bytes(file, tokenized) for file in list_weight_files(tokenized.weights_folder))
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         if tokenized.located.gguf is None:
-            raise cannot_read(tokenized.entry.name, tokenized.weights_folder, "weights", error) from error
+            raise build_read_error(tokenized.entry.name, tokenized.weights_folder, "weights", error) from error
         found = 0
     # A .gguf that has not been converted yet, or has to be again.
-    return found or parameters(tokenized) * _itemsize(tokenized)
+    return found or count_parameters(tokenized) * _itemsize(tokenized)
 
 
-def weight_files(folder: Path) -> list[Path]:
+def list_weight_files(folder: Path) -> list[Path]:
     """The files in ``folder`` that weights are read from, as transformers chooses them: it may hold another copy of the
     same weights.
 
@@ -165,7 +165,7 @@ def weight_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors"))
 
 
-def _bytes_in(file: Path, tokenized: TokenizedModel) -> int:
+def _count_weight_bytes(file: Path, tokenized: TokenizedModel) -> int:
     packed, total = tokenized.quantisation is not None, 0
     with safe_open(file, framework="pt") as opened:
         for name in opened.keys():  # noqa: SIM118  (not a mapping)
@@ -180,7 +180,7 @@ def _itemsize(tokenized: TokenizedModel) -> int:
     return int(getattr(torch, tokenized.entry.dtype).itemsize)
 
 
-def parameters(tokenized: TokenizedModel) -> int:
+def count_parameters(tokenized: TokenizedModel) -> int:
     """The number of parameters, from the configuration alone; tied ones count once."""
     trusted = tokenized.entry.trust_remote_code
     with torch.device("meta"):
@@ -192,29 +192,29 @@ def parameters(tokenized: TokenizedModel) -> int:
 
 def fit_of(tokenized: TokenizedModel, device: str) -> Fit:
     """Whether the model's weights fit where its entry puts them; ``device``: 'cpu' or 'cuda'."""
-    needed, ranks = weight_bytes(tokenized, device), tokenized.entry.tensor_parallel
+    needed, ranks = compute_weight_bytes(tokenized, device), tokenized.entry.tensor_parallel
     head = f"The weights take {_format_gb(needed)} in memory ({tokenized.quantisation or tokenized.entry.dtype})"
     if not device.startswith("cuda"):
         return _fit_on_cpu(head, needed, tokenized.entry.devices is not None)
-    every = gpus()
+    every = measure_gpu_memory()
     if tokenized.entry.devices is not None:
         return _fit_on_all(head, needed, every)
     if ranks is None:
         number = torch.device(device).index or 0
-        return _fit(head, needed, needed, every[number : number + 1], "the GPU")
+        return _build_fit(head, needed, needed, every[number : number + 1], "the GPU")
     if len(every) < ranks:
-        return Fit(needed, now=False, ever=False, words=f"{head}; {_too_few(ranks, len(every))}.")
-    return _fit(
+        return Fit(needed, now=False, ever=False, words=f"{head}; {_describe_missing_gpus(ranks, len(every))}.")
+    return _build_fit(
         f"{head}, {_format_gb(needed // ranks)} a GPU", needed, needed // ranks, every[:ranks], "the fullest GPU"
     )
 
 
-def require_room(tokenized: TokenizedModel, device: str) -> None:
+def require_enough_memory(tokenized: TokenizedModel, device: str) -> None:
     """Raise ModelError where the weights cannot fit, whatever else is in memory."""
     ranks, on_gpus = tokenized.entry.tensor_parallel, device.startswith("cuda")
-    if on_gpus and ranks is not None and len(every := gpus()) < ranks:
+    if on_gpus and ranks is not None and len(every := measure_gpu_memory()) < ranks:
         raise ModelError(
-            f"{tokenized.entry.name} cannot be divided on this machine: {_too_few(ranks, len(every))}; set "
+            f"{tokenized.entry.name} cannot be divided on this machine: {_describe_missing_gpus(ranks, len(every))}; set "
             "devices: auto or a smaller tensor_parallel in its entry (docs/new-model.md)"
         )
     fit = fit_of(tokenized, device)
@@ -225,37 +225,37 @@ def require_room(tokenized: TokenizedModel, device: str) -> None:
         )
 
 
-def _too_few(ranks: int, present: int) -> str:
+def _describe_missing_gpus(ranks: int, present: int) -> str:
     return f"tensor_parallel: {ranks} takes as many GPUs, and there {'is' if present == 1 else 'are'} {present}"
 
 
-def _fit(head: str, needed: int, share: int, devices: Sequence[Memory], place: str) -> Fit:
+def _build_fit(head: str, needed: int, share: int, devices: Sequence[Memory], place: str) -> Fit:
     free, total = min(device.free for device in devices), min(device.total for device in devices)
-    words = f"{head}, and {_verb(share, free)}: {place} has {_format_gb(free)} free of {_format_gb(total)}."
+    words = f"{head}, and {_choose_fit_verb(share, free)}: {place} has {_format_gb(free)} free of {_format_gb(total)}."
     return Fit(needed, share <= free, share <= total, words)
 
 
 def _fit_on_cpu(head: str, needed: int, to_disk: bool) -> Fit:
-    memory, swap = main_memory(), psutil.swap_memory().total
+    memory, swap = measure_main_memory(), psutil.swap_memory().total
     place = "main memory"
     if to_disk:
-        memory, place = Memory(memory.total, compute_weight_memory()), f"{place}, of which a tenth is left to the pass,"
-    fit = _fit(head, needed, needed, [memory], place)
+        memory, place = Memory(memory.total, compute_weight_budget()), f"{place}, of which a tenth is left to the pass,"
+    fit = _build_fit(head, needed, needed, [memory], place)
     rest = " What has no room stays on disk and is read again for every batch, which is slow." if to_disk else ""
     return Fit(needed, fit.now, to_disk or needed <= memory.total + swap, fit.words + ("" if fit.now else rest))
 
 
-def _fit_on_all(head: str, needed: int, every: Sequence[Memory]) -> Fit:
-    free = sum(device.free for device in every)
-    words = f"{head}, and {_verb(needed, free)}: {len(every)} GPUs have {_format_gb(free)} free together."
+def _fit_on_all(head: str, needed: int, devices: Sequence[Memory]) -> Fit:
+    free = sum(device.free for device in devices)
+    words = f"{head}, and {_choose_fit_verb(needed, free)}: {len(devices)} GPUs have {_format_gb(free)} free together."
     if needed > free:
-        in_memory = _format_gb(main_memory().free)
+        in_memory = _format_gb(measure_main_memory().free)
         words += f" The rest lies in main memory, which has {in_memory} free, or on disk, which is slow."
     # There is always a place, if a slow one.
     return Fit(needed, needed <= free, ever=True, words=words)
 
 
-def _verb(needed: int, free: int) -> str:
+def _choose_fit_verb(needed: int, free: int) -> str:
     return "fit" if needed <= free else "do not fit"
 
 
@@ -289,12 +289,12 @@ def load_weights(
         )
     require_device(device)
     transformers_logging.disable_progress_bar()
-    require_package(tokenized.entry.name, tokenized.quantisation)
+    require_quantisation_package(tokenized.entry.name, tokenized.quantisation)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         how = DistributedConfig(tp_size=torch.distributed.get_world_size())
         model = _load_pretrained(tokenized, tokenized.weights_folder, distributed_config=how)
     else:
-        require_room(tokenized, device)
+        require_enough_memory(tokenized, device)
         put = _load_on_one_device if tokenized.entry.devices is None else _load_on_all_devices
         model = put(tokenized, device, notify)
     model = model.eval()
@@ -324,7 +324,7 @@ def convert_gguf(tokenized: TokenizedModel, notify: Callable[[str], None]) -> To
 def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callable[[str], None]) -> Any:
     plain = convert_gguf(tokenized, notify)
     # Else the library would take the GPUs as well.
-    room = {"cpu": compute_weight_memory()} if device == "cpu" else None
+    room = {"cpu": compute_weight_budget()} if device == "cpu" else None
     model = _load_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
     notify(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
     return model
@@ -344,7 +344,7 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
     assert tokenized.located.gguf is not None
     notify(f"{tokenized.entry.name}: converting {tokenized.located.gguf.name}, once")
     model = _load_gguf(tokenized)
-    _keep(model, tokenized, notify)
+    _keep_converted_weights(model, tokenized, notify)
     return model
 
 
@@ -375,7 +375,7 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
         with silence_transformers():
             if located.gguf is None:
                 config = AutoConfig.from_pretrained(located.folder, trust_remote_code=entry.trust_remote_code)
-                require_vocabulary_in(config, weight_files(located.folder), entry.name)
+                require_vocabulary_in(config, list_weight_files(located.folder), entry.name)
             model, loading = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, entry.dtype),
@@ -390,12 +390,12 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
                 **options,
             )
     except (*READ_ERRORS, ImportError) as error:
-        raise cannot_read(entry.name, located.gguf or located.folder, "weights", error) from error
+        raise build_read_error(entry.name, located.gguf or located.folder, "weights", error) from error
     require_same_tensors(entry.name, loading, [tensor for tensor, _ in model.named_parameters()])
     return model
 
 
-def _keep(model: Any, tokenized: TokenizedModel, notify: Callable[[str], None]) -> None:
+def _keep_converted_weights(model: Any, tokenized: TokenizedModel, notify: Callable[[str], None]) -> None:
     """Keep the converted weights, where the disk has room for them."""
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     folder = tokenized.weights_folder

@@ -34,8 +34,14 @@ from urllib3.exceptions import HTTPError
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ConfigError, DataError, TransientError
-from audit_pipeline.fetch.retry import RetryPolicy, may_pass, retrying, seconds_asked_for, status_may_pass
-from audit_pipeline.metrics.claims import find_claim_source, level_in_words
+from audit_pipeline.fetch.retry import (
+    RetryPolicy,
+    build_retryer,
+    is_transient_fault,
+    is_transient_status,
+    parse_retry_after,
+)
+from audit_pipeline.metrics.claims import find_claim_source, format_claim_level
 from audit_pipeline.warehouse.query import open_read_only
 
 SMALLEST_MOVE = 0.02
@@ -111,7 +117,7 @@ def read_findings(warehouse: Path) -> dict[FindingKey, WatchedFinding]:
     return {finding.key: finding for finding in found}
 
 
-def changes(old: State, new: State) -> list[FindingChange]:
+def compare_findings(old: State, new: State) -> list[FindingChange]:
     """One change per pair that differs, by model and benchmark.
 
     A pair differs by a first finding, one that is gone or became stale, another claim level or split verdict, or an
@@ -123,15 +129,15 @@ def changes(old: State, new: State) -> list[FindingChange]:
         both = list(keys)
         before = [old[key] for key in both if key in old]
         after = [new[key] for key in both if key in new]
-        parts = _parts(before, after)
+        parts = _describe_pair_changes(before, after)
         if parts:
-            words = _one_line(f"{model} on {benchmark}: " + "; ".join(part for _, part in parts))
+            words = _collapse_whitespace(f"{model} on {benchmark}: " + "; ".join(part for _, part in parts))
             found.append(FindingChange(model, benchmark, tuple(dict.fromkeys(kind for kind, _ in parts)), words))
     return found
 
 
-def to_text(state: State) -> str:
-    """The state as compact JSON, about 30 bytes a finding; :func:`from_text` reads it."""
+def findings_to_text(state: State) -> str:
+    """The state as compact JSON, about 30 bytes a finding; :func:`findings_from_text` reads it."""
     names: dict[object, int] = {}
 
     def number(value: object) -> int:
@@ -154,22 +160,22 @@ def to_text(state: State) -> str:
     )
 
 
-def from_text(text: str) -> dict[FindingKey, WatchedFinding]:
-    """The state that :func:`to_text` wrote; raises DataError for anything else."""
+def findings_from_text(text: str) -> dict[FindingKey, WatchedFinding]:
+    """The state that :func:`findings_to_text` wrote; raises DataError for anything else."""
     try:
         content = json.loads(text)
         if content["state"] != _STATE:
             raise ValueError(f"written in form {content['state']!r}, not {_STATE}")
-        found = [finding for pair in content["pairs"] for finding in _of_pair(pair, content["names"])]
+        found = [finding for pair in content["pairs"] for finding in _decode_pair(pair, content["names"])]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise DataError(
-            f"the findings that were last seen cannot be read ({_one_line(str(error))}): reset the sensor's cursor, "
+            f"the findings that were last seen cannot be read ({_collapse_whitespace(str(error))}): reset the sensor's cursor, "
             "and comparing starts again"
         ) from error
     return {finding.key: finding for finding in found}
 
 
-def _of_pair(pair: list[Any], names: list[Any]) -> Iterable[WatchedFinding]:
+def _decode_pair(pair: list[Any], names: list[Any]) -> Iterable[WatchedFinding]:
     model, benchmark = names[pair[0]], names[pair[1]]
     for start in range(2, len(pair), 5):
         setting, context, auroc, low, high = pair[start : start + 5]
@@ -188,42 +194,42 @@ def _from_row(row: tuple[Any, ...]) -> WatchedFinding:
         benchmark=benchmark,
         detector=detector,
         parameters=parameters,
-        auroc=_rounded(auroc),
-        low=_rounded(low),
-        high=_rounded(high),
-        claim_level=level_in_words(claim_level, find_claim_source(claim_level, stated_by, blind_auroc)),
+        auroc=_round_value(auroc),
+        low=_round_value(low),
+        high=_round_value(high),
+        claim_level=format_claim_level(claim_level, find_claim_source(claim_level, stated_by, blind_auroc)),
         split_verdict=split_verdict,
         is_current=is_current,
     )
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_value(value: float | None) -> float | None:
     return None if value is None else round(value, _DECIMALS)
 
 
-def _parts(before: list[WatchedFinding], after: list[WatchedFinding]) -> list[tuple[ChangeKind, str]]:
+def _describe_pair_changes(before: list[WatchedFinding], after: list[WatchedFinding]) -> list[tuple[ChangeKind, str]]:
     """What changed about one pair, by kind."""
     if not after:
         return [("gone", "its findings are gone")]
     context = f"split: {after[0].split_verdict}; claim: {after[0].claim_level}"
     if not before:
-        return [("first", f"first findings: {', '.join(_number(finding) for finding in after)}; {context}")]
+        return [("first", f"first findings: {', '.join(_format_finding(finding) for finding in after)}; {context}")]
     was, now = {one.key: one for one in before}, {one.key: one for one in after}
     parts: list[tuple[ChangeKind, str]] = []
     if any(was[key].is_current and not now[key].is_current for key in was.keys() & now.keys()):
         parts.append(("stale", "became stale: its benchmark has been rebuilt since"))
-    parts += _differing("claim_level", "claim level", before, after)
-    parts += _differing("split_verdict", "split verdict", before, after)
+    parts += _describe_context_change("claim_level", "claim level", before, after)
+    parts += _describe_context_change("split_verdict", "split verdict", before, after)
     for key, finding in now.items():
         if key not in was:
-            parts.append(("first", f"first finding of {_number(finding)}"))
-        elif _moved(was[key], finding):
-            parts.append(("auroc", f"{_number(finding)}, was {_value(was[key])}"))
+            parts.append(("first", f"first finding of {_format_finding(finding)}"))
+        elif _has_auroc_moved(was[key], finding):
+            parts.append(("auroc", f"{_format_finding(finding)}, was {_format_auroc(was[key])}"))
     parts += [("gone", f"no finding of {finding.setting} any more") for key, finding in was.items() if key not in now]
     return parts
 
 
-def _differing(
+def _describe_context_change(
     kind: Literal["claim_level", "split_verdict"], name: str, before: list[WatchedFinding], after: list[WatchedFinding]
 ) -> list[tuple[ChangeKind, str]]:
     """One part where the values of ``kind`` differ; a pair has one, unless detectors came and went."""
@@ -233,19 +239,19 @@ def _differing(
     return [(kind, f"{name} is {' and '.join(dict.fromkeys(new))}, was {' and '.join(dict.fromkeys(old))}")]
 
 
-def _moved(was: WatchedFinding, now: WatchedFinding) -> bool:
-    if was.auroc is None or now.auroc is None:
-        return was.auroc is not now.auroc
-    low = was.auroc if was.low is None else was.low
-    high = was.auroc if was.high is None else was.high
-    return not low <= now.auroc <= high and round(abs(now.auroc - was.auroc), _DECIMALS) > SMALLEST_MOVE
+def _has_auroc_moved(before: WatchedFinding, after: WatchedFinding) -> bool:
+    if before.auroc is None or after.auroc is None:
+        return before.auroc is not after.auroc
+    low = before.auroc if before.low is None else before.low
+    high = before.auroc if before.high is None else before.high
+    return not low <= after.auroc <= high and round(abs(after.auroc - before.auroc), _DECIMALS) > SMALLEST_MOVE
 
 
-def _number(finding: WatchedFinding) -> str:
-    return f"{finding.setting} AUROC {_value(finding)}"
+def _format_finding(finding: WatchedFinding) -> str:
+    return f"{finding.setting} AUROC {_format_auroc(finding)}"
 
 
-def _value(finding: WatchedFinding) -> str:
+def _format_auroc(finding: WatchedFinding) -> str:
     if finding.auroc is None:
         return "not computed"
     if finding.low is None or finding.high is None:
@@ -253,7 +259,7 @@ def _value(finding: WatchedFinding) -> str:
     return f"{finding.auroc:.3f} (95% interval {finding.low:.3f} to {finding.high:.3f})"
 
 
-def _one_line(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
@@ -334,7 +340,7 @@ def deliver(alert: Alert, paths: DataPaths, *, patient: bool = True) -> str:
     if not url:
         _append(paths.alerts, payload(alert))
         return f"written to {paths.alerts} ({WEBHOOK} is not set)"
-    refused = _refusal(url)
+    refused = _explain_refused_url(url)
     fault = _NotDelivered(f"{WEBHOOK} {refused}", True) if refused else _post(url, payload(alert), patient)
     if fault is None:
         return f"sent to {urlsplit(url).hostname}"
@@ -344,7 +350,7 @@ def deliver(alert: Alert, paths: DataPaths, *, patient: bool = True) -> str:
     raise kind(f"the alert was not delivered: {fault.words}; it is kept in {paths.alerts}")
 
 
-def _refusal(url: str) -> str | None:
+def _explain_refused_url(url: str) -> str | None:
     """Why ``url`` must not be posted to; None where it may."""
     try:
         parts = urlsplit(url)
@@ -373,9 +379,11 @@ def _post(url: str, content: Mapping[str, object], patient: bool) -> _NotDeliver
     host = urlsplit(url).hostname
     patience, timeout = (RETRY_POLICY, TIMEOUT) if patient else (_ONCE, SHORT_TIMEOUT)
 
-    with _quiet():
+    with _silence_request_logs():
         try:
-            status = retrying(patience, may_pass, asked_for=_pause_asked_for)(_ask, url, content, timeout)
+            status = build_retryer(patience, is_transient_fault, requested_pause=_pause_asked_for)(
+                _post_once, url, content, timeout
+            )
         except _BusyError as error:
             status = error.status
         except requests.exceptions.SSLError:
@@ -389,7 +397,9 @@ def _post(url: str, content: Mapping[str, object], patient: bool) -> _NotDeliver
     if _OK <= status < _REDIRECTED:
         return None
     words = f"{host} answered with status {status}"
-    return _NotDelivered(words, False) if status_may_pass(status) else _NotDelivered(f"{words}: check {WEBHOOK}", True)
+    return (
+        _NotDelivered(words, False) if is_transient_status(status) else _NotDelivered(f"{words}: check {WEBHOOK}", True)
+    )
 
 
 def _pause_asked_for(error: BaseException) -> float | None:
@@ -398,17 +408,19 @@ def _pause_asked_for(error: BaseException) -> float | None:
     return None if asked_for is None else min(asked_for, RETRY_POLICY.longest)
 
 
-def _ask(url: str, content: Mapping[str, object], timeout: float) -> int:
+def _post_once(url: str, content: Mapping[str, object], timeout: float) -> int:
     """Post JSON once; the answer's status, or _BusyError where it may be another in a moment."""
     headers = {"Content-Type": "application/json"}
-    answer = requests.post(url, data=_json(content).encode(), headers=headers, timeout=timeout, allow_redirects=False)
-    if status_may_pass(answer.status_code):
-        raise _BusyError(answer.status_code, seconds_asked_for(answer.headers.get("Retry-After")))
+    answer = requests.post(
+        url, data=_to_json(content).encode(), headers=headers, timeout=timeout, allow_redirects=False
+    )
+    if is_transient_status(answer.status_code):
+        raise _BusyError(answer.status_code, parse_retry_after(answer.headers.get("Retry-After")))
     return answer.status_code
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_request_logs() -> Iterator[None]:
     """Keep the libraries from logging the address of this thread's requests."""
     here = threading.get_ident()
 
@@ -427,7 +439,7 @@ def _quiet() -> Iterator[None]:
 
 def _append(path: Path, content: Mapping[str, object]) -> None:
     """Append one line of JSON, whole and on disk when this returns; raises NotKeptError where it cannot be."""
-    line = _json(content).encode() + b"\n"
+    line = _to_json(content).encode() + b"\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f"{path.name}.lock"), timeout=LOCK_TIMEOUT), path.open("ab+") as file:
@@ -446,5 +458,5 @@ def _last_byte(descriptor: int, size: int) -> bytes:
     return os.pread(descriptor, 1, size - 1)
 
 
-def _json(content: Mapping[str, object]) -> str:
+def _to_json(content: Mapping[str, object]) -> str:
     return json.dumps(content, default=str)

@@ -94,11 +94,13 @@ def audit_request(model: str, benchmark: str, options: AuditOptions) -> AuditReq
 
     Raises ConfigError or ModelError where there is none of that name, or its entry cannot be used.
     """
-    from audit_pipeline.benchmarks.config import standing  # noqa: PLC0415
+    from audit_pipeline.benchmarks.config import exclude_on_request  # noqa: PLC0415
     from audit_pipeline.models.config import resolve_model  # noqa: PLC0415
     from audit_pipeline.operate.whole_configuration import load_configuration  # noqa: PLC0415
 
     config = load_configuration()
-    specs = list(standing(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)
+    specs = (
+        list(exclude_on_request(config.benchmarks).values()) if benchmark == ALL else config.benchmarks_named(benchmark)
+    )
     entry = resolve_model(model, config.models)
     return AuditRequest(entry, specs, options, config.problems, leave_out=benchmark == ALL)

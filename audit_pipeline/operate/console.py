@@ -25,7 +25,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from audit_pipeline.report.numbers import time_to_wait
+from audit_pipeline.report.numbers import format_waiting_time
 
 # No emoji codes: what is shown is other people's text, paths and SQL.
 OUT = Console(emoji=False)
@@ -57,7 +57,7 @@ class SkippedRow(Protocol):
 
 
 @contextmanager
-def answering(*, as_json: bool) -> Iterator[None]:
+def collect_output(*, as_json: bool) -> Iterator[None]:
     """What a command says on standard output within the block; ``as_json``: as one JSON document, at its end.
 
     Nothing else reaches standard output then: words that are no fact of the document go to standard error. Where an
@@ -77,7 +77,7 @@ def answering(*, as_json: bool) -> Iterator[None]:
         end_step()
         if finished or document:
             # Characters beyond ASCII escaped: a terminal obeys some of them, and not every pipe can take them.
-            click.echo(json.dumps(_plain(document), indent=2, allow_nan=False))
+            click.echo(json.dumps(_to_json_value(document), indent=2, allow_nan=False))
 
 
 @contextmanager
@@ -95,13 +95,13 @@ def is_quiet() -> bool:
     return _quiet.get()
 
 
-def draws() -> bool:
+def can_draw_progress() -> bool:
     """Whether standard error is a terminal that can be drawn on, and the user wants to see progress there."""
     # A notebook counts as a terminal, and would want widgets.
     return TELL.is_terminal and not (TELL.is_dumb_terminal or TELL.is_jupyter or is_quiet())
 
 
-def answers_in_json() -> bool:
+def is_json_output() -> bool:
     """Whether the command that runs was asked for a JSON document."""
     return _document.get() is not None
 
@@ -115,14 +115,14 @@ def say(words: str, **facts: object) -> None:
     elif facts:
         _add(document, facts)
     elif words.strip():
-        mention(words.strip())
+        tell_unless_quiet(words.strip())
 
 
 def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
     """``rows`` on standard output: as a table of ``columns``, or as they are under ``name`` in the JSON document.
 
     A column is its head, what it shows of a row (the value under a key, or what a function makes of the row), and how
-    that is written where it is not as :func:`shown` writes it.
+    that is written where it is not as :func:`format_cell_value` writes it.
     """
     rows = list(rows)
     document = _document.get()
@@ -134,24 +134,24 @@ def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
     for column in columns:
         table.add_column(column[0], overflow="fold")
     for row in rows:
-        table.add_row(*(in_words(row, *column[1:]) for column in columns))
+        table.add_row(*(format_cell(row, *column[1:]) for column in columns))
     # A pipe has no width: nothing is folded there.
     console = OUT if OUT.is_terminal else Console(width=10_000, emoji=False)
     console.print(table, markup=False, highlight=False, crop=False)
 
 
-def in_words(row: Row, cell: Cell, written: Callable[[Any], str] | None = None) -> str:
+def format_cell(row: Row, cell: Cell, formatter: Callable[[Any], str] | None = None) -> str:
     """What a column shows of a row."""
     value = row[cell] if isinstance(cell, str) else cell(row)
-    return shown(value) if written is None else written(value)
+    return format_cell_value(value) if formatter is None else formatter(value)
 
 
 def tell(words: str, style: str | None = None) -> None:
     """One line on standard error; what a file or a name holds is shown, never obeyed."""
-    TELL.print(visible(words), style=style, markup=False, highlight=False, soft_wrap=True)
+    TELL.print(escape_control_characters(words), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def mention(words: str) -> None:
+def tell_unless_quiet(words: str) -> None:
     """As :func:`tell`, what a user may want to know and who asked for quiet does not."""
     if not is_quiet():
         tell(words)
@@ -184,24 +184,24 @@ class _Step:
 
     def draw(self) -> None:
         """Show the line, where there is a terminal and nothing else is drawn there."""
-        if draws() and not _drawn_instead:
+        if can_draw_progress() and not _drawn_instead:
             self._live.start()
 
     def undraw(self) -> None:
         """Take the line away."""
         self._live.stop()
 
-    def show(self, how_far: str) -> None:
+    def show(self, status: str) -> None:
         """How far it is, in a few words."""
-        self._how_far = visible(how_far)
+        self._how_far = escape_control_characters(status)
         if not self._live.is_started and not is_quiet() and time.monotonic() - self._told >= _TOLD_EVERY:
             self._told = time.monotonic()
-            tell(f"  {how_far}" if self._doing is None else f"• {self._doing} {how_far}")
+            tell(f"  {status}" if self._doing is None else f"• {self._doing} {status}")
 
     def _line(self) -> Text:
         if self.seconds < _PATIENCE:
             return Text("", end="")
-        said = [time_to_wait(self.seconds), " ".join(filter(None, (self._doing, self._how_far)))]
+        said = [format_waiting_time(self.seconds), " ".join(filter(None, (self._doing, self._how_far)))]
         turn = _TURNS[int(8 * self.seconds) % len(_TURNS)]
         return Text(f"{turn} {', '.join(filter(None, said))}", no_wrap=True, overflow="ellipsis")
 
@@ -212,7 +212,7 @@ _drawn_instead: list[None] = []
 """What is drawn at the place of the step's line: a terminal has one place that is drawn on again and again."""
 
 
-def tell_step(what: str) -> None:
+def tell_step(step: str) -> None:
     """One step of a longer piece of work, on standard error; it lasts until the next one, or until something is said.
 
     On a terminal its seconds are shown while it lasts and, where it took more than two, afterwards.
@@ -220,14 +220,14 @@ def tell_step(what: str) -> None:
     end_step()
     if is_quiet():
         return
-    tell(f"• {what}")
+    tell(f"• {step}")
     _now.append(_Step())
 
 
-def tell_progress(how_far: str) -> None:
+def tell_progress(status: str) -> None:
     """How far the step is that was told last; nothing where none was, as in a process of Dagster's."""
     for step in _now:
-        step.show(how_far)
+        step.show(status)
 
 
 def end_step() -> None:
@@ -235,8 +235,8 @@ def end_step() -> None:
     while _now:
         step = _now.pop()
         step.undraw()
-        if draws() and step.seconds >= _PATIENCE:
-            TELL.print(Text(f"  {time_to_wait(step.seconds)}", style="dim"))
+        if can_draw_progress() and step.seconds >= _PATIENCE:
+            TELL.print(Text(f"  {format_waiting_time(step.seconds)}", style="dim"))
 
 
 @contextmanager
@@ -254,20 +254,20 @@ def replace_step_line() -> Iterator[None]:
 
 
 @contextmanager
-def report_slow_work(doing: str) -> Iterator[Callable[[str], None]]:
+def report_slow_work(activity: str) -> Iterator[Callable[[str], None]]:
     """A callback for what is being done now, in a few words, for a user who waits longer than two seconds.
 
     On a terminal a line on standard error that is gone in the end; else a line there now and then.
     """
     end_step()
-    step = _Step(doing)
+    step = _Step(activity)
     try:
         yield step.show
     finally:
         step.undraw()
 
 
-def visible(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     """``text`` with the codes spelled out that a terminal would obey; blanks of any width are blanks."""
     return "".join(one if _is_harmless(one) else repr(one)[1:-1] for one in text)
 
@@ -276,20 +276,20 @@ def _is_harmless(character: str) -> bool:
     return character.isprintable() or character in "\n\t" or unicodedata.category(character) == "Zs"
 
 
-def shown(value: object) -> str:
+def format_cell_value(value: object) -> str:
     """A cell of a table of results."""
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else escape_control_characters(str(value))
 
 
-def tell_skipped(skipped: Sequence[SkippedRow], total: int | None = None) -> None:
-    """The first rows that were skipped; ``total``: how many there are, where ``skipped`` are not all of them."""
-    total = len(skipped) if total is None else total
+def tell_skipped(skipped_rows: Sequence[SkippedRow], total: int | None = None) -> None:
+    """The first rows that were skipped; ``total``: how many there are, where ``skipped_rows`` are not all of them."""
+    total = len(skipped_rows) if total is None else total
     if not total:
         return
     tell(f"{total} row(s) skipped:")
-    for row in skipped[:_NAMED_SKIPS]:
+    for row in skipped_rows[:_NAMED_SKIPS]:
         tell(f"  {row.location}: {row.reason}")
     if total > _NAMED_SKIPS:
         tell(f"  and {total - _NAMED_SKIPS} more")
@@ -302,12 +302,12 @@ def _add(document: dict[str, Any], facts: Mapping[str, object]) -> None:
         document[name] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
 
 
-def _plain(value: object) -> object:
+def _to_json_value(value: object) -> object:
     """``value`` as JSON can hold it: numbers as numbers, null for what is no number, all else as its text."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _to_json_value(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_to_json_value(one) for one in value]
     if isinstance(value, Decimal) and value == value.to_integral_value():
         # A sum of whole numbers: as a float it would lose its last digits.
         return int(value)

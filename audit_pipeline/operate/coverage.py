@@ -28,8 +28,8 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.operate.facts import BenchmarkFacts, PairFacts, PlanRequest, Situation, WrittenRows
 from audit_pipeline.operate.plan import is_as_configured, state_of
-from audit_pipeline.operate.seen import SeenModels, Sighting, seen_last
-from audit_pipeline.operate.situation import CODE, look, written
+from audit_pipeline.operate.seen import SeenModels, Sighting, collect_seen_models
+from audit_pipeline.operate.situation import CODE, read_situation, written_from_run
 from audit_pipeline.warehouse.fill import Judgement
 
 _PAIRS = """
@@ -79,16 +79,16 @@ class Present:
 
 def judge(folder: Path, paths: DataPaths) -> Judgement:
     """What the planner makes of what the configuration in ``folder`` asks for and of what the data folder holds."""
-    present = _look(folder, paths)
+    present = _read_configuration(folder, paths)
     up_to_date = {name: is_as_configured(benchmark) for name, benchmark in present.situation.benchmarks.items()}
-    return Judgement(up_to_date, lambda connection: coverage_of(connection, present, paths))
+    return Judgement(up_to_date, lambda connection: build_coverage_table(connection, present, paths))
 
 
-def _look(folder: Path, paths: DataPaths) -> Present:
+def _read_configuration(folder: Path, paths: DataPaths) -> Present:
     """A file of the configuration that cannot be read, which is named where its rows are read, asks for nothing."""
     try:
         specs = load_benchmarks(folder)
-        situation = look(PlanRequest(benchmarks=tuple(specs)), paths, specs=specs.values(), config=folder)
+        situation = read_situation(PlanRequest(benchmarks=tuple(specs)), paths, specs=specs.values(), config=folder)
     except AuditError:
         situation = Situation(code=CODE)
     try:
@@ -98,19 +98,20 @@ def _look(folder: Path, paths: DataPaths) -> Present:
     return Present(situation, models)
 
 
-def coverage_of(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> pa.Table:
+def build_coverage_table(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> pa.Table:
     """The rows of the table coverage, from the tables that are filled already."""
-    pairs = [Pair(row["benchmark"], row["model"]) for row in _rows(connection, _PAIRS)]
-    situation = _situation(connection, pairs, present, paths)
-    models = {row["name"] for row in _rows(connection, "SELECT name FROM configured_models")}
-    benchmarks = {row["benchmark"] for row in _rows(connection, "SELECT benchmark FROM configured_benchmarks")}
+    pairs = [Pair(row["benchmark"], row["model"]) for row in _query_rows(connection, _PAIRS)]
+    situation = _read_situation_of_pairs(connection, pairs, present, paths)
+    models = {row["name"] for row in _query_rows(connection, "SELECT name FROM configured_models")}
+    benchmarks = {row["benchmark"] for row in _query_rows(connection, "SELECT benchmark FROM configured_benchmarks")}
     rows = [
-        _row(pair, situation, is_configured=pair.model in models and pair.benchmark in benchmarks) for pair in pairs
+        _build_row(pair, situation, is_configured=pair.model in models and pair.benchmark in benchmarks)
+        for pair in pairs
     ]
     return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
 
 
-def _row(pair: Pair, situation: Situation, *, is_configured: bool) -> Mapping[str, object]:
+def _build_row(pair: Pair, situation: Situation, *, is_configured: bool) -> Mapping[str, object]:
     state, audit = state_of(pair, situation), situation.audits[pair]
     found = audit.evaluations
     return {
@@ -126,16 +127,17 @@ def _row(pair: Pair, situation: Situation, *, is_configured: bool) -> Mapping[st
     }
 
 
-def _situation(
+def _read_situation_of_pairs(
     connection: duckdb.DuckDBPyConnection, pairs: Iterable[Pair], present: Present, paths: DataPaths
 ) -> Situation:
     pairs = list(pairs)
-    benchmarks = _benchmarks(connection, {pair.benchmark for pair in pairs}, present)
-    seen = _seen(connection, present, paths)
-    found = {(row["table"], _pair(row)): _written(row) for row in _rows(connection, _WRITTEN)}
-    outcomes = {_pair(row): _outcome(row) for row in _rows(connection, _OUTCOMES)}
+    benchmarks = _read_benchmark_facts(connection, {pair.benchmark for pair in pairs}, present)
+    seen = _read_seen_models(connection, present, paths)
+    found = {(row["table"], _pair_from_row(row)): _written_from_row(row) for row in _query_rows(connection, _WRITTEN)}
+    outcomes = {_pair_from_row(row): _outcome_from_row(row) for row in _query_rows(connection, _OUTCOMES)}
     damaged = {
-        _pair(row): tuple(sorted(row["damaged"])) for row in _rows(connection, _DAMAGED, tables=list(RUN_TABLES))
+        _pair_from_row(row): tuple(sorted(row["damaged"]))
+        for row in _query_rows(connection, _DAMAGED, tables=list(RUN_TABLES))
     }
     audits = {
         pair: PairFacts(
@@ -151,17 +153,17 @@ def _situation(
     return replace(present.situation, benchmarks=benchmarks, audits=audits)
 
 
-def _benchmarks(
+def _read_benchmark_facts(
     connection: duckdb.DuckDBPyConnection, names: Iterable[str], present: Present
 ) -> Mapping[str, BenchmarkFacts]:
     """Those of the configuration, and those of ``names`` that are no longer, or not readably, in it.
 
     Only where the configuration names any is another one removed: an unreadable file names none.
     """
-    named = {row["benchmark"] for row in _rows(connection, "SELECT benchmark FROM configured_benchmarks")}
+    named = {row["benchmark"] for row in _query_rows(connection, "SELECT benchmark FROM configured_benchmarks")}
     built = {
         row["benchmark"]: row["digest"]
-        for row in _rows(connection, "SELECT benchmark, max(digest) AS digest FROM benchmarks GROUP BY benchmark")
+        for row in _query_rows(connection, "SELECT benchmark, max(digest) AS digest FROM benchmarks GROUP BY benchmark")
     }
     others = {
         name: BenchmarkFacts(None, built.get(name), is_removed=bool(named) and name not in named) for name in names
@@ -169,12 +171,14 @@ def _benchmarks(
     return {**others, **present.situation.benchmarks}
 
 
-def _seen(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> SeenModels:
-    cards = [json.loads(row["card"]) for row in _rows(connection, "SELECT card FROM models")]
-    return seen_last(cards, [Sighting(**row) for row in _rows(connection, _SIGHTINGS)], present.models, paths)
+def _read_seen_models(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> SeenModels:
+    cards = [json.loads(row["card"]) for row in _query_rows(connection, "SELECT card FROM models")]
+    return collect_seen_models(
+        cards, [Sighting(**row) for row in _query_rows(connection, _SIGHTINGS)], present.models, paths
+    )
 
 
-def _written(row: Mapping[str, Any]) -> WrittenRows:
+def _written_from_row(row: Mapping[str, Any]) -> WrittenRows:
     if not row["lineage_rows"]:
         return WrittenRows(row["run_id"])
     upstream = json.loads(row["upstream"] or "{}")
@@ -188,16 +192,18 @@ def _written(row: Mapping[str, Any]) -> WrittenRows:
         row["model_fingerprint"],
         row["tokenizer_fingerprint"],
     )
-    return written(explained, _pair(row))
+    return written_from_run(explained, _pair_from_row(row))
 
 
-def _outcome(row: Mapping[str, Any]) -> PairOutcome:
-    return PairOutcome(_pair(row), row["stage"], row["status"], row["reason"], row["run_id"], row["recorded_at"])
+def _outcome_from_row(row: Mapping[str, Any]) -> PairOutcome:
+    return PairOutcome(
+        _pair_from_row(row), row["stage"], row["status"], row["reason"], row["run_id"], row["recorded_at"]
+    )
 
 
-def _pair(row: Mapping[str, Any]) -> Pair:
+def _pair_from_row(row: Mapping[str, Any]) -> Pair:
     return Pair(row["benchmark"], row["model"])
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, query: str, **parameters: object) -> list[dict[str, Any]]:
+def _query_rows(connection: duckdb.DuckDBPyConnection, query: str, **parameters: object) -> list[dict[str, Any]]:
     return list(connection.sql(query, params=parameters or None).to_arrow_table().to_pylist())

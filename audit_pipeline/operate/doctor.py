@@ -22,13 +22,13 @@ import pyarrow as pa
 from packaging.requirements import Requirement
 
 from audit_pipeline.catalogue.contracts import KINDS, OUTCOMES, TABLES
-from audit_pipeline.catalogue.control_files import MANIFEST, require_whole
+from audit_pipeline.catalogue.control_files import MANIFEST, require_intact_control
 from audit_pipeline.catalogue.files import read_json, read_parquet, read_rows
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
 from audit_pipeline.catalogue.lineage import (
     LineageEntry,
     digests_by_file,
-    files_with_entries,
+    list_files_needing_entries,
     package_versions,
     pair_entries_with_files,
 )
@@ -41,74 +41,80 @@ from audit_pipeline.catalogue.paths import (
     is_shipped,
     is_writable,
 )
-from audit_pipeline.catalogue.store import cache_folders
+from audit_pipeline.catalogue.store import list_cache_folders
 from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
-from audit_pipeline.models.kept_files import kept_folders, require_kept
+from audit_pipeline.models.kept_files import list_kept_folders, read_intact_manifest
 from audit_pipeline.models.locate import locate
-from audit_pipeline.models.tokenized_model import is_kept, load_tokenizer
+from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.operate.doctor_checks import DoctorCheck, HowEnded, Look, named
+from audit_pipeline.operate.doctor_checks import DoctorCheck, HowEnded, Look, abbreviate_names
 from audit_pipeline.operate.doctor_missing import examine_missing
-from audit_pipeline.operate.removal import unfinished
+from audit_pipeline.operate.removal import list_unfinished_removals
 from audit_pipeline.operate.removal_files import DEAD_AFTER_SECONDS, stat_of
 from audit_pipeline.operate.whole_configuration import FILES, load_configuration
-from audit_pipeline.token_statistics.cache import damaged_parts, digest_in_name, parts_of, set_aside
+from audit_pipeline.token_statistics.cache import digest_in_name, find_damaged_parts, list_parts, set_aside
 from audit_pipeline.warehouse.build import read_lineage
-from audit_pipeline.warehouse.query import open_read_only, read_every_block
+from audit_pipeline.warehouse.query import find_block_damage, open_read_only
 
 Explained = Sequence[tuple[LineageEntry, Path]]
 _AGAIN = "delete them, and run again what made them"
 
 
-def examine_files(paths: DataPaths, how_ended: HowEnded, look: Look, *, deep: bool) -> Iterator[DoctorCheck]:
+def examine_files(paths: DataPaths, how_ended: HowEnded, on_check: Look, *, deep: bool) -> Iterator[DoctorCheck]:
     """Lineage and files, the cache; with ``deep`` every file to its end.
 
     Damaged parts of the cache are set aside, where something can be written: every run does so.
     """
-    look("lineage")
+    on_check("lineage")
     entries, damaged = read_lineage(paths)
     explained = pair_entries_with_files(entries, paths)
-    yield from _lineage(paths, explained, [one.path for one in damaged])
-    yield from _cache(paths, look, deep=deep)
-    yield from _kept_of_models(paths)
-    yield from _without_digest(paths, explained)
+    yield from _check_lineage(paths, explained, [one.path for one in damaged])
+    yield from _check_cache(paths, on_check, deep=deep)
+    yield from _check_kept_model_files(paths)
+    yield from _check_files_without_digest(paths, explained)
     if deep:
-        yield from _every_file(paths, explained, look)
-    yield from examine_missing(paths, entries, how_ended, look, deep=deep)
+        yield from _check_every_file(paths, explained, on_check)
+    yield from examine_missing(paths, entries, how_ended, on_check, deep=deep)
 
 
-def _lineage(paths: DataPaths, explained: Explained, damaged: Sequence[Path]) -> Iterator[DoctorCheck]:
-    there = files_with_entries(paths)
-    yield DoctorCheck("lineage", ok=True, words=f"{len(explained)} entries of files, {len(there)} files of tables")
-    if damaged:
-        words = f"not as they were written: {named(damaged)}: delete them, and run again what they explain"
+def _check_lineage(
+    paths: DataPaths, explained_files: Explained, damaged_files: Sequence[Path]
+) -> Iterator[DoctorCheck]:
+    there = list_files_needing_entries(paths)
+    yield DoctorCheck(
+        "lineage", ok=True, words=f"{len(explained_files)} entries of files, {len(there)} files of tables"
+    )
+    if damaged_files:
+        words = (
+            f"not as they were written: {abbreviate_names(damaged_files)}: delete them, and run again what they explain"
+        )
         yield DoctorCheck("damaged entries", ok=False, words=words)
-    unexplained = sorted(set(there) - {path for _, path in explained})
+    unexplained = sorted(set(there) - {path for _, path in explained_files})
     if unexplained:
-        words = f"no lineage entry says where {named(unexplained)} came from: delete them, or run again what made them"
+        words = f"no lineage entry says where {abbreviate_names(unexplained)} came from: delete them, or run again what made them"
         yield DoctorCheck("files without lineage", ok=False, words=words)
 
 
-def _cache(paths: DataPaths, look: Look, *, deep: bool) -> Iterator[DoctorCheck]:
-    folders = cache_folders(paths)
+def _check_cache(paths: DataPaths, on_check: Look, *, deep: bool) -> Iterator[DoctorCheck]:
+    folders = list_cache_folders(paths)
     earlier = [path for folder in folders for path in sorted(folder.glob("part-*.unreadable"))]
-    total = sum(part.stat().st_size for folder in folders for part in parts_of(folder))
+    total = sum(part.stat().st_size for folder in folders for part in list_parts(folder))
     damaged = []
     for folder in folders:
-        look(f"cache, {folder.parent.name} ({total / 1e6:,.0f} MB in all)")
-        damaged += list(damaged_parts(folder, _schema_of(folder), whole=deep))
+        on_check(f"cache, {folder.parent.name} ({total / 1e6:,.0f} MB in all)")
+        damaged += list(find_damaged_parts(folder, _schema_of(folder), whole=deep))
     if damaged and is_writable(paths.root):
-        words = f"damaged: {named(damaged)}: set aside as .unreadable; their texts are run again by the next audit"
+        words = f"damaged: {abbreviate_names(damaged)}: set aside as .unreadable; their texts are run again by the next audit"
         for part in damaged:
             set_aside(part)
     elif damaged:
-        words = f"damaged: {named(damaged)}: the next audit sets them aside and runs their texts again"
+        words = f"damaged: {abbreviate_names(damaged)}: the next audit sets them aside and runs their texts again"
     else:
         compared = "every byte compared" if deep else "bytes are compared by doctor --deep, and whenever they are read"
-        parts = sum(len(parts_of(folder)) for folder in folders)
+        parts = sum(len(list_parts(folder)) for folder in folders)
         words = f"{parts} part files, {total / 1e6:,.0f} MB; {compared}"
     yield DoctorCheck("cache", not damaged, words)
     if earlier:
@@ -122,9 +128,9 @@ def _schema_of(folder: Path) -> pa.Schema | None:
     return KINDS[kind].table.schema if kind in KINDS else None
 
 
-def _kept_of_models(paths: DataPaths) -> Iterator[DoctorCheck]:
+def _check_kept_model_files(paths: DataPaths) -> Iterator[DoctorCheck]:
     """What was made of models' files, so that they load at once: how much room it takes."""
-    folders = kept_folders(paths)
+    folders = list_kept_folders(paths)
     if folders:
         size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
         words = (
@@ -134,11 +140,11 @@ def _kept_of_models(paths: DataPaths) -> Iterator[DoctorCheck]:
         yield DoctorCheck("kept of models", ok=True, words=words)
 
 
-def _without_digest(paths: DataPaths, explained: Explained) -> Iterator[DoctorCheck]:
+def _check_files_without_digest(paths: DataPaths, explained_files: Explained) -> Iterator[DoctorCheck]:
     """What an earlier version wrote: a changed byte would not be noticed there."""
-    digests = digests_by_file(explained)
+    digests = digests_by_file(explained_files)
     files = sum(_is_table(path) and path.exists() for path, known in digests.items() if not known)
-    parts = sum(digest_in_name(part) is None for folder in cache_folders(paths) for part in parts_of(folder))
+    parts = sum(digest_in_name(part) is None for folder in list_cache_folders(paths) for part in list_parts(folder))
     if files or parts:
         words = (
             f"{files} file(s) and {parts} part(s) of the cache, by an earlier version: nobody would notice a changed "
@@ -147,29 +153,29 @@ def _without_digest(paths: DataPaths, explained: Explained) -> Iterator[DoctorCh
         yield DoctorCheck("without a digest", ok=True, words=words)
 
 
-def _every_file(paths: DataPaths, explained: Explained, look: Look) -> Iterator[DoctorCheck]:
+def _check_every_file(paths: DataPaths, explained_files: Explained, on_check: Look) -> Iterator[DoctorCheck]:
     """Every file compared with its digest: tables, documents in JSON, controls, converted and large model files."""
-    digests = digests_by_file(explained)
+    digests = digests_by_file(explained_files)
     checks: list[tuple[Path, Callable[[Path], object]]] = [
-        *((path, lambda file: _require(file, digests.get(file))) for path in files_with_entries(paths)),
-        *((path, _read_rows) for path in _below(paths.table(OUTCOMES.name), "*/*.parquet")),
+        *((path, lambda file: _require_digest(file, digests.get(file))) for path in list_files_needing_entries(paths)),
+        *((path, _read_rows) for path in _list_files(paths.table(OUTCOMES.name), "*/*.parquet")),
         *((path, read_json) for path in _json_files(paths)),
-        *((path.parent, require_whole) for path in _below(paths.table("controls"), f"*/*/{MANIFEST}")),
-        *((path, require_kept) for path in kept_folders(paths)),
+        *((path.parent, require_intact_control) for path in _list_files(paths.table("controls"), f"*/*/{MANIFEST}")),
+        *((path, read_intact_manifest) for path in list_kept_folders(paths)),
     ]
-    damaged = [*_find_damaged_files(checks, look), *find_unnoticed_changes(paths, look)]
-    look("warehouse")
-    if paths.warehouse.exists() and (problem := read_every_block(paths.warehouse)) is not None:
+    damaged = [*_find_damaged_files(checks, on_check), *find_unnoticed_changes(paths, on_check)]
+    on_check("warehouse")
+    if paths.warehouse.exists() and (problem := find_block_damage(paths.warehouse)) is not None:
         yield DoctorCheck("warehouse, every block", ok=False, words=f"{problem}; build it again: corpus-audit report")
     words = f"{len(checks)} as they were written"
     if damaged:
-        words = f"not as they were written: {named(damaged)}: {_AGAIN}"
+        words = f"not as they were written: {abbreviate_names(damaged)}: {_AGAIN}"
     yield DoctorCheck("every file", not damaged, words)
 
 
-def _find_damaged_files(checks: Sequence[tuple[Path, Callable[[Path], object]]], look: Look) -> Iterator[Path]:
+def _find_damaged_files(checks: Sequence[tuple[Path, Callable[[Path], object]]], on_check: Look) -> Iterator[Path]:
     for number, (path, check) in enumerate(checks, 1):
-        look(f"file {number} of {len(checks)}")
+        on_check(f"file {number} of {len(checks)}")
         try:
             check(path)
         except FileNotFoundError:
@@ -179,7 +185,7 @@ def _find_damaged_files(checks: Sequence[tuple[Path, Callable[[Path], object]]],
             yield path
 
 
-def _require(path: Path, digests: Collection[str] | None) -> None:
+def _require_digest(path: Path, digests: Collection[str] | None) -> None:
     if not digests:
         # Of an earlier version, or without a lineage entry: all that is known is that it can be read to its end.
         read_parquet(path)
@@ -188,24 +194,24 @@ def _require(path: Path, digests: Collection[str] | None) -> None:
 
 
 def _read_rows(path: Path) -> None:
-    read_rows(path, what=path.name)
+    read_rows(path, label=path.name)
 
 
 def _is_table(path: Path) -> bool:
     return path.suffix == ".parquet"
 
 
-def _below(folder: Path, pattern: str) -> list[Path]:
+def _list_files(folder: Path, pattern: str) -> list[Path]:
     return sorted(folder.glob(pattern))
 
 
 def _json_files(paths: DataPaths) -> list[Path]:
     """Every document in JSON that a number, or what is told of it, comes from."""
     manifests = [table.manifest(paths, "any") for table in TABLES.values() if table.manifest is not None]
-    found = [file for one in manifests for file in _below(one.parent.parent, f"*/{one.name}")]
-    found += _below(paths.digest_cache.parent, "*.json")
-    found += _below(paths.endpoint("any").parent, "*.json")
-    found += _below(paths.table("controls"), f"*/{paths.control_pointer('any').name}")
+    found = [file for one in manifests for file in _list_files(one.parent.parent, f"*/{one.name}")]
+    found += _list_files(paths.digest_cache.parent, "*.json")
+    found += _list_files(paths.endpoint("any").parent, "*.json")
+    found += _list_files(paths.table("controls"), f"*/{paths.control_pointer('any').name}")
     found += [file for file in (paths.rolled_day, paths.findings_told) if file.exists()]
     return found
 
@@ -220,26 +226,26 @@ def examine(
     *,
     deep: bool = False,
     how_ended: HowEnded = lambda run_id: None,
-    look: Look = lambda what: None,
+    on_check: Look = lambda what: None,
 ) -> list[DoctorCheck]:
     """Everything that is looked at, in order; hub models are not fetched for it.
 
-    ``deep`` compares every file that is kept with its digest. ``how_ended`` says of a run how it ended, ``look`` is
+    ``deep`` compares every file that is kept with its digest. ``how_ended`` says of a run how it ended, ``on_check`` is
     told what is looked at now.
     """
-    look("the installation")
+    on_check("the installation")
     return [
-        *_installation(),
-        *_data_folder(paths),
-        *_configuration(paths, look),
-        *examine_files(paths, how_ended, look, deep=deep),
+        *_check_installation(),
+        *_check_data_folder(paths),
+        *_check_configuration(paths, on_check),
+        *examine_files(paths, how_ended, on_check, deep=deep),
         *_check_leftovers(paths),
-        *_locks(paths),
-        *_warehouse(paths),
+        *_check_locks(paths),
+        *_check_warehouse(paths),
     ]
 
 
-def _installation() -> Iterator[DoctorCheck]:
+def _check_installation() -> Iterator[DoctorCheck]:
     yield DoctorCheck("Python", sys.version_info >= (3, 11), sys.version.split()[0])
     unfit = _unfit_packages(importlib.metadata.requires(_DISTRIBUTION) or ())
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
@@ -264,7 +270,7 @@ def _unfit_packages(requirements: Iterable[str]) -> list[str]:
     return unfit
 
 
-def _data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
+def _check_data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
     """The folder, or the one in which the first audit would make it."""
     there = next(folder for folder in (paths.root, *paths.root.parents) if folder.exists())
     try:
@@ -283,12 +289,12 @@ def _data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
         words = str(paths.root)
     yield DoctorCheck("data folder", ok=True, words=words)
     if (copy := copy_of(paths.root)) is not None:
-        yield _bucket(copy.bucket)
+        yield _check_bucket(copy.bucket)
     free = shutil.disk_usage(there).free
     yield DoctorCheck("free disk", free >= _LOW_DISK_BYTES, f"{free / 1e9:.1f} GB")
 
 
-def _bucket(bucket: Bucket) -> DoctorCheck:
+def _check_bucket(bucket: Bucket) -> DoctorCheck:
     """Whether it can be written, and keeps two machines apart; the working copy was brought up to date before."""
     try:
         bucket.require_conditional_put()
@@ -301,9 +307,9 @@ def _bucket(bucket: Bucket) -> DoctorCheck:
     return DoctorCheck("bucket", abs(ahead) <= _CLOCK_SECONDS, words)
 
 
-def _configuration(paths: DataPaths, look: Look) -> Iterator[DoctorCheck]:
+def _check_configuration(paths: DataPaths, on_check: Look) -> Iterator[DoctorCheck]:
     """Every file, with all that is wrong in it and between it and the others; then the models that can be looked at."""
-    look("the configuration")
+    on_check("the configuration")
     config = load_configuration()
     folder = str(config.folder)
     if is_shipped(config.folder):
@@ -323,11 +329,11 @@ def _configuration(paths: DataPaths, look: Look) -> Iterator[DoctorCheck]:
         # What is derived of a model's files is kept in the data folder, which is not made for a look.
         place = paths if paths.root.exists() else DataPaths(Path(folder_for_a_look))
         for entry in models.values():
-            look(f"model {entry.name}")
-            yield _model(entry, place)
+            on_check(f"model {entry.name}")
+            yield _check_model(entry, place)
 
 
-def _model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
+def _check_model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
     what = f"model {entry.name}"
     if entry.hub is not None:
         where = f"on the hub as {entry.hub}; fetched when it is first used"
@@ -341,7 +347,7 @@ def _model(entry: ModelEntry, paths: DataPaths) -> DoctorCheck:
         located = locate(entry, paths)
         identity = identify(located, paths)
         # Reading one out of a .gguf takes long: it is looked at once it is kept.
-        if located.gguf is None or is_kept(entry, paths):
+        if located.gguf is None or is_tokenizer_kept(entry, paths):
             load_tokenizer(entry, paths)
     except (AuditError, OSError) as error:
         # OSError: what is derived of its files is kept in a data folder that cannot be written.
@@ -356,33 +362,35 @@ def _check_leftovers(paths: DataPaths) -> Iterator[DoctorCheck]:
         size = sum(stat.st_size for stat in temporary.values())
         dead = [path for path, stat in temporary.items() if time.time() - stat.st_mtime > DEAD_AFTER_SECONDS]
         state = f"{len(dead)} older than an hour: delete those" if dead else "being written just now, or soon dead"
-        words = f"{len(temporary)} file(s), {size:,} bytes, {state}: {named([str(path) for path in dead or temporary])}"
+        words = f"{len(temporary)} file(s), {size:,} bytes, {state}: {abbreviate_names([str(path) for path in dead or temporary])}"
         yield DoctorCheck("temporary files", not dead, words)
-    for target in unfinished(paths):
+    for target in list_unfinished_removals(paths):
         words = f"{target} is removed in part: end it with corpus-audit forget --{target.dimension} '{target.name}'"
         yield DoctorCheck("unfinished removal", ok=False, words=words)
 
 
-def _locks(paths: DataPaths) -> Iterator[DoctorCheck]:
+def _check_locks(paths: DataPaths) -> Iterator[DoctorCheck]:
     """A lock is the operating system's: it is free as soon as its holder is gone, whatever became of it."""
     locks = sorted(path for path in paths.root.rglob("*.lock") if path.is_file())
     if locks and not is_writable(paths.root):
         yield DoctorCheck("locks", ok=True, words=f"{len(locks)}, none can be taken: the folder is read-only")
     elif locks:
         held = [str(path) for path in locks if is_held(path)]
-        words = f"{len(locks)}, held by a living process: {named(held)}" if held else f"{len(locks)}, all free"
+        words = (
+            f"{len(locks)}, held by a living process: {abbreviate_names(held)}" if held else f"{len(locks)}, all free"
+        )
         yield DoctorCheck("locks", ok=True, words=words)
 
 
-def _warehouse(paths: DataPaths) -> Iterator[DoctorCheck]:
-    yield _opened(paths.warehouse)
+def _check_warehouse(paths: DataPaths) -> Iterator[DoctorCheck]:
+    yield _check_warehouse_opens(paths.warehouse)
     wal = paths.warehouse.with_name(f"{paths.warehouse.name}.wal")
     if wal.exists():
         words = f"{wal} is the log of somebody's read-write session: end it; the next rebuild moves the file aside"
         yield DoctorCheck("warehouse log", ok=False, words=words)
 
 
-def _opened(warehouse: Path) -> DoctorCheck:
+def _check_warehouse_opens(warehouse: Path) -> DoctorCheck:
     if not warehouse.exists():
         return DoctorCheck("warehouse", ok=True, words="not built yet; the first audit builds it")
     try:

@@ -29,7 +29,7 @@ class DoctorCheck:
     words: str
 
 
-def named(names: Sequence[object]) -> str:
+def abbreviate_names(names: Sequence[object]) -> str:
     """The first names, and how many more there are."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(map(str, names[:_NAMED])) + more

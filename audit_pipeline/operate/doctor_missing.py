@@ -27,21 +27,27 @@ from audit_pipeline.catalogue.contracts import (
     TABLES,
     TOKEN_STATISTICS,
     Pair,
+    build_model_inputs,
     text_sha256,
-    texts_read,
 )
 from audit_pipeline.catalogue.files import read_parquet
-from audit_pipeline.catalogue.lineage import LineageEntry, MissingFile, file_of, missing_files, pair_entries_with_files
-from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.lineage import (
+    LineageEntry,
+    MissingFile,
+    file_of,
+    find_missing_files,
+    pair_entries_with_files,
+)
+from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.errors import AuditError
-from audit_pipeline.evidence.options import command_of
+from audit_pipeline.evidence.options import build_evaluate_command
 from audit_pipeline.models.config import load_models
-from audit_pipeline.models.tokenized_model import TokenizedModel, is_kept, load_tokenizer
-from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, HowEnded, Look, named
-from audit_pipeline.operate.removal import unfinished
+from audit_pipeline.models.tokenized_model import TokenizedModel, is_tokenizer_kept, load_tokenizer
+from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, HowEnded, Look, abbreviate_names
+from audit_pipeline.operate.removal import list_unfinished_removals
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, statistics_version
-from audit_pipeline.scoring.session import audit_session
-from audit_pipeline.token_statistics.cache import parts_of
+from audit_pipeline.scoring.session import build_audit_session
+from audit_pipeline.token_statistics.cache import list_parts
 from audit_pipeline.warehouse.query import open_read_only
 
 
@@ -60,7 +66,7 @@ def examine_missing(
     paths: DataPaths,
     entries: Sequence[LineageEntry],
     how_ended: HowEnded,
-    look: Look,
+    on_check: Look,
     *,
     deep: bool,
 ) -> Iterator[DoctorCheck]:
@@ -68,25 +74,25 @@ def examine_missing(
 
     While a removal is half done, nothing is missed: it is named itself.
     """
-    if unfinished(paths):
+    if list_unfinished_removals(paths):
         return
     records = _Records(entries)
-    files = missing_files(pair_entries_with_files(entries, paths), Path.exists)
+    files = find_missing_files(pair_entries_with_files(entries, paths), Path.exists)
     by_words: dict[tuple[bool, str], list[Path]] = {}
     for missing in files:
         said = _explain_missing_file(missing, how_ended(missing.entry.run_id), records)
         if said is not None:
             by_words.setdefault(said, []).append(missing.path)
     for (ok, words), gone_files in by_words.items():
-        yield DoctorCheck("lineage without files", ok, f"{named(gone_files)}: {words}")
+        yield DoctorCheck("lineage without files", ok, f"{abbreviate_names(gone_files)}: {words}")
     known = {(missing.path, missing.entry.table, missing.entry.partition) for missing in files}
     looks = [
         _find_missing_inputs(records, paths),
         _find_missing_last_tables(records, how_ended, paths),
-        _loaded(paths),
-        _cards(records, paths),
-        _published(paths),
-        *([_statistics(records, paths, look)] if deep else []),
+        _find_missing_loaded_files(paths),
+        _find_missing_cards(records, paths),
+        _find_missing_published_files(paths),
+        *([_find_missing_statistics(records, paths, on_check)] if deep else []),
     ]
     for gone in (gone for found in looks for gone in found):
         if (of := (gone.path, gone.table, gone.partition)) not in known:
@@ -163,27 +169,29 @@ class _Records:
         if entry is not None and entry.asset_key == "corpus_test":
             return f"corpus-audit test, with {pair.model} on {pair.benchmark}"
         if scores is not None and scores.options:
-            return shlex.join(command_of(scores.options))
+            return shlex.join(build_evaluate_command(scores.options))
         return shlex.join(["corpus-audit", "audit", *of_both, "--again"])
 
 
-def _explain_missing_file(missing: MissingFile, ended: Ending | None, records: _Records) -> tuple[bool, str] | None:
+def _explain_missing_file(
+    missing_file: MissingFile, ending: Ending | None, records: _Records
+) -> tuple[bool, str] | None:
     """Whether it is as it may be that a file is not there, and what became of it; None while it is being written.
 
     A run writes the entry first. So it may have died between the two: then it left no later entry, and either its
     temporary file lies there, or Dagster knows that it did not end well. Else the file was deleted.
     """
-    entry = missing.entry
-    if ended == "not yet":
+    entry = missing_file.entry
+    if ending == "not yet":
         return None
-    if missing.superseded:
+    if missing_file.superseded:
         return True, "deleted: history is lost; what counts now, of a later run, is there"
-    has_died = ended == "badly" or any(missing.path.parent.glob(f".{missing.path.name}.*.tmp"))
+    has_died = ending == "badly" or any(missing_file.path.parent.glob(f".{missing_file.path.name}.*.tmp"))
     is_used = bool(records.users[entry.table, entry.partition])
-    if has_died and not missing.run_went_on and not is_used:
+    if has_died and not missing_file.run_went_on and not is_used:
         return True, "never written: the run died behind its lineage entry, and it is made by the next one"
     became = "deleted since its run wrote it"
-    if not (is_used or missing.run_went_on or ended == "well"):
+    if not (is_used or missing_file.run_went_on or ending == "well"):
         became = "deleted, or never written because the run died (how it ended was not recorded)"
     return False, f"{became}; make it again: {records.command(entry.table, entry.partition)}"
 
@@ -197,7 +205,9 @@ def _find_missing_inputs(records: _Records, paths: DataPaths) -> Iterator[_Missi
         declared = TABLES.get(table)
         if declared is None or not declared.has_files:
             continue
-        entries = [entry for entry in users if declared.per not in ("benchmark", "pair") or _is_of(entry, partition)]
+        entries = [
+            entry for entry in users if declared.per not in ("benchmark", "pair") or _is_of_partition(entry, partition)
+        ]
         if declared.append_only:
             known = records.versions[table, partition]
             entries = [entry for entry in entries if entry.upstream[f"{table}/{partition}"] not in known]
@@ -210,7 +220,7 @@ def _find_missing_inputs(records: _Records, paths: DataPaths) -> Iterator[_Missi
             yield _MissingProduct(table, partition, path, by)
 
 
-def _is_of(entry: LineageEntry, partition: str) -> bool:
+def _is_of_partition(entry: LineageEntry, partition: str) -> bool:
     """Whether the entry is of the pair, or of the benchmark, that ``partition`` names."""
     return partition in (entry.partition, entry.partition.partition("|")[0])
 
@@ -230,7 +240,7 @@ def _find_missing_last_tables(records: _Records, how_ended: HowEnded, paths: Dat
         yield _MissingProduct(asset_key, partition, file_of(paths, declared, partition, run_id), by)
 
 
-def _loaded(paths: DataPaths) -> Iterator[_MissingProduct]:
+def _find_missing_loaded_files(paths: DataPaths) -> Iterator[_MissingProduct]:
     """The files that the warehouse holds the rows of, but for parts of the cache, which are merged now and then."""
     if not paths.warehouse.exists():
         return
@@ -244,7 +254,7 @@ def _loaded(paths: DataPaths) -> Iterator[_MissingProduct]:
         path, table = paths.root / file, TABLES.get(name)
         if table is None or table.kept == "cache" or path.exists():
             continue
-        partition = unsegment(path.parent.name.partition("=")[2])
+        partition = name_from_path_segment(path.parent.name.partition("=")[2])
         if table.per == "entry":
             of, _, partition = partition.partition(":")
             yield _MissingProduct(of, partition, path, "the warehouse holds it")
@@ -252,7 +262,7 @@ def _loaded(paths: DataPaths) -> Iterator[_MissingProduct]:
             yield _MissingProduct(name, partition, path, "the warehouse holds its rows")
 
 
-def _cards(records: _Records, paths: DataPaths) -> Iterator[_MissingProduct]:
+def _find_missing_cards(records: _Records, paths: DataPaths) -> Iterator[_MissingProduct]:
     """The cards of the models that rows that count now were computed with."""
     for (table, partition), entry in records.current.items():
         card = paths.model_card(entry.model_fingerprint or "")
@@ -260,21 +270,21 @@ def _cards(records: _Records, paths: DataPaths) -> Iterator[_MissingProduct]:
             yield _MissingProduct(table, partition, card, f"the lineage of {partition} names this model")
 
 
-def _published(paths: DataPaths) -> Iterator[_MissingProduct]:
+def _find_missing_published_files(paths: DataPaths) -> Iterator[_MissingProduct]:
     """Warehouse and report, where it is noted beside them that they were made."""
     for record, product in ((paths.warehouse_record, paths.warehouse), (paths.published, paths.report)):
         if record.exists() and not product.exists():
             yield _MissingProduct("", "", product, f"{record.name} says that it was made")
 
 
-def _statistics(records: _Records, paths: DataPaths, look: Look) -> Iterator[_MissingProduct]:
+def _find_missing_statistics(records: _Records, paths: DataPaths, on_check: Look) -> Iterator[_MissingProduct]:
     """The cached statistics of the texts that have scores."""
     models: Mapping[str, TokenizedModel] | None = None
     for (table, partition), entry in records.current.items():
         scores = records.current.get((SCORES.name, partition))
         if table != TOKEN_STATISTICS.name or entry.model_fingerprint is None or scores is None:
             continue
-        look(f"cached statistics of {partition}")
+        on_check(f"cached statistics of {partition}")
         pair = Pair(*partition.split("|", 1))
         try:
             benchmark = read_built(paths, pair.benchmark)
@@ -285,14 +295,14 @@ def _statistics(records: _Records, paths: DataPaths, look: Look) -> Iterator[_Mi
             # Its examples or its scores are missing or damaged, and named as such.
             continue
         folder = paths.token_statistics("base", entry.model_fingerprint)
-        lacking = len({*map(text_sha256, texts)} - _texts_in(folder))
+        lacking = len({*map(text_sha256, texts)} - _read_text_digests(folder))
         # Looked for where there are scores: a data folder that was never made is not made for it.
-        models = _known_models(paths) if models is None else models
+        models = _load_known_models(paths) if models is None else models
         model = models.get(pair.model)
         if not lacking and model is not None and entry.data_version == statistics_version(model, benchmark.digest):
             # What detectors read besides: branches, sums, passes over changed texts.
             folder = paths.table(TOKEN_STATISTICS.name)
-            lacking = audit_session(benchmark, model, paths).plan(texts).texts_to_run
+            lacking = build_audit_session(benchmark, model, paths).plan(texts).texts_to_run
         if lacking:
             by = f"{lacking} of {len(texts)} texts of {pair.benchmark} have scores and no statistics of {pair.model}"
             yield _MissingProduct(table, partition, folder, by)
@@ -303,27 +313,27 @@ def _scored_texts(scores: LineageEntry, benchmark: BuiltBenchmark, paths: DataPa
     if scores.code_version != SCORES_VERSION:
         return []
     pair = Pair(*scores.partition.split("|", 1))
-    rows = store.read(paths, SCORES, pair, run_id=scores.run_id, what=f"the scores of {scores.partition}")
+    rows = store.read(paths, SCORES, pair, run_id=scores.run_id, label=f"the scores of {scores.partition}")
     scored = pc.unique(rows.filter(pc.equal(rows.column("status"), "ok")).column("example_id"))
     examples = benchmark.examples
-    return list(dict.fromkeys(texts_read(examples.filter(pc.is_in(examples.column("example_id"), scored)))))
+    return list(dict.fromkeys(build_model_inputs(examples.filter(pc.is_in(examples.column("example_id"), scored)))))
 
 
-def _texts_in(folder: Path) -> set[str]:
+def _read_text_digests(folder: Path) -> set[str]:
     """The digests of the texts of which there are rows; the look at the cache names parts that cannot be read."""
     found: set[str] = set()
-    for part in parts_of(folder):
+    for part in list_parts(folder):
         with suppress(pa.ArrowException, OSError):
             found.update(read_parquet(part, ["text_sha256"]).column("text_sha256").to_pylist())
     return found
 
 
-def _known_models(paths: DataPaths) -> dict[str, TokenizedModel]:
+def _load_known_models(paths: DataPaths) -> dict[str, TokenizedModel]:
     """The models of the configuration whose tokenizers are kept; of the others the texts' own statistics say enough."""
     found = {}
     with suppress(AuditError):
         for name, entry in load_models().items():
             with suppress(AuditError, OSError):
-                if entry.host.is_here and is_kept(entry, paths):
+                if entry.host.is_here and is_tokenizer_kept(entry, paths):
                     found[name] = load_tokenizer(entry, paths)
     return found

@@ -22,20 +22,20 @@ from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCO
 from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.lineage import LineageStep, table_version
-from audit_pipeline.catalogue.paths import DataPaths, is_writable, make_private, unsegment
+from audit_pipeline.catalogue.paths import DataPaths, is_writable, make_private, name_from_path_segment
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.findings import Findings, find
+from audit_pipeline.evidence.findings import Findings, compute_findings
 from audit_pipeline.evidence.options import EvaluateOptions
-from audit_pipeline.evidence.sides import as_compared
+from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, KnownSplit, assess_split, known_split
-from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, asked_pair, write_findings
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, KnownSplit, assess_split, read_known_split
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, collect_pair_context, write_findings
 from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given
-from audit_pipeline.separability.assessment import assess
+from audit_pipeline.separability.assessment import compute_assessed_split
 
 CODE_VERSION = "2"
 _MARKER = "evaluated_scores.json"
@@ -75,9 +75,13 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     _check_headline(options, given.scores)
     benchmark = _given_benchmark(options, given, paths)
     known = benchmark.known_split(paths)
-    assessed = known.assessed if known else assess(as_compared(given.examples), benchmark.design, options.language)
-    findings = find(given.scores, given.examples, pair, assessed, run_id)
-    _refuse_nothing(options.file, given, findings)
+    assessed = (
+        known.assessed
+        if known
+        else compute_assessed_split(relabel_for_comparison(given.examples), benchmark.design, options.language)
+    )
+    findings = compute_findings(given.scores, given.examples, pair, assessed, run_id)
+    _require_comparison(options.file, given, findings)
     _refuse_other_texts(paths, pair, benchmark, given.examples)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
@@ -96,7 +100,9 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     if known is None and given.has_text:
         step = LineageStep.now(run_id, "split_quality", SPLIT_VERSION)
         known = assess_split(read_built(paths, pair.benchmark), paths, step, assessed=assessed).split
-    about = asked_pair(pair, manifest, given.examples, given.scores, config=paths.root, named=options.headline)
+    about = collect_pair_context(
+        pair, manifest, given.examples, given.scores, config=paths.root, named_detector=options.headline
+    )
     upstream |= {f"scores/{pair.partition}": scores_version, **(known.versions if known is not None else {})}
     write_findings(
         findings,
@@ -128,17 +134,17 @@ class _GivenBenchmark:
 
     def known_split(self, paths: DataPaths) -> KnownSplit | None:
         """What an earlier file with scores of the same texts left: how far they differ without a model."""
-        return known_split(self.before, paths) if self.before is not None and self.is_as_before else None
+        return read_known_split(self.before, paths) if self.before is not None and self.is_as_before else None
 
 
-def _given_benchmark(options: EvaluateOptions, given: GivenScores, paths: DataPaths) -> _GivenBenchmark:
-    design = options.design or ("selected" if _count(given.examples, MEMBER) else "unlabelled")
+def _given_benchmark(options: EvaluateOptions, given_scores: GivenScores, paths: DataPaths) -> _GivenBenchmark:
+    design = options.design or ("selected" if _count(given_scores.examples, MEMBER) else "unlabelled")
     before = read_built(paths, options.name) if paths.benchmark_manifest(options.name).exists() else None
-    return _GivenBenchmark(table_version(given.examples), design, before)
+    return _GivenBenchmark(table_version(given_scores.examples), design, before)
 
 
 def _write_benchmark(
-    benchmark: _GivenBenchmark, options: EvaluateOptions, given: GivenScores, paths: DataPaths, run_id: str
+    benchmark: _GivenBenchmark, options: EvaluateOptions, given_scores: GivenScores, paths: DataPaths, run_id: str
 ) -> Mapping[str, Any]:
     """Write the texts and their manifest, and return the manifest."""
     store.write(
@@ -146,13 +152,13 @@ def _write_benchmark(
         LineageStep.now(run_id, "given_examples", CODE_VERSION),
         EXAMPLES,
         options.name,
-        given.examples,
+        given_scores.examples,
         data_version=benchmark.version,
         # Several files may score the same texts, each with its own scores.
         upstream={},
         benchmark_digest=benchmark.version,
     )
-    manifest = _manifest(benchmark, options, given)
+    manifest = _build_manifest(benchmark, options, given_scores)
     write_json(paths.benchmark_manifest(options.name), manifest)
     return manifest
 
@@ -189,20 +195,20 @@ def _check_headline(options: EvaluateOptions, scores: pa.Table) -> None:
     raise ConfigError(f"--headline: {options.file} has no score of '{options.headline}'; {hint}")
 
 
-def _refuse_nothing(file: Path, given: GivenScores, findings: Findings) -> None:
+def _require_comparison(file: Path, given_scores: GivenScores, findings: Findings) -> None:
     """Raise DataError where nothing was compared with anything: neither two sides nor groups with held-out ones."""
     values = findings.tables["evaluations"]
     tested = set(findings.tables["group_tests"]["label"].to_pylist())
-    by_groups = None in tested or (given.names_splits and MEMBER in tested)
+    by_groups = None in tested or (given_scores.names_splits and MEMBER in tested)
     if by_groups or pc.any(pc.is_valid(values["value"])).as_py():
         return
-    notes = "".join(f"; {note}" for note in given.notes)
-    raise DataError(f"{file}: there is nothing to compare: {_explain_no_findings(given)}{notes}")
+    notes = "".join(f"; {note}" for note in given_scores.notes)
+    raise DataError(f"{file}: there is nothing to compare: {_explain_no_findings(given_scores)}{notes}")
 
 
-def _explain_no_findings(given: GivenScores) -> str:
-    scored = given.scores.filter(pc.equal(given.scores["status"], "ok"))["example_id"]
-    texts = given.examples.filter(pc.is_in(given.examples["example_id"], value_set=scored))
+def _explain_no_findings(given_scores: GivenScores) -> str:
+    scored = given_scores.scores.filter(pc.equal(given_scores.scores["status"], "ok"))["example_id"]
+    texts = given_scores.examples.filter(pc.is_in(given_scores.examples["example_id"], value_set=scored))
     n_members, n_nonmembers = _count(texts, MEMBER), _count(texts, NON_MEMBER)
     n_unknown = len(texts) - n_members - n_nonmembers
     if not n_nonmembers:
@@ -216,8 +222,10 @@ def _explain_no_findings(given: GivenScores) -> str:
             f"all {len(texts)} texts with a score are non-members (label 0); add members (label 1), or texts to be "
             "audited (label empty)"
         )
-    which = "the file's column 'split' leaves" if given.names_splits else "what is set aside for calibration leaves"
-    hint = "divide them otherwise" if given.names_splits else "give --calibration 0, or more texts"
+    which = (
+        "the file's column 'split' leaves" if given_scores.names_splits else "what is set aside for calibration leaves"
+    )
+    hint = "divide them otherwise" if given_scores.names_splits else "give --calibration 0, or more texts"
     return f"{which} one side alone to evaluate, of {n_members} members and {n_nonmembers} non-members; {hint}"
 
 
@@ -225,10 +233,10 @@ def _count(examples: pa.Table, label: int) -> int:
     return int(pc.sum(pc.equal(examples["label"], label)).as_py() or 0)
 
 
-def _are_the_same_texts(before: pa.Table, now: pa.Table) -> bool:
+def _are_the_same_texts(old: pa.Table, new: pa.Table) -> bool:
     columns = ["example_id", "label", "group", "text"]
     by_id = [("example_id", "ascending")]
-    return bool(before.select(columns).sort_by(by_id).equals(now.select(columns).sort_by(by_id)))
+    return bool(old.select(columns).sort_by(by_id).equals(new.select(columns).sort_by(by_id)))
 
 
 def _refuse_other_texts(paths: DataPaths, pair: Pair, benchmark: _GivenBenchmark, examples: pa.Table) -> None:
@@ -241,7 +249,7 @@ def _refuse_other_texts(paths: DataPaths, pair: Pair, benchmark: _GivenBenchmark
     if before is None or benchmark.is_as_before:
         return
     others = {
-        Pair(*unsegment(folder.name.removeprefix("partition=")).split("|", 1))
+        Pair(*name_from_path_segment(folder.name.removeprefix("partition=")).split("|", 1))
         for folder in paths.table("scores").glob("partition=*")
     }
     models = sorted(other.model for other in others if other.benchmark == pair.benchmark and other != pair)
@@ -263,9 +271,13 @@ def _refuse_other_texts(paths: DataPaths, pair: Pair, benchmark: _GivenBenchmark
         )
 
 
-def _manifest(benchmark: _GivenBenchmark, options: EvaluateOptions, given: GivenScores) -> dict[str, Any]:
+def _build_manifest(benchmark: _GivenBenchmark, options: EvaluateOptions, given_scores: GivenScores) -> dict[str, Any]:
     """The facts about the texts, of any model; and by model, what of its file could not be used."""
-    left_out = {"rows": len(given.skipped), "reasons": dict(given.left_out), "notes": list(given.notes)}
+    left_out = {
+        "rows": len(given_scores.skipped),
+        "reasons": dict(given_scores.left_out),
+        "notes": list(given_scores.notes),
+    }
     return {
         "benchmark": options.name,
         "family": options.name,
@@ -282,7 +294,7 @@ def _manifest(benchmark: _GivenBenchmark, options: EvaluateOptions, given: Given
             "calibration_fraction": options.calibration,
             "seed": options.seed,
         },
-        "counts": count_examples(given.examples),
+        "counts": count_examples(given_scores.examples),
         "left_out": {**_left_out_before(benchmark), options.model: left_out},
         "checks": [],
     }

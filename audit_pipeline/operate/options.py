@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import click
 
-from audit_pipeline.cluster.engine import FEWEST_WORKERS, Engine, EngineName, chosen_engine
+from audit_pipeline.cluster.engine import FEWEST_WORKERS, Engine, EngineName, choose_engine
 from audit_pipeline.endpoints.budget import Limits
 
 
@@ -127,7 +127,7 @@ class EngineOptions:
     @cached_property
     def chosen_engine(self) -> Engine:
         """Both, and what the environment says of the rest."""
-        return chosen_engine({"name": self.engine, "workers": self.workers})
+        return choose_engine({"name": self.engine, "workers": self.workers})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,14 +34,14 @@ from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DEFAULTS, WORKSPACE_FILE, is_workspace
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.config.workspace import default_head, lay_out
+from audit_pipeline.config.workspace import create_workspace, read_default_header
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.possible_conclusions import PlannedComparison
 from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.sources import config as sources
 from audit_pipeline.sources.base import Document, Harvest
-from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_path
+from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_local_files
 from audit_pipeline.whole_files.document import is_whole_file
 
 AUDITED, HELD_OUT, MEMBERS = "audited", "held_out", "members"
@@ -131,7 +131,7 @@ class Looked:
             self.design,
         )
 
-    def of_side(self, side: str) -> list[Document]:
+    def documents_of_side(self, side: str) -> list[Document]:
         """The documents of one side."""
         return [one for one in self.documents if one.collection == side]
 
@@ -142,9 +142,9 @@ class Looked:
             return "unlabelled"
         return "exchangeable" if self.own.exchangeable else "temporal"
 
-    def dated_from(self, day: date) -> int:
+    def count_dated_from(self, day: date) -> int:
         """How many of the audited documents are dated on that day or later."""
-        return sum(one.published is not None and one.published >= day for one in self.of_side(AUDITED))
+        return sum(one.published is not None and one.published >= day for one in self.documents_of_side(AUDITED))
 
     @property
     def title(self) -> str:
@@ -191,17 +191,17 @@ class Looked:
         return entries
 
 
-def look(own: OwnFiles) -> Looked:
+def inspect_own_files(own_files: OwnFiles) -> Looked:
     """Read the files, and say what they hold.
 
     Raises DataError where a side that was named has no document, and where a text or a group is on two sides.
     """
-    harvest = harvest_path(LocalFilesSettings.model_validate(own.source))
-    documents = _each_once(harvest.documents)
-    unused = _unused(harvest)
-    for side in own.sides:
+    harvest = harvest_local_files(LocalFilesSettings.model_validate(own_files.source))
+    documents = _deduplicate_documents(harvest.documents)
+    unused = _list_unused_parts(harvest)
+    for side in own_files.sides:
         if not any(one.collection == side for one in documents):
-            raise DataError(_nothing(own, side, harvest))
+            raise DataError(_explain_no_document(own_files, side, harvest))
     _require_apart(documents)
     languages = Counter(one.language for one in documents)
     unit: UnitName = "jieba" if max(languages, key=lambda one: languages[one]) == "zh" else "whitespace"
@@ -210,21 +210,23 @@ def look(own: OwnFiles) -> Looked:
     # Half of the documents are to have a whole window at least.
     words = _WORDS if sum(length >= _WORDS for length in lengths) * 2 >= len(lengths) else _FEWER_WORDS
     sides = {
-        side: _facts(side, [pair for pair in zip(documents, lengths, strict=True) if pair[0].collection == side], words)
-        for side in own.sides
+        side: _compute_side_facts(
+            side, [pair for pair in zip(documents, lengths, strict=True) if pair[0].collection == side], words
+        )
+        for side in own_files.sides
     }
-    return Looked(own, sides, tuple(documents), unused, unit, words)
+    return Looked(own_files, sides, tuple(documents), unused, unit, words)
 
 
-def _unused(harvest: Harvest) -> tuple[tuple[str, str], ...]:
+def _list_unused_parts(harvest: Harvest) -> tuple[tuple[str, str], ...]:
     missing = [(one.part, one.reason) for one in harvest.missing]
     return (*missing, *((one.part, one.reason) for one in harvest.left_out))
 
 
-def in_words(unused: Sequence[tuple[str, str]]) -> list[str]:
+def explain_unused_parts(unused_parts: Sequence[tuple[str, str]]) -> list[str]:
     """Why parts make no document: a sentence for each reason, with the first parts that it holds for."""
     parts_of: dict[str, list[str]] = {}
-    for part, reason in unused:
+    for part, reason in unused_parts:
         parts_of.setdefault(reason, []).append(part)
     return [_why_unused(parts, reason) for reason, parts in parts_of.items()]
 
@@ -237,12 +239,12 @@ def _why_unused(parts: Sequence[str], reason: str) -> str:
     return f"{', '.join(parts[:_NAMED])}{more}: {reason}"
 
 
-def _each_once(documents: Sequence[Document]) -> list[Document]:
+def _deduplicate_documents(documents: Sequence[Document]) -> list[Document]:
     """The first document of each name: a file that is named twice is one."""
     return list({(one.collection, one.name): one for one in reversed(documents)}.values())[::-1]
 
 
-def _facts(side: str, documents: Sequence[tuple[Document, int]], words: int) -> SideFacts:
+def _compute_side_facts(side: str, documents: Sequence[tuple[Document, int]], words: int) -> SideFacts:
     dates = [one.published for one, _ in documents if one.published is not None]
     return SideFacts(
         side=side,
@@ -257,9 +259,9 @@ def _facts(side: str, documents: Sequence[tuple[Document, int]], words: int) -> 
     )
 
 
-def _nothing(own: OwnFiles, side: str, harvest: Harvest) -> str:
-    given = ", ".join(map(str, own.sides[side][:_NAMED]))
-    reasons = in_words(_unused(harvest))
+def _explain_no_document(own_files: OwnFiles, side: str, harvest: Harvest) -> str:
+    given = ", ".join(map(str, own_files.sides[side][:_NAMED]))
+    reasons = explain_unused_parts(_list_unused_parts(harvest))
     more = f" (and {len(reasons) - _NAMED} more)" if len(reasons) > _NAMED else ""
     why = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ": there is no file in it that can be read"
     return f"no document can be read of the {side.replace('_', '-')} files ({given}){why}"
@@ -309,61 +311,61 @@ class OwnWorkspace:
     written: tuple[str, ...]
 
 
-def model_for(given: str, folder: Path) -> tuple[ModelEntry, dict[str, dict[str, Any]]]:
+def resolve_workspace_model(name: str, folder: Path) -> tuple[ModelEntry, dict[str, dict[str, Any]]]:
     """The model that a user named, and the entries that a workspace in ``folder`` needs to audit it.
 
     It is looked for in that workspace first, where there is one, then in the configuration that is used here. Raises
     ConfigError and ModelError as :func:`resolve_model` does, and ConfigError for a model that was trained here.
     """
     config = folder / "config"
-    if is_workspace(folder) and given in (known := load_models(config)):
-        return known[given], {}
+    if is_workspace(folder) and name in (known := load_models(config)):
+        return known[name], {}
     known = load_models()
-    entry = resolve_model(given, known)
+    entry = resolve_model(name, known)
     if entry.control is not None:
-        raise ConfigError(f"{given} was trained here on texts of its own, and knows nothing else; name another model")
-    needed = {entry.name: _plain(entry, known)}
+        raise ConfigError(f"{name} was trained here on texts of its own, and knows nothing else; name another model")
+    needed = {entry.name: _build_entry_fields(entry, known)}
     if entry.reference_model is not None and entry.reference_model in known:
-        needed[entry.reference_model] = _plain(known[entry.reference_model], known)
+        needed[entry.reference_model] = _build_entry_fields(known[entry.reference_model], known)
     return entry, needed
 
 
-def _plain(entry: ModelEntry, known: Entries[ModelEntry]) -> dict[str, Any]:
+def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict[str, Any]:
     """The entry as it is written, its path whole: that counts from the folder of its file."""
-    given = known.given.get(entry.name)
+    given = entries.given.get(entry.name)
     fields = dict(given) if isinstance(given, Mapping) else {"hub": entry.hub} if entry.hub is not None else {}
     return {**fields, "path": str(entry.path)} if entry.path is not None else fields
 
 
-def bring_up(folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any]]) -> OwnWorkspace:
+def ensure_workspace(folder: Path, inventory: Looked, model_entries: Mapping[str, Mapping[str, Any]]) -> OwnWorkspace:
     """Make ``folder`` the workspace of these files, or the one that is there that of this request.
 
-    ``needed`` are the models' entries that it must have. Raises ConfigError where the folder holds something else, a
-    workspace of other files, or a file that would have to change and was edited.
+    ``model_entries`` are the models' entries that it must have. Raises ConfigError where the folder holds something
+    else, a workspace of other files, or a file that would have to change and was edited.
     """
     config = folder / "config"
-    files = list(map(str, looked.own.sides[AUDITED]))
+    files = list(map(str, inventory.own.sides[AUDITED]))
     if _is_free(folder):
         of_control = _entries_of_control(load_models(DEFAULTS / "config"))
-        entries = {**needed, **{name: entry for name, entry in of_control.items() if name not in needed}}
-        wanted = _wanted(looked, entries, has_control=True)
-        lay_out(folder, wanted)
-        _record(config, files, {name: _digest(text) for name, text in wanted.items()})
+        entries = {**model_entries, **{name: entry for name, entry in of_control.items() if name not in model_entries}}
+        wanted = _build_config_files(inventory, entries, has_control=True)
+        create_workspace(folder, wanted)
+        _write_record(config, files, {name: _digest(text) for name, text in wanted.items()})
         return OwnWorkspace(folder, is_new=True, written=tuple(wanted))
-    known = _known(folder)
+    known = _read_record(folder)
     if known["files"] != files:
         raise ConfigError(
             f"{folder} is the workspace of other files ({', '.join(known['files'][:3])}): name another folder with "
             "--workspace, or remove that one"
         )
     there = load_models(config)
-    kept = {name: _plain(there[name], there) for name in there}
+    kept = {name: _build_entry_fields(there[name], there) for name in there}
     # A workspace of an earlier version has no instrument check, and gets none: its files stay what they are.
     has_control = any(spec.control == INSTRUMENT_CHECK for spec in load_benchmarks(config).values())
-    entries = {**kept, **{name: entry for name, entry in needed.items() if name not in kept}}
-    wanted = _wanted(looked, entries, has_control=has_control)
+    entries = {**kept, **{name: entry for name, entry in model_entries.items() if name not in kept}}
+    wanted = _build_config_files(inventory, entries, has_control=has_control)
     digests: dict[str, str] = known["written"]
-    if set(needed) <= set(kept):
+    if set(model_entries) <= set(kept):
         del wanted[models.FILE_NAME]
     changed = {name: text for name, text in wanted.items() if _digest(text) != digests.get(name)}
     for name in changed:
@@ -374,23 +376,23 @@ def bring_up(folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any
             )
     for name, text in changed.items():
         (config / name).write_text(text, encoding="utf-8")
-    _record(config, files, {**digests, **{name: _digest(text) for name, text in changed.items()}})
+    _write_record(config, files, {**digests, **{name: _digest(text) for name, text in changed.items()}})
     return OwnWorkspace(folder, is_new=False, written=tuple(changed))
 
 
 @contextmanager
 def make_dry_run_workspace(
-    folder: Path, looked: Looked, needed: Mapping[str, Mapping[str, Any]]
+    folder: Path, inventory: Looked, model_entries: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[OwnWorkspace]:
     """The workspace of these files for a dry run: the one in ``folder``, or one that is gone when the block ends.
 
-    Raises ConfigError as :func:`bring_up` does. ``folder`` stays free where it is free.
+    Raises ConfigError as :func:`ensure_workspace` does. ``folder`` stays free where it is free.
     """
     if not _is_free(folder):
-        yield bring_up(folder, looked, needed)
+        yield ensure_workspace(folder, inventory, model_entries)
         return
     with TemporaryDirectory(prefix="corpus-audit-") as made:
-        yield bring_up(Path(made), looked, needed)
+        yield ensure_workspace(Path(made), inventory, model_entries)
 
 
 def _is_free(folder: Path) -> bool:
@@ -398,12 +400,14 @@ def _is_free(folder: Path) -> bool:
     return not ((folder / "config").exists() or (folder / WORKSPACE_FILE).exists())
 
 
-def _wanted(looked: Looked, needed: Mapping[str, Mapping[str, Any]], *, has_control: bool) -> dict[str, str]:
+def _build_config_files(
+    inventory: Looked, model_entries: Mapping[str, Mapping[str, Any]], *, has_control: bool
+) -> dict[str, str]:
     control = _entries_of_control(load_benchmarks(DEFAULTS / "config").families) if has_control else {}
     return {
-        sources.FILE.name: _SOURCES_HEAD + _yaml({NAME: looked.own.source}),
-        benchmarks.FILE_NAME: _with_head(benchmarks.FILE_NAME, "benchmarks", {**looked.benchmarks, **control}),
-        models.FILE_NAME: _with_head(models.FILE_NAME, "models", needed),
+        sources.FILE.name: _SOURCES_HEAD + _to_yaml({NAME: inventory.own.source}),
+        benchmarks.FILE_NAME: _with_head(benchmarks.FILE_NAME, "benchmarks", {**inventory.benchmarks, **control}),
+        models.FILE_NAME: _with_head(models.FILE_NAME, "models", model_entries),
     }
 
 
@@ -416,23 +420,23 @@ def _entries_of_control(entries: Entries[Any]) -> dict[str, Mapping[str, Any]]:
     }
 
 
-def _control_of(given: Mapping[str, Any]) -> object:
+def _control_of(entry: Mapping[str, Any]) -> object:
     """The control that an entry names: a benchmark by its name, a model with its role."""
-    control = given.get("control")
+    control = entry.get("control")
     return control.get("name") if isinstance(control, Mapping) else control
 
 
 def _with_head(name: str, key: str, entries: Mapping[str, Any]) -> str:
-    return default_head(name, key) + _yaml({key: dict(entries)})
+    return read_default_header(name, key) + _to_yaml({key: dict(entries)})
 
 
-def _yaml(value: Mapping[str, Any]) -> str:
+def _to_yaml(value: Mapping[str, Any]) -> str:
     # Without aliases: two entries repeat the same settings, so that each can be edited alone.
     dumper = type("Dumper", (yaml.SafeDumper,), {"ignore_aliases": lambda self, data: True})
     return yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=110)
 
 
-def _known(folder: Path) -> dict[str, Any]:
+def _read_record(folder: Path) -> dict[str, Any]:
     """What was recorded of the workspace in ``folder``."""
     try:
         record: dict[str, Any] = read_json(folder / "config" / _RECORD)
@@ -444,8 +448,8 @@ def _known(folder: Path) -> dict[str, Any]:
     return record
 
 
-def _record(config: Path, files: list[str], written: Mapping[str, str]) -> None:
-    write_json(config / _RECORD, {"files": files, "written": dict(written)})
+def _write_record(config: Path, files: list[str], digests: Mapping[str, str]) -> None:
+    write_json(config / _RECORD, {"files": files, "written": dict(digests)})
 
 
 def _digest(text: str) -> str:

@@ -63,15 +63,17 @@ def plan(situation: Situation, request: PlanRequest) -> tuple[PlannedStep, ...]:
     pairs have none where it was never built.
     """
     needs = _needs(situation, request)
-    fetch = _steps(
+    fetch = _build_steps(
         "fetch", needs.sources, lambda name: _why_fetch(situation.sources[name], again=name in needs.refreshed)
     )
-    train = _steps("train", needs.controls, lambda name: _why_train(situation.controls[name], fetch))
-    build = _steps("build", needs.benchmarks, lambda name: _why_build(situation.benchmarks[name], [*fetch, *train]))
-    assess = _steps("assess", needs.benchmarks, lambda name: _why_assess(name, situation, build))
-    count = _steps("count", needs.counts, lambda what: _why_count(needs.counts[what], fetch))
+    train = _build_steps("train", needs.controls, lambda name: _why_train(situation.controls[name], fetch))
+    build = _build_steps(
+        "build", needs.benchmarks, lambda name: _why_build(situation.benchmarks[name], [*fetch, *train])
+    )
+    assess = _build_steps("assess", needs.benchmarks, lambda name: _why_assess(name, situation, build))
+    count = _build_steps("count", needs.counts, lambda what: _why_count(needs.counts[what], fetch))
     before = [*train, *build, *assess, *count]
-    of_pairs = [step for pair in request.pairs for step in _of_pair(pair, situation, request, before)]
+    of_pairs = [step for pair in request.pairs for step in _plan_pair(pair, situation, request, before)]
     audit = sorted(of_pairs, key=lambda step: OF_PAIRS.index(step.kind))
     why = _why_publish(situation, request, [*train, *build, *assess, *audit]) if request.publish else None
     publish = [] if why is None else [PlannedStep("publish", "warehouse and report", why)]
@@ -91,20 +93,20 @@ class _Needs:
 
 def _needs(situation: Situation, request: PlanRequest) -> _Needs:
     named = _unique(request.benchmarks, (pair.benchmark for pair in request.pairs))
-    cannot = problems(situation, named)
+    cannot = find_benchmark_problems(situation, named)
     benchmarks = [name for name in named if name in situation.benchmarks and name not in cannot]
     models = _unique(request.models, (pair.model for pair in request.pairs))
     counts = {
         f"{frequencies.corpus}|{name}": frequencies
         for name in models
-        for frequencies in _known(situation.models.get(name, ModelFacts()).frequencies)
+        for frequencies in _to_tuple(situation.models.get(name, ModelFacts()).frequencies)
     }
-    of_models = (control for name in models for control in _known(situation.models.get(name, ModelFacts()).control))
-    of_benchmarks = (control for name in benchmarks for control in _known(situation.benchmarks[name].control))
+    of_models = (control for name in models for control in _to_tuple(situation.models.get(name, ModelFacts()).control))
+    of_benchmarks = (control for name in benchmarks for control in _to_tuple(situation.benchmarks[name].control))
     controls = _unique(request.controls, of_models, of_benchmarks)
     drawn_from = [source for name in benchmarks for source in situation.benchmarks[name].sources]
     of_controls = (source for name in controls for source in situation.controls[name].sources)
-    of_corpora = (source for frequencies in counts.values() for source in _known(frequencies.source))
+    of_corpora = (source for frequencies in counts.values() for source in _to_tuple(frequencies.source))
     sources = _unique(request.sources, drawn_from, of_controls, of_corpora)
     return _Needs(sources, drawn_from if request.refresh else (), controls, benchmarks, counts)
 
@@ -116,7 +118,7 @@ def is_as_configured(benchmark: BenchmarkFacts) -> bool | None:
     return benchmark.built == benchmark.wanted
 
 
-def as_built(situation: Situation) -> Situation:
+def assume_benchmarks_current(situation: Situation) -> Situation:
     """The same with every benchmark taken as it is built, for auditing what is there: what could not be fetched or
     built, or waits for its turn, is no reason to audit a pair again."""
     taken = {
@@ -126,14 +128,14 @@ def as_built(situation: Situation) -> Situation:
     return replace(situation, benchmarks=taken)
 
 
-def problems(situation: Situation, benchmarks: Iterable[str]) -> Mapping[str, str]:
+def find_benchmark_problems(situation: Situation, benchmarks: Iterable[str]) -> Mapping[str, str]:
     """Why some of ``benchmarks`` cannot be told to be up to date, nor be built, by name."""
     found = {}
     for name in benchmarks:
         benchmark = situation.benchmarks.get(name, BenchmarkFacts(None, None))
         sources = [situation.sources[source] for source in benchmark.sources]
         stale = [source for source in sources if _why_stale(source) is not None]
-        controls = [situation.controls[control] for control in _known(benchmark.control)]
+        controls = [situation.controls[control] for control in _to_tuple(benchmark.control)]
         reasons = [benchmark.problem, *(source.problem for source in stale), *(control.problem for control in controls)]
         problem = next((reason for reason in reasons if reason is not None), None)
         if problem is not None:
@@ -151,12 +153,12 @@ def state_of(pair: Pair, situation: Situation) -> PairState:
     state, lacks = _state_of_audit(pair, situation), _why_extract(pair, situation)
     if state.status != "done" or lacks is None:
         return state
-    outcome = _outcome_of_extraction(_audit_of(pair, situation)[0])
+    outcome = _outcome_of_extraction(_facts_of_pair(pair, situation)[0])
     return PairState("stale", lacks) if outcome is None else PairState(outcome.status, outcome.reason, outcome)
 
 
 def _state_of_audit(pair: Pair, situation: Situation) -> PairState:
-    audit, benchmark = _audit_of(pair, situation)
+    audit, benchmark = _facts_of_pair(pair, situation)
     found = audit.evaluations
     outcome = audit.outcome
     if outcome is not None and outcome.stage != EXTRACTION and _is_newer(outcome, found):
@@ -174,7 +176,7 @@ def _state_of_audit(pair: Pair, situation: Situation) -> PairState:
         doubts.append("it was scored again since")
     if audit.scores is not None and _differ(situation.code.get("scores"), audit.scores.code):
         doubts.append("the code that scores changed since")
-    if split := _why_split(benchmark, situation.code):
+    if split := _find_stale_split_reason(benchmark, situation.code):
         doubts.append(split)
     elif benchmark.split is not None and _differ(benchmark.split.versions, found.of_split):
         doubts.append("the split was assessed again since")
@@ -183,18 +185,18 @@ def _state_of_audit(pair: Pair, situation: Situation) -> PairState:
     return PairState("stale", "; ".join(doubts)) if doubts else PairState("done")
 
 
-def _audit_of(pair: Pair, situation: Situation) -> tuple[PairFacts, BenchmarkFacts]:
+def _facts_of_pair(pair: Pair, situation: Situation) -> tuple[PairFacts, BenchmarkFacts]:
     return situation.audits.get(pair, PairFacts()), situation.benchmarks.get(pair.benchmark, BenchmarkFacts(None, None))
 
 
 def _find_changed_inputs(
-    written: WrittenRows, now: Conventions, benchmark: BenchmarkFacts
+    rows: WrittenRows, current: Conventions, benchmark: BenchmarkFacts
 ) -> Iterator[tuple[Kind, str]]:
     """What scores or findings rest on that is another now; the step from which on the pair is audited again for it."""
-    then = written.conventions
-    rebuilt = _differ(benchmark.built, written.benchmark)
-    other_model = _differ(now.model, then.model) or _differ(now.tokenizer, then.tokenizer)
-    if written.at is None:
+    then = rows.conventions
+    rebuilt = _differ(benchmark.built, rows.benchmark)
+    other_model = _differ(current.model, then.model) or _differ(current.tokenizer, then.tokenizer)
+    if rows.at is None:
         yield "run", "no lineage entry says what it rests on"
     if benchmark.is_removed:
         yield "run", "the benchmark is no longer in the configuration"
@@ -205,25 +207,25 @@ def _find_changed_inputs(
     if _differ(benchmark.wanted, benchmark.built):
         yield "run", _ENTRY_CHANGED
     if other_model:
-        yield "run", _other_model(then, now)
-    if not rebuilt and not other_model and _differ(now.statistics, then.statistics):
+        yield "run", _explain_model_change(then, current)
+    if not rebuilt and not other_model and _differ(current.statistics, then.statistics):
         yield "run", "the start token, the window or the form of the token statistics changed since"
-    if _differ(now.reference, then.reference):
+    if _differ(current.reference, then.reference):
         yield "run", "the reference model changed since"
-    if _differ(now.frequencies, then.frequencies):
+    if _differ(current.frequencies, then.frequencies):
         yield "score", "the token frequencies changed since"
 
 
-def _other_model(then: Conventions, now: Conventions) -> str:
-    if now.before is None:
+def _explain_model_change(previous: Conventions, current: Conventions) -> str:
+    if current.before is None:
         return "the model's files changed since"
-    if then.model in now.before:
+    if previous.model in current.before:
         return "the model behind the endpoint changed since"
     return "the model's entry, or the files of its tokenizer, changed since"
 
 
-def _is_newer(outcome: PairOutcome, found: WrittenRows | None) -> bool:
-    return found is None or found.at is None or outcome.at > found.at
+def _is_newer(outcome: PairOutcome, rows: WrittenRows | None) -> bool:
+    return rows is None or rows.at is None or outcome.at > rows.at
 
 
 def _outcome_of_extraction(audit: PairFacts) -> PairOutcome | None:
@@ -236,7 +238,7 @@ def _outcome_of_extraction(audit: PairFacts) -> PairOutcome | None:
 
 def _why_extract(pair: Pair, situation: Situation) -> str | None:
     """Why the benchmark's documents are to be searched; None where they are not to be, or have been."""
-    audit, benchmark = _audit_of(pair, situation)
+    audit, benchmark = _facts_of_pair(pair, situation)
     found = audit.extraction
     if not benchmark.extraction:
         return None
@@ -257,7 +259,7 @@ def _first_step(pair: Pair, situation: Situation) -> tuple[Kind, str] | None:
     state = _state_of_audit(pair, situation)
     if state.reason is None:
         return None
-    audit, benchmark = _audit_of(pair, situation)
+    audit, benchmark = _facts_of_pair(pair, situation)
     if state.outcome is not None or audit.scores is None:
         return "run", state.reason
     # A run that did not come to its end may have scored anew what the findings do not rest on yet.
@@ -267,12 +269,12 @@ def _first_step(pair: Pair, situation: Situation) -> tuple[Kind, str] | None:
     return min(kinds, key=OF_PAIRS.index), state.reason
 
 
-def _of_pair(
-    pair: Pair, situation: Situation, request: PlanRequest, before: Sequence[PlannedStep]
+def _plan_pair(
+    pair: Pair, situation: Situation, request: PlanRequest, earlier_steps: Sequence[PlannedStep]
 ) -> Iterator[PlannedStep]:
     model = situation.models.get(pair.model, ModelFacts())
-    built_first = _find_earlier_step_reason(before, "build", [pair.benchmark])
-    if _audit_of(pair, situation)[1].built is None and built_first is None:
+    built_first = _find_earlier_step_reason(earlier_steps, "build", [pair.benchmark])
+    if _facts_of_pair(pair, situation)[1].built is None and built_first is None:
         return
     own = _first_step(pair, situation)
     reasons = [own] if own is not None else []
@@ -280,17 +282,17 @@ def _of_pair(
         reasons.append(("run", "it is asked for again"))
     if request.more_statistics:
         reasons.append(("run", f"more token statistics are asked for: {', '.join(request.more_statistics)}"))
-    if again_first := built_first or _find_earlier_step_reason(before, "train", _known(model.control)):
+    if again_first := built_first or _find_earlier_step_reason(earlier_steps, "train", _to_tuple(model.control)):
         reasons.append(("run", again_first))
     if first := _find_earlier_step_reason(
-        before, "count", [f"{table.corpus}|{pair.model}" for table in _known(model.frequencies)]
+        earlier_steps, "count", [f"{table.corpus}|{pair.model}" for table in _to_tuple(model.frequencies)]
     ):
         reasons.append(("score", first))
-    if first := _find_earlier_step_reason(before, "assess", [pair.benchmark]):
+    if first := _find_earlier_step_reason(earlier_steps, "assess", [pair.benchmark]):
         reasons.append(("evaluate", first))
     start = min((OF_PAIRS.index(kind) for kind, _ in reasons), default=len(OF_PAIRS))
     extract = _why_extract(pair, situation)
-    if extract is None and _audit_of(pair, situation)[1].extraction and (request.again or again_first):
+    if extract is None and _facts_of_pair(pair, situation)[1].extraction and (request.again or again_first):
         extract = reasons[0][1]
     for kind in OF_PAIRS:
         because = extract if kind == "extract" else reasons[0][1] if OF_PAIRS.index(kind) >= start else None
@@ -310,19 +312,19 @@ def _why_stale(source: SourceFacts) -> str | None:
     return "its settings or files changed since it was fetched" if source.there != source.wanted else None
 
 
-def _why_train(control: ControlFacts, fetch: Iterable[PlannedStep]) -> str | None:
+def _why_train(control: ControlFacts, fetch_steps: Iterable[PlannedStep]) -> str | None:
     if control.problem is not None:
         return None
     if control.there is None:
         return "it has not been trained"
     if _differ(control.wanted, control.there):
         return "its entry in the configuration or its documents changed since it was trained"
-    return _find_earlier_step_reason(fetch, "fetch", control.sources)
+    return _find_earlier_step_reason(fetch_steps, "fetch", control.sources)
 
 
-def _why_build(benchmark: BenchmarkFacts, before: Sequence[PlannedStep]) -> str | None:
-    comes_first = _find_earlier_step_reason(before, "fetch", benchmark.sources) or _find_earlier_step_reason(
-        before, "train", _known(benchmark.control)
+def _why_build(benchmark: BenchmarkFacts, earlier_steps: Sequence[PlannedStep]) -> str | None:
+    comes_first = _find_earlier_step_reason(earlier_steps, "fetch", benchmark.sources) or _find_earlier_step_reason(
+        earlier_steps, "train", _to_tuple(benchmark.control)
     )
     if benchmark.built is None:
         return None if benchmark.wanted is None and comes_first is None else "it has not been built"
@@ -331,7 +333,7 @@ def _why_build(benchmark: BenchmarkFacts, before: Sequence[PlannedStep]) -> str 
     return comes_first
 
 
-def what_a_split_lacks(split: SplitFacts, built: str, code: str | None) -> str | None:
+def explain_stale_split(split: SplitFacts, built: str, code: str | None) -> str | None:
     """Why what was assessed of a split does not hold for the benchmark ``built`` (its digest), by this version of the
     code; None where it does."""
     if split.benchmark is None:
@@ -341,30 +343,32 @@ def what_a_split_lacks(split: SplitFacts, built: str, code: str | None) -> str |
     return "the code that assesses the split changed since" if _differ(code, split.code) else None
 
 
-def _why_split(benchmark: BenchmarkFacts, code: Mapping[str, str]) -> str | None:
+def _find_stale_split_reason(benchmark: BenchmarkFacts, code: Mapping[str, str]) -> str | None:
     """Why what was assessed of the split is not that of what is built, by the code of now."""
     split = benchmark.split
     if split is None or benchmark.built is None:
         return None
-    return what_a_split_lacks(split, benchmark.built, code.get("split_quality"))
+    return explain_stale_split(split, benchmark.built, code.get("split_quality"))
 
 
-def _why_assess(name: str, situation: Situation, build: Iterable[PlannedStep]) -> str | None:
-    return _why_split(situation.benchmarks[name], situation.code) or _find_earlier_step_reason(build, "build", [name])
+def _why_assess(name: str, situation: Situation, build_steps: Iterable[PlannedStep]) -> str | None:
+    return _find_stale_split_reason(situation.benchmarks[name], situation.code) or _find_earlier_step_reason(
+        build_steps, "build", [name]
+    )
 
 
-def _why_count(frequencies: FrequencyFacts, fetch: Iterable[PlannedStep]) -> str | None:
+def _why_count(frequencies: FrequencyFacts, fetch_steps: Iterable[PlannedStep]) -> str | None:
     if frequencies.there is None:
         return "its tokens have not been counted with the model's tokenizer"
     if frequencies.there != frequencies.wanted:
         return "its settings or documents changed since its tokens were counted"
-    return _find_earlier_step_reason(fetch, "fetch", _known(frequencies.source))
+    return _find_earlier_step_reason(fetch_steps, "fetch", _to_tuple(frequencies.source))
 
 
-def _why_publish(situation: Situation, request: PlanRequest, before: Sequence[PlannedStep]) -> str | None:
+def _why_publish(situation: Situation, request: PlanRequest, earlier_steps: Sequence[PlannedStep]) -> str | None:
     made = situation.published
-    if before:
-        return _FIRST[before[-1].kind].format(before[-1].what)
+    if earlier_steps:
+        return _FIRST[earlier_steps[-1].kind].format(earlier_steps[-1].what)
     if made.there is None:
         return "they are not there"
     if changed := [name for name in made.wanted if made.wanted[name] != made.there.get(name)]:
@@ -386,13 +390,15 @@ def _why_published_is_outdated(situation: Situation, request: PlanRequest) -> st
     return None
 
 
-def _steps(kind: Kind, names: Iterable[str], why: Callable[[str], str | None]) -> list[PlannedStep]:
-    return [PlannedStep(kind, name, because) for name in names if (because := why(name)) is not None]
+def _build_steps(kind: Kind, names: Iterable[str], find_reason: Callable[[str], str | None]) -> list[PlannedStep]:
+    return [PlannedStep(kind, name, because) for name in names if (because := find_reason(name)) is not None]
 
 
-def _find_earlier_step_reason(before: Iterable[PlannedStep], kind: Kind, names: Collection[str]) -> str | None:
+def _find_earlier_step_reason(earlier_steps: Iterable[PlannedStep], kind: Kind, names: Collection[str]) -> str | None:
     """Why what is made of ``names`` is made again: a step of that kind makes one of them first; None: none does."""
-    return next((_FIRST[kind].format(step.what) for step in before if step.kind == kind and step.what in names), None)
+    return next(
+        (_FIRST[kind].format(step.what) for step in earlier_steps if step.kind == kind and step.what in names), None
+    )
 
 
 def _differ(version: T | None, other: T | None) -> bool:
@@ -400,7 +406,7 @@ def _differ(version: T | None, other: T | None) -> bool:
     return version is not None and other is not None and version != other
 
 
-def _known(value: T | None) -> tuple[T, ...]:
+def _to_tuple(value: T | None) -> tuple[T, ...]:
     return () if value is None else (value,)
 
 

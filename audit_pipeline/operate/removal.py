@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, EXAMPLES, LINEAGE, TABLES, Pair, Table, text_sha256
 from audit_pipeline.catalogue.files import read_json, read_parquet, write_json
-from audit_pipeline.catalogue.paths import DataPaths, unsegment
-from audit_pipeline.catalogue.store import cache_folders, partitions
+from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
+from audit_pipeline.catalogue.store import iterate_partitions, list_cache_folders
 from audit_pipeline.catalogue.working_copy import remove as remove_file
 from audit_pipeline.errors import DataError
-from audit_pipeline.models.kept_files import converted_of
+from audit_pipeline.models.kept_files import conversion_folder
 from audit_pipeline.operate.removal_files import (
     Gone,
     Lot,
@@ -34,11 +34,11 @@ from audit_pipeline.operate.removal_files import (
     remove_folder,
     remove_texts,
     rows_of_others,
-    summed,
+    sum_by_kind,
     weight_of_folder,
     weight_of_texts,
 )
-from audit_pipeline.scoring.needs.registry import derived
+from audit_pipeline.scoring.needs.registry import list_derived_texts
 
 _SORTS = ("models", "tokenizers", "weights", "endpoints")
 
@@ -68,22 +68,22 @@ class KeptOfModel:
 
 def names_on_cards(paths: DataPaths) -> set[str]:
     """The models that have a card."""
-    return {str(card["name"]) for card in map(_card, _card_files(paths)) if "name" in card}
+    return {str(card["name"]) for card in map(_read_card, _card_files(paths)) if "name" in card}
 
 
-def kept_of_model(name: str, lineage: Mapping[str, Iterable[Path]], paths: DataPaths) -> KeptOfModel:
+def find_kept_of_model(name: str, lineage: Mapping[str, Iterable[Path]], paths: DataPaths) -> KeptOfModel:
     """What is kept of a model and of no other; ``lineage`` are the folders of entries that name models, by model.
 
     Raises DataError where a file that decides it cannot be read.
     """
-    by_name = _fingerprints(lineage, paths)
+    by_name = _read_fingerprints(lineage, paths)
     own = by_name.pop(name, _Fingerprints())
     kept, renamed = [], []
     for fingerprint in sorted(own.models):
         if users := sorted(other for other, theirs in by_name.items() if fingerprint in theirs.models):
             kept.append(f"token statistics and card of {fingerprint}, which are those of {', '.join(users)} too")
             card = paths.model_card(fingerprint)
-            if card.exists() and _card(card).get("name") == name:
+            if card.exists() and _read_card(card).get("name") == name:
                 renamed.append((card, users[0]))
     models, tokenizers, weights, endpoints = (
         sorted(getattr(own, sort) - {one for theirs in by_name.values() for one in getattr(theirs, sort)})
@@ -91,7 +91,7 @@ def kept_of_model(name: str, lineage: Mapping[str, Iterable[Path]], paths: DataP
     )
     lots = (
         Lot.of("converted tokenizers", map(paths.kept_tokenizers, tokenizers)),
-        Lot.of("converted weights", (converted_of(one, paths) for one in weights)),
+        Lot.of("converted weights", (conversion_folder(one, paths) for one in weights)),
         Lot("what was seen behind endpoints", tuple(path for path in map(paths.endpoint, endpoints) if path.exists())),
         Lot("checks at loading", tuple(path for one in models for path in paths.load_checks(one))),
         Lot("cards", tuple(path for path in map(paths.model_card, models) if path.exists())),
@@ -101,28 +101,28 @@ def kept_of_model(name: str, lineage: Mapping[str, Iterable[Path]], paths: DataP
 
 def rename_card(path: Path, name: str) -> None:
     """Write the card anew under another name of its model."""
-    write_json(path, {**_card(path), "name": name})
+    write_json(path, {**_read_card(path), "name": name})
 
 
-def columns_of(path: Path, *names: str) -> pa.Table:
+def read_columns(path: Path, *names: str) -> pa.Table:
     """Columns of a file that decides what may be removed; raises DataError where it cannot be read."""
     try:
         return read_parquet(path, names)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(_undecided(path, error)) from error
+        raise DataError(_describe_unreadable_file(path, error)) from error
 
 
-def _fingerprints(lineage: Mapping[str, Iterable[Path]], paths: DataPaths) -> dict[str, _Fingerprints]:
+def _read_fingerprints(lineage: Mapping[str, Iterable[Path]], paths: DataPaths) -> dict[str, _Fingerprints]:
     """The fingerprints that the lineage and the cards name, by model."""
     found: dict[str, _Fingerprints] = {}
     for name, folders in lineage.items():
         of_model = found.setdefault(name, _Fingerprints())
         for path in (path for folder in folders for path in sorted(folder.glob("*.parquet"))):
-            table = columns_of(path, "model_fingerprint", "tokenizer_fingerprint")
+            table = read_columns(path, "model_fingerprint", "tokenizer_fingerprint")
             of_model.models |= set(table.column("model_fingerprint").drop_null().to_pylist())
             of_model.tokenizers |= set(table.column("tokenizer_fingerprint").drop_null().to_pylist())
     for path in _card_files(paths):
-        card = _card(path)
+        card = _read_card(path)
         of_model = found.setdefault(str(card.get("name")), _Fingerprints())
         of_model.models.add(path.stem)
         if card.get("tokenizer_fingerprint"):
@@ -134,13 +134,13 @@ def _fingerprints(lineage: Mapping[str, Iterable[Path]], paths: DataPaths) -> di
     return found
 
 
-def _card(path: Path) -> dict[str, object]:
+def _read_card(path: Path) -> dict[str, object]:
     try:
         card = read_json(path)
     except (OSError, ValueError) as error:
-        raise DataError(_undecided(path, error)) from error
+        raise DataError(_describe_unreadable_file(path, error)) from error
     if not isinstance(card, dict):
-        raise DataError(_undecided(path, "not a JSON object"))
+        raise DataError(_describe_unreadable_file(path, "not a JSON object"))
     return card
 
 
@@ -148,7 +148,7 @@ def _card_files(paths: DataPaths) -> list[Path]:
     return [path for path in sorted(paths.model_card("any").parent.glob("*.json")) if path != paths.digest_cache]
 
 
-def _undecided(path: Path, reason: object) -> str:
+def _describe_unreadable_file(path: Path, reason: object) -> str:
     words = " ".join(str(reason).split())
     return f"{path} cannot be read, and it decides what may be removed ({words}): build it again, or move it away"
 
@@ -205,10 +205,10 @@ class Removal:
     kept: tuple[str, ...] = ()
 
 
-def names_kept(dimension: Dimension, paths: DataPaths) -> set[str]:
+def list_kept_names(dimension: Dimension, paths: DataPaths) -> set[str]:
     """The benchmarks, or models, of which anything lies under the data folder."""
-    names = {target.name for target in unfinished(paths) if target.dimension == dimension}
-    found = [*_partitions(paths), *_explained(paths)]
+    names = {target.name for target in list_unfinished_removals(paths) if target.dimension == dimension}
+    found = [*_partitions(paths), *_iterate_lineage_partitions(paths)]
     names |= {name for one in found if (name := one.of(dimension)) is not None}
     return names | names_on_cards(paths) if dimension == "model" else names
 
@@ -220,12 +220,12 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     """
     marker = paths.removal(target.dimension, target.name)
     if target.dimension == "model":
-        own = kept_of_model(target.name, _lineage_by_model(paths), paths)
-        caches = tuple(one for one in cache_folders(paths) if _fingerprint_of(one, paths) in own.fingerprints)
+        own = find_kept_of_model(target.name, _lineage_by_model(paths), paths)
+        caches = tuple(one for one in list_cache_folders(paths) if _fingerprint_of(one, paths) in own.fingerprints)
         lots = tuple(_lots(target, paths, own.lots))
         return Removal(target, marker, caches, lots=lots, renamed_cards=own.renamed_cards, kept=own.kept)
-    texts = _texts_of(target, paths)
-    shared = tuple(cache_folders(paths)) if texts.own else ()
+    texts = _read_target_texts(target, paths)
+    shared = tuple(list_cache_folders(paths)) if texts.own else ()
     kept = ["the documents of its sources, which are no benchmark's own"]
     if common := len(texts.own & texts.of_others):
         kept.append(f"token statistics of {common} of its texts, which other benchmarks hold too")
@@ -243,19 +243,19 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
     )
 
 
-def would_go(removal: Removal) -> list[Gone]:
+def measure_removal(removal: Removal) -> list[Gone]:
     """What the removal would take away; the bytes of rows in parts that stay are shared out by rows."""
     found = [weight_of_folder(folder) for folder in removal.cache_folders]
     for folder in removal.shared_caches:
         found += weight_of_texts(folder, removal.texts)
-    return summed([*found, *(lot.weight() for lot in removal.lots)])
+    return sum_by_kind([*found, *(lot.weight() for lot in removal.lots)])
 
 
 def remove(removal: Removal, on_removed: OnRemoved = lambda path: None) -> list[Gone]:
     """Take it all away and say what went; ``on_removed`` is told of every file and folder as it goes.
 
-    The marker of the removal stays until :func:`finished`. A call that was killed is finished by finding and removing
-    again.
+    The marker of the removal stays until :func:`mark_removal_finished`. A call that was killed is finished by finding
+    and removing again.
     """
     write_json(removal.marker, {"dimension": removal.target.dimension, "name": removal.target.name})
     gone = []
@@ -269,26 +269,28 @@ def remove(removal: Removal, on_removed: OnRemoved = lambda path: None) -> list[
         lot.remove(on_removed)
     for path, name in removal.renamed_cards:
         rename_card(path, name)
-    return summed(gone)
+    return sum_by_kind(gone)
 
 
-def finished(removal: Removal) -> None:
+def mark_removal_finished(removal: Removal) -> None:
     """Say that nothing of it is left anywhere, the warehouse included."""
     remove_file(removal.marker)
 
 
-def unfinished(paths: DataPaths) -> list[RemovalTarget]:
+def list_unfinished_removals(paths: DataPaths) -> list[RemovalTarget]:
     """The removals that were begun and not finished."""
     found = []
     for dimension in get_args(Dimension):
         for path in sorted(paths.removal(dimension, "any").parent.glob(f"{dimension}=*.json")):
             found.append(
-                RemovalTarget(dimension, unsegment(path.name.removeprefix(f"{dimension}=").removesuffix(".json")))
+                RemovalTarget(
+                    dimension, name_from_path_segment(path.name.removeprefix(f"{dimension}=").removesuffix(".json"))
+                )
             )
     return found
 
 
-def kept_aside(paths: DataPaths) -> list[Path]:
+def list_set_aside_logs(paths: DataPaths) -> list[Path]:
     """Logs of users' read-write sessions on earlier warehouses; they may hold rows of anything."""
     return sorted(paths.warehouse.parent.glob(f"{paths.warehouse.name}.*.aside"))
 
@@ -297,28 +299,28 @@ def _partitions(paths: DataPaths) -> Iterator[_Partition]:
     """Every partition of every declared table that has files of its own."""
     for table in TABLES.values():
         if table.has_files:
-            yield from (_Partition(table, name, folder) for name, folder in partitions(paths, table))
+            yield from (_Partition(table, name, folder) for name, folder in iterate_partitions(paths, table))
 
 
-def _explained(paths: DataPaths) -> Iterator[_Partition]:
+def _iterate_lineage_partitions(paths: DataPaths) -> Iterator[_Partition]:
     """Every partition that the lineage explains, with its folder there; tables of a later version are left to that."""
-    for name, folder in partitions(paths, LINEAGE):
+    for name, folder in iterate_partitions(paths, LINEAGE):
         table, _, partition = name.partition(":")
         if table in TABLES:
             yield _Partition(TABLES[table], partition, folder)
 
 
-def _lots(target: RemovalTarget, paths: DataPaths, of_model: Iterable[Lot] = ()) -> Iterator[Lot]:
+def _lots(target: RemovalTarget, paths: DataPaths, model_lots: Iterable[Lot] = ()) -> Iterator[Lot]:
     """The files of ``target``: what was made of others before them, behind each sort the lineage that explains it."""
     own = [one for one in _partitions(paths) if one.of(target.dimension) == target.name]
-    entries = [one for one in _explained(paths) if one.of(target.dimension) == target.name]
+    entries = [one for one in _iterate_lineage_partitions(paths) if one.of(target.dimension) == target.name]
     for names_texts in (False, True):
         for table in (one for one in reversed([*TABLES.values()]) if bool(one.holds_text) == names_texts):
             what = f"{table.name} and manifest" if table.manifest else table.name
             if folders := [one.folder for one in own if one.table is table]:
                 yield Lot.of(what, folders)
         if not names_texts:
-            yield from of_model
+            yield from model_lots
         yield Lot.of(LINEAGE.name, (one.folder for one in entries if bool(one.table.holds_text) == names_texts))
 
 
@@ -332,7 +334,7 @@ class _Texts:
     of_others_run: set[str]
 
 
-def _texts_of(target: RemovalTarget, paths: DataPaths) -> _Texts:
+def _read_target_texts(target: RemovalTarget, paths: DataPaths) -> _Texts:
     """The texts in the tables of which the target is a partition, and those of the other partitions."""
     found = _Texts(set(), set(), set(), set())
     for one in _partitions(paths):
@@ -343,11 +345,11 @@ def _texts_of(target: RemovalTarget, paths: DataPaths) -> _Texts:
         texts = [
             text
             for file in sorted(one.folder.glob("*.parquet"))
-            for text in one.table.texts(columns_of(file, *columns))
+            for text in one.table.texts(read_columns(file, *columns))
         ]
         as_they_are = {text_sha256(text) for text in texts}
         (found.own if is_own else found.of_others).update(as_they_are)
-        as_run = as_they_are | {text_sha256(text) for text in derived(texts)}
+        as_run = as_they_are | {text_sha256(text) for text in list_derived_texts(texts)}
         (found.own_run if is_own else found.of_others_run).update(as_run)
     documents_of = _documents_by_benchmark(paths) if target.dimension == "benchmark" else {}
     for name, documents in documents_of.items():
@@ -358,21 +360,21 @@ def _texts_of(target: RemovalTarget, paths: DataPaths) -> _Texts:
 def _documents_by_benchmark(paths: DataPaths) -> Mapping[str, set[str]]:
     """The digests of the documents that each benchmark was drawn from: whole ones may have been searched."""
     digests: dict[str, str] = {}
-    for _, folder in partitions(paths, DOCUMENTS):
+    for _, folder in iterate_partitions(paths, DOCUMENTS):
         for file in sorted(folder.glob("*.parquet")):
-            rows = columns_of(file, "document_id", "sha256")
+            rows = read_columns(file, "document_id", "sha256")
             digests |= dict(zip(*(rows.column(one).to_pylist() for one in rows.column_names), strict=True))
     found: dict[str, set[str]] = {}
-    for name, folder in partitions(paths, EXAMPLES):
+    for name, folder in iterate_partitions(paths, EXAMPLES):
         for file in sorted(folder.glob("*.parquet")):
-            ids = columns_of(file, "document_id").column("document_id").to_pylist()
+            ids = read_columns(file, "document_id").column("document_id").to_pylist()
             found.setdefault(name, set()).update(digests[one] for one in ids if one in digests)
     return found
 
 
 def _lineage_by_model(paths: DataPaths) -> Mapping[str, list[Path]]:
     found: dict[str, list[Path]] = {}
-    for one in _explained(paths):
+    for one in _iterate_lineage_partitions(paths):
         if (model := one.of("model")) is not None:
             found.setdefault(model, []).append(one.folder)
     return found

@@ -18,7 +18,14 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.files import open_parquet
 from audit_pipeline.catalogue.working_copy import remove
-from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, Weight, discard, no_compaction, parts_of, weigh
+from audit_pipeline.token_statistics.cache import (
+    COMPACTION_LOCK,
+    Weight,
+    discard_rows,
+    list_parts,
+    measure_rows,
+    no_compaction,
+)
 
 OnRemoved = Callable[[Path], None]
 """Is told of every file and folder as it goes."""
@@ -55,7 +62,7 @@ class Lot:
         return Gone(self.what, len(present), sum(map(rows_in, present)), bytes_of(present))
 
     def remove(self, on_removed: OnRemoved) -> None:
-        unlink([path for path in self.files if path.exists()], on_removed)
+        remove_files([path for path in self.files if path.exists()], on_removed)
         for folder in self.folders:
             remove_if_empty(folder)
 
@@ -65,7 +72,7 @@ def files_below(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(path for path in folder.rglob("*") if path.is_file()))
 
 
-def unlink(files: Iterable[Path], on_removed: OnRemoved) -> None:
+def remove_files(files: Iterable[Path], on_removed: OnRemoved) -> None:
     """Remove files; those that are gone already count as removed."""
     for path in files:
         remove(path)
@@ -102,10 +109,10 @@ def rows_in(path: Path) -> int:
         return 0
 
 
-def summed(found: Sequence[Gone]) -> list[Gone]:
+def sum_by_kind(entries: Sequence[Gone]) -> list[Gone]:
     """One entry a sort, in order; sorts of which there is nothing are left out."""
     files, rows, size = Counter[str](), Counter[str](), Counter[str]()
-    for one in found:
+    for one in entries:
         files[one.what] += one.files
         rows[one.what] += one.rows
         size[one.what] += one.bytes
@@ -127,32 +134,32 @@ def weight_of_folder(folder: Path) -> Gone:
 
 def weight_of_texts(folder: Path, texts: Collection[str]) -> list[Gone]:
     """What :func:`remove_texts` would take; the bytes of rows in parts that stay are shared out by rows."""
-    return _of_texts(weigh(folder, texts), _leftovers(folder))
+    return _gone_from_weight(measure_rows(folder, texts), _leftovers(folder))
 
 
 def remove_folder(folder: Path, on_removed: OnRemoved) -> None:
     """Take a model's folder of one kind away, when no compaction is at work in it."""
     with no_compaction(folder):
-        unlink((path for path in files_below(folder) if path.name != COMPACTION_LOCK), on_removed)
-    unlink([folder / COMPACTION_LOCK], on_removed)
+        remove_files((path for path in files_below(folder) if path.name != COMPACTION_LOCK), on_removed)
+    remove_files([folder / COMPACTION_LOCK], on_removed)
     remove_if_empty(folder)
 
 
 def remove_texts(folder: Path, texts: Collection[str], on_removed: OnRemoved) -> list[Gone]:
     """Remove the rows of texts (by their sha256), and parts that cannot be read any more; returns what went."""
-    weight, leftovers = discard(folder, texts), _leftovers(folder)
-    gone = _of_texts(weight, leftovers)
-    unlink(leftovers, on_removed)
+    weight, leftovers = discard_rows(folder, texts), _leftovers(folder)
+    gone = _gone_from_weight(weight, leftovers)
+    remove_files(leftovers, on_removed)
     on_removed(folder)
     return gone
 
 
 def rows_of_others(folders: Iterable[Path], texts: Collection[str]) -> int:
     """How many cached rows are of none of these texts."""
-    return sum(sum(map(rows_in, parts_of(folder))) - weigh(folder, texts).rows for folder in folders)
+    return sum(sum(map(rows_in, list_parts(folder))) - measure_rows(folder, texts).rows for folder in folders)
 
 
-def _of_texts(weight: Weight, leftovers: list[Path]) -> list[Gone]:
+def _gone_from_weight(weight: Weight, leftovers: list[Path]) -> list[Gone]:
     return [Gone(_CACHED, 0, weight.rows, weight.bytes), Gone(_DAMAGED, len(leftovers), 0, bytes_of(leftovers))]
 
 

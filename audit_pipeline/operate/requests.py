@@ -36,10 +36,10 @@ def run_audit(
 
     Raises what a user can act on; a pair that met a fault does not stop the others, and is named in the outcome.
     """
-    from audit_pipeline.operate.situation import steps_at_a_glance  # noqa: PLC0415
+    from audit_pipeline.operate.situation import plan_audit_quickly  # noqa: PLC0415
 
     entry, options, paths = request.model, request.options, DataPaths.from_environment()
-    if options.is_plain and steps_at_a_glance(entry, request.benchmarks, paths, publish=options.publish) == ():
+    if options.is_plain and plan_audit_quickly(entry, request.benchmarks, paths, publish=options.publish) == ():
         on_step(request.done_in_words)
         return AuditOutcome(entry, request.benchmarks)
     require_writable(paths.root)
@@ -62,23 +62,23 @@ class ScoringRequest:
     known: Mapping[Side, Sequence[str]]
 
 
-def scoring_request(options: ScoreOptions, scored: Path) -> ScoringRequest:
-    """The request for the texts of the file ``scored``; raises ConfigError or DataError where options do not fit."""
+def scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRequest:
+    """The request for the texts of the file ``scored_file``; raises ConfigError or DataError where options do not fit."""
     from audit_pipeline.detectors.registry import select  # noqa: PLC0415
 
     selection = select(options.detectors, grid=options.grid, overrides=options.overrides)
-    return ScoringRequest(options, selection, _known(options, selection, scored))
+    return ScoringRequest(options, selection, _read_known_texts(options, selection, scored_file))
 
 
-def _known(options: ScoreOptions, selection: Selection, scored: Path) -> Mapping[Side, Sequence[str]]:
+def _read_known_texts(options: ScoreOptions, selection: Selection, scored_file: Path) -> Mapping[Side, Sequence[str]]:
     if options.prefix_texts is None and options.prefix_members is None:
         return {}
-    from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, known_texts  # noqa: PLC0415
+    from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS, read_known_texts  # noqa: PLC0415
 
     named = ((NON_MEMBERS, options.prefix_texts), (MEMBERS, options.prefix_members))
     files = {side: Path(path) for side, path in named if path is not None}
     needs = {need for detector, _ in selection for need in detector.needs}
-    return known_texts(files, needs, scored, options.text_column, options.label_column)
+    return read_known_texts(files, needs, scored_file, options.text_column, options.label_column)
 
 
 def score_texts(
@@ -95,7 +95,7 @@ def score_texts(
     """
     from audit_pipeline.endpoints.in_use import Endpoints  # noqa: PLC0415
     from audit_pipeline.models.tokenized_model import with_overrides  # noqa: PLC0415
-    from audit_pipeline.scoring.backends import loader  # noqa: PLC0415
+    from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
     from audit_pipeline.scoring.file import score_file  # noqa: PLC0415
     from audit_pipeline.scoring.needs.provider import UserInputs  # noqa: PLC0415
 
@@ -117,7 +117,7 @@ def score_texts(
         device=options.device,
         tell=listener.how_far,
     )
-    endpoints = Endpoints(options.limits.for_model(entry))
+    endpoints = Endpoints(options.limits.require_usable_for(entry))
     tokenized = endpoints.load(entry, paths, listener.step)
     return score_file(
         texts,
@@ -125,8 +125,8 @@ def score_texts(
         tokenized,
         request.selection,
         paths,
-        loader(paths, options.device, endpoints, options.chosen_engine, listener.step),
-        beside=inputs,
+        build_backend_loader(paths, options.device, endpoints, options.chosen_engine, listener.step),
+        user_inputs=inputs,
         label_column=options.label_column,
         overrides=options.overrides,
         listener=listener,

@@ -23,7 +23,7 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import ModelIdentity, fingerprints_before
 from audit_pipeline.operate.facts import Conventions, Versions, WrittenRows
-from audit_pipeline.operate.situation import conventions, parted
+from audit_pipeline.operate.situation import conventions, split_extra_versions
 from audit_pipeline.references.frequencies import read_table_version
 
 Card = Mapping[str, Any]
@@ -81,7 +81,7 @@ class SeenModels:
         if not isinstance(card.get("context_length"), int) or (entry.start_token is None and not is_its_own):
             return None
         start_token = entry.start_token or card.get("start_token")
-        before = _before(entry, tokenizer, self.paths)
+        before = _read_earlier_fingerprints(entry, tokenizer, self.paths)
         identity = ModelIdentity(seen.fingerprint, tokenizer, "", "", before)
         return _ModelAsSeen(entry, identity, start_token, card["context_length"])
 
@@ -94,13 +94,13 @@ class SeenModels:
         return ((f"reference_model/{entry.reference_model}", f"{seen.fingerprint}/{seen.tokenizer}"),)
 
 
-def seen_last(
+def collect_seen_models(
     cards: Iterable[Card], sightings: Iterable[Sighting], entries: Mapping[str, ModelEntry], paths: DataPaths
 ) -> SeenModels:
     """What was seen last of every model: on ``cards``, and in what the lineage says (``sightings``)."""
     by_fingerprint = {card["fingerprint"]: card for card in cards if card.get("fingerprint")}
     on_cards = (
-        Sighting(card["name"], fingerprint, card.get("tokenizer_fingerprint"), _time(card.get("first_loaded_at")))
+        Sighting(card["name"], fingerprint, card.get("tokenizer_fingerprint"), _parse_time(card.get("first_loaded_at")))
         for fingerprint, card in by_fingerprint.items()
         if card.get("name")
     )
@@ -110,16 +110,18 @@ def seen_last(
     ):
         last[one.model] = one
     frequencies = {
-        name: _frequencies(entry, last[name].tokenizer, paths) for name, entry in entries.items() if name in last
+        name: _read_frequency_versions(entry, last[name].tokenizer, paths)
+        for name, entry in entries.items()
+        if name in last
     }
     return SeenModels(last, by_fingerprint, entries, frequencies, paths)
 
 
-def sightings_of(model: str, written: Iterable[WrittenRows | None]) -> list[Sighting]:
+def sightings_of(model: str, written_rows: Iterable[WrittenRows | None]) -> list[Sighting]:
     """What scores and findings of a model say of its files."""
     return [
         Sighting(model, one.conventions.model, one.conventions.tokenizer, one.at)
-        for one in written
+        for one in written_rows
         if one is not None and one.conventions.model is not None
     ]
 
@@ -131,7 +133,7 @@ def read_cards(paths: DataPaths) -> list[Card]:
     return [card for card in cards if isinstance(card, dict)]
 
 
-def _before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
+def _read_earlier_fingerprints(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
     try:
         return fingerprints_before(entry, tokenizer, paths)
     except AuditError:
@@ -139,14 +141,14 @@ def _before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[st
         return frozenset()
 
 
-def _frequencies(entry: ModelEntry, tokenizer: str | None, paths: DataPaths) -> Versions | None:
+def _read_frequency_versions(entry: ModelEntry, tokenizer: str | None, paths: DataPaths) -> Versions | None:
     try:
-        return None if tokenizer is None else parted(read_table_version(entry, tokenizer, paths))[1]
+        return None if tokenizer is None else split_extra_versions(read_table_version(entry, tokenizer, paths))[1]
     except AuditError:
         return None
 
 
-def _time(text: object) -> datetime | None:
+def _parse_time(text: object) -> datetime | None:
     try:
         time = datetime.fromisoformat(str(text))
     except ValueError:

@@ -15,47 +15,53 @@ from pathlib import Path
 
 import duckdb
 
-from audit_pipeline.benchmarks.build import built_digest, version_of_source, wanted_digest
+from audit_pipeline.benchmarks.build import compute_wanted_digest, read_built_digest, read_source_version
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, RUN_TABLES, Pair
 from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.integrity import digest_of_files
-from audit_pipeline.catalogue.lineage import LatestRun, code_digest, latest_is_whole, latest_run, package_versions
-from audit_pipeline.catalogue.outcomes import latest_outcome
-from audit_pipeline.catalogue.paths import DataPaths, config_dir, model_page, texts_are_quoted
+from audit_pipeline.catalogue.lineage import (
+    LatestRun,
+    code_digest,
+    is_latest_file_whole,
+    package_versions,
+    read_latest_run,
+)
+from audit_pipeline.catalogue.outcomes import read_latest_outcome
+from audit_pipeline.catalogue.paths import DataPaths, config_dir, model_page_path, texts_are_quoted
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.versions import trained_version, wanted_version
+from audit_pipeline.controls.versions import compute_wanted_version, read_trained_version
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel, is_kept, load_tokenizer
+from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel, is_tokenizer_kept, load_tokenizer
 from audit_pipeline.operate import facts
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest, Situation
-from audit_pipeline.operate.plan import plan, problems
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, split_as_written, split_named
+from audit_pipeline.operate.plan import find_benchmark_problems, plan
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, find_split_versions, read_split_facts
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
-from audit_pipeline.operate.stages.extraction import standing_version
+from audit_pipeline.operate.stages.extraction import find_search_version
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, statistics_version
 from audit_pipeline.references.config import ReferenceEntry
-from audit_pipeline.references.frequencies import corpus_of, countable_corpus, read_counted_digests
+from audit_pipeline.references.frequencies import corpus_from_entry, find_countable_corpus, read_corpus_digests
 from audit_pipeline.scoring.needs.registry import is_extra
-from audit_pipeline.scoring.session import upstream_now
+from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import read_settings_digest
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.shared import bring_current
+from audit_pipeline.warehouse.shared import refresh_warehouse
 
 
 def note_published(paths: DataPaths, *, include_text: bool) -> None:
     """Keep what warehouse and report, which have just been written, were made with."""
-    write_json(paths.published, made_with_now(include_text=include_text))
+    write_json(paths.published, compute_current_inputs(include_text=include_text))
 
 
-def made_with(paths: DataPaths) -> Mapping[str, object] | None:
+def read_published_inputs(paths: DataPaths) -> Mapping[str, object] | None:
     """What warehouse and report were made with, each part by its name; None where it was not kept."""
     return read_json_if_whole(paths.published)
 
 
-def made_with_now(*, include_text: bool | None = None) -> Mapping[str, object]:
+def compute_current_inputs(*, include_text: bool | None = None) -> Mapping[str, object]:
     """What they would be made with now; texts are quoted as the environment says, unless that is given."""
     config = config_dir()
     return {
@@ -73,7 +79,7 @@ CODE = {
 }
 
 
-def look(
+def read_situation(
     request: PlanRequest,
     paths: DataPaths,
     *,
@@ -92,61 +98,63 @@ def look(
     """
     specs, models = list(specs), models or {}
     settings = load_source_settings(config)
-    needs = {entry.name: _needs(entry, models.get(entry.name), paths) for entry in entries}
+    needs = {entry.name: _read_model_facts(entry, models.get(entry.name), paths) for entry in entries}
     trained = [*(model.control for model in needs.values()), *(spec.control for spec in specs)]
     wanted = [name for name in dict.fromkeys((*request.controls, *trained)) if name is not None]
-    controls = {name: _control(name, paths, config) for name in wanted}
+    controls = {name: _read_control_facts(name, paths, config) for name in wanted}
     named = (
         *request.sources,
         *(source for spec in specs for source in spec.sources),
         *(source for control in controls.values() for source in control.sources),
         *(table.source for model in needs.values() if (table := model.frequencies) and table.source),
     )
-    sources = {name: _source(name, paths, settings) for name in dict.fromkeys(named)}
-    benchmarks = _benchmarks(specs, sources, controls, paths, ask_hub=ask_hub)
-    extras = {name: upstream_now(model, paths) for name, model in models.items()}
+    sources = {name: _read_source_facts(name, paths, settings) for name in dict.fromkeys(named)}
+    benchmarks = _read_benchmark_facts(specs, sources, controls, paths, ask_hub=ask_hub)
+    extras = {name: find_current_upstream(model, paths) for name, model in models.items()}
     audits = {}
     for pair in request.pairs:
         now = facts.Conventions()
         if pair.model in models and pair.benchmark in benchmarks:
-            now = conventions(models[pair.model], benchmarks[pair.benchmark].built, *parted(extras[pair.model]))
-        audits[pair] = _audit(pair, now, paths)
+            now = conventions(
+                models[pair.model], benchmarks[pair.benchmark].built, *split_extra_versions(extras[pair.model])
+            )
+        audits[pair] = _read_pair_facts(pair, now, paths)
     return Situation(
         sources=sources,
         controls=controls,
         benchmarks=benchmarks,
         models=needs,
         audits=audits,
-        published=_published(request, paths) if request.publish else facts.PublishedFacts(),
+        published=_read_published_facts(request, paths) if request.publish else facts.PublishedFacts(),
         code=CODE,
     )
 
 
-def steps_at_a_glance(
+def plan_audit_quickly(
     entry: ModelEntry, specs: Sequence[BenchmarkSpec], paths: DataPaths, *, publish: bool
 ) -> tuple[PlannedStep, ...] | None:
     """The planner's steps for the model on these benchmarks, told without a heavy package and without writing.
 
     None where they are not known; the audit itself then says what is wrong, where something is.
     """
-    model = _known_model(entry, paths)
+    model = _load_kept_tokenizer(entry, paths)
     if model is None:
         return None
     request = PlanRequest(pairs=tuple(Pair(spec.name, entry.name) for spec in specs), publish=publish)
     try:
-        situation = look(request, paths, specs=specs, entries=[entry], models={entry.name: model})
+        situation = read_situation(request, paths, specs=specs, entries=[entry], models={entry.name: model})
     except AuditError:
         return None
-    return None if problems(situation, situation.benchmarks) else plan(situation, request)
+    return None if find_benchmark_problems(situation, situation.benchmarks) else plan(situation, request)
 
 
-def steps_to_publish(pairs: Iterable[Pair], paths: DataPaths) -> tuple[PlannedStep, ...]:
+def plan_publication(pairs: Iterable[Pair], paths: DataPaths) -> tuple[PlannedStep, ...]:
     """The step that makes warehouse and report show what was found on ``pairs``; none where they do."""
     request = PlanRequest(pairs=tuple(pairs), publish=True)
-    return plan(look(request, paths), request)
+    return plan(read_situation(request, paths), request)
 
 
-def _known_model(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
+def _load_kept_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
     """The model, where reading its tokenizer takes no time and writes nothing; else, or where it is lacking, None.
 
     None too where its server has to be asked first whether it is still the same model.
@@ -154,21 +162,21 @@ def _known_model(entry: ModelEntry, paths: DataPaths) -> TokenizedModel | None:
     if not entry.host.is_here:
         return None
     try:
-        return load_tokenizer(entry, paths) if is_kept(entry, paths) else None
+        return load_tokenizer(entry, paths) if is_tokenizer_kept(entry, paths) else None
     except AuditError:
         # Running the model raises what is wrong with it.
         return None
 
 
-def _source(name: str, paths: DataPaths, settings: SourceSettings) -> facts.SourceFacts:
+def _read_source_facts(name: str, paths: DataPaths, settings: SourceSettings) -> facts.SourceFacts:
     if settings.is_broken(name):
-        return facts.SourceFacts(None, None, _broken(name, settings))
+        return facts.SourceFacts(None, None, _explain_broken_source(name, settings))
     to_be_set = settings.to_be_set_for(name)
     problem = None if to_be_set is None else f"{name} is not configured: {to_be_set}"
     return facts.SourceFacts(settings.digest_for(name), read_settings_digest(name, paths), problem)
 
 
-def _broken(name: str, settings: SourceSettings) -> str:
+def _explain_broken_source(name: str, settings: SourceSettings) -> str:
     try:
         settings.require_usable(name)
     except ConfigError as error:
@@ -176,15 +184,15 @@ def _broken(name: str, settings: SourceSettings) -> str:
     raise TypeError(f"{name} is not broken")
 
 
-def _control(name: str, paths: DataPaths, config: Path | None) -> facts.ControlFacts:
+def _read_control_facts(name: str, paths: DataPaths, config: Path | None) -> facts.ControlFacts:
     try:
         entry = load_controls(config).named(name)
     except ConfigError as error:
         return facts.ControlFacts(None, None, problem=str(error))
-    return facts.ControlFacts(wanted_version(entry, paths), trained_version(name, paths), entry.sources)
+    return facts.ControlFacts(compute_wanted_version(entry, paths), read_trained_version(name, paths), entry.sources)
 
 
-def _benchmarks(
+def _read_benchmark_facts(
     specs: Iterable[BenchmarkSpec],
     sources: Mapping[str, facts.SourceFacts],
     controls: Mapping[str, facts.ControlFacts],
@@ -193,47 +201,47 @@ def _benchmarks(
     ask_hub: bool,
 ) -> dict[str, facts.BenchmarkFacts]:
     """What each benchmark is and would be, by name; each source is read once, however many are drawn from it."""
-    version_of = cache(lambda source: version_of_source(source, paths))
+    version_of = cache(lambda source: read_source_version(source, paths))
     found = {}
     for spec in specs:
-        built, wanted, problem = built_digest(spec, paths), None, None
+        built, wanted, problem = read_built_digest(spec, paths), None, None
         made_of = [sources[name].there for name in spec.sources]
         made_of += [controls[name].there for name in (spec.control,) if name is not None]
         # Where something that it is made of is not there yet, nothing is wrong: it is not known yet.
         if None not in made_of:
             try:
-                wanted = wanted_digest(spec, built, paths, version_of, ask_hub=ask_hub)
+                wanted = compute_wanted_digest(spec, built, paths, version_of, ask_hub=ask_hub)
             except AuditError as error:
                 problem = str(error)
-        split = _split(spec.name, paths)
+        split = _read_split_or_empty(spec.name, paths)
         found[spec.name] = facts.BenchmarkFacts(
-            wanted, built, spec.sources, spec.control, problem, split=split, extraction=standing_version(spec)
+            wanted, built, spec.sources, spec.control, problem, split=split, extraction=find_search_version(spec)
         )
     return found
 
 
-def _split(benchmark: str, paths: DataPaths) -> facts.SplitFacts:
+def _read_split_or_empty(benchmark: str, paths: DataPaths) -> facts.SplitFacts:
     try:
-        return split_as_written(benchmark, paths)
+        return read_split_facts(benchmark, paths)
     except DataError:
         # A lineage entry is damaged: the split is assessed again.
         return facts.SplitFacts()
 
 
-def _needs(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.ModelFacts:
+def _read_model_facts(entry: ModelEntry, model: TokenizedModel | None, paths: DataPaths) -> facts.ModelFacts:
     control = entry.control.name if entry.control is not None else None
-    return facts.ModelFacts(control, None if model is None else _frequencies(model, paths))
+    return facts.ModelFacts(control, None if model is None else _read_frequency_facts(model, paths))
 
 
-def _frequencies(model: TokenizedModel, paths: DataPaths) -> facts.FrequencyFacts | None:
+def _read_frequency_facts(model: TokenizedModel, paths: DataPaths) -> facts.FrequencyFacts | None:
     try:
-        corpus = countable_corpus(model.entry)
+        corpus = find_countable_corpus(model.entry)
     except ConfigError:
         # Counting raises what is wrong with the entry; the audit goes on without.
         return None
     if corpus is None:
         return None
-    counted = read_counted_digests(corpus.name, model, paths)
+    counted = read_corpus_digests(corpus.name, model, paths)
     settings, documents = corpus.settings_digest, _documents_digest(corpus, paths)
     if counted is None:
         return facts.FrequencyFacts(corpus.name, settings, None, corpus.package)
@@ -248,24 +256,24 @@ def _documents_digest(corpus: ReferenceEntry, paths: DataPaths) -> str | None:
     if corpus.package is None or not paths.documents(corpus.package).exists():
         return None
     try:
-        return corpus_of(corpus, paths).digest
+        return corpus_from_entry(corpus, paths).digest
     except AuditError:
         return None
 
 
-def _audit(pair: Pair, now: facts.Conventions, paths: DataPaths) -> facts.PairFacts:
+def _read_pair_facts(pair: Pair, now: facts.Conventions, paths: DataPaths) -> facts.PairFacts:
     try:
-        outcome = latest_outcome(paths, pair)
+        outcome = read_latest_outcome(paths, pair)
     except DataError:
         # It is named where the warehouse is built; what it says is not known.
         outcome = None
     return facts.PairFacts(
         now,
-        _written("scores", pair, paths),
-        _written("evaluations", pair, paths),
-        _written(DOCUMENT_MEMORISATION.name, pair, paths),
+        _read_written_rows("scores", pair, paths),
+        _read_written_rows("evaluations", pair, paths),
+        _read_written_rows(DOCUMENT_MEMORISATION.name, pair, paths),
         outcome,
-        tuple(table for table in RUN_TABLES if not latest_is_whole(paths, table, pair.partition)),
+        tuple(table for table in RUN_TABLES if not is_latest_file_whole(paths, table, pair.partition)),
     )
 
 
@@ -283,28 +291,30 @@ def conventions(
     )
 
 
-def written(found: LatestRun, pair: Pair) -> facts.WrittenRows:
+def written_from_run(run: LatestRun, pair: Pair) -> facts.WrittenRows:
     """What the lineage says of the rows of a pair, as a fact."""
-    reference, frequencies = parted({key: version for key, version in found.upstream.items() if is_extra(key)})
+    reference, frequencies = split_extra_versions(
+        {key: version for key, version in run.upstream.items() if is_extra(key)}
+    )
     return facts.WrittenRows(
-        found.run_id,
-        found.finished_at,
-        found.code_version,
-        found.benchmark_digest,
+        run.run_id,
+        run.finished_at,
+        run.code_version,
+        run.benchmark_digest,
         facts.Conventions(
-            found.model_fingerprint,
-            found.tokenizer_fingerprint,
-            found.upstream.get(f"token_statistics/{pair.partition}"),
+            run.model_fingerprint,
+            run.tokenizer_fingerprint,
+            run.upstream.get(f"token_statistics/{pair.partition}"),
             reference,
             frequencies,
         ),
-        found.data_version,
-        found.upstream.get(f"scores/{pair.partition}"),
-        split_named(pair.benchmark, found.upstream),
+        run.data_version,
+        run.upstream.get(f"scores/{pair.partition}"),
+        find_split_versions(pair.benchmark, run.upstream),
     )
 
 
-def parted(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, facts.Versions | None]:
+def split_extra_versions(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, facts.Versions | None]:
     """The versions of reference models, and those of token frequencies.
 
     Prefixes are none of them: their texts are covered by the digest of the benchmark that they come from.
@@ -320,35 +330,37 @@ def parted(extras: Mapping[str, str] | None) -> tuple[facts.Versions | None, fac
 
 def is_evaluated(pair: Pair, paths: DataPaths) -> bool:
     """Whether there are findings of a pair, up to date or not."""
-    return _written("evaluations", pair, paths) is not None
+    return _read_written_rows("evaluations", pair, paths) is not None
 
 
-def _written(table: str, pair: Pair, paths: DataPaths) -> facts.WrittenRows | None:
+def _read_written_rows(table: str, pair: Pair, paths: DataPaths) -> facts.WrittenRows | None:
     try:
-        return written(latest_run(paths, table, pair.partition), pair)
+        return written_from_run(read_latest_run(paths, table, pair.partition), pair)
     except DataError:
         return None
 
 
-def _published(request: PlanRequest, paths: DataPaths) -> facts.PublishedFacts:
+def _read_published_facts(request: PlanRequest, paths: DataPaths) -> facts.PublishedFacts:
     files: Sequence[Path] = (
         paths.report,
         paths.published,
-        *(model_page(paths.reports, pair.model) for pair in request.pairs),
+        *(model_page_path(paths.reports, pair.model) for pair in request.pairs),
     )
     runs = _published_runs(paths)
     if runs is None or not all(file.exists() for file in files):
-        return facts.PublishedFacts(made_with_now())
+        return facts.PublishedFacts(compute_current_inputs())
     made_at = paths.warehouse.stat().st_mtime_ns
     if paths.published.stat().st_mtime_ns < made_at:
         # The report was made of an earlier warehouse: it is noted last of all that it was made.
-        return facts.PublishedFacts(made_with_now())
-    return facts.PublishedFacts(made_with_now(), made_with(paths), runs, datetime.fromtimestamp(made_at / 1e9, UTC))
+        return facts.PublishedFacts(compute_current_inputs())
+    return facts.PublishedFacts(
+        compute_current_inputs(), read_published_inputs(paths), runs, datetime.fromtimestamp(made_at / 1e9, UTC)
+    )
 
 
 def _published_runs(paths: DataPaths) -> frozenset[str] | None:
     """The runs whose findings and splits the warehouse holds; None where there is none that can be read."""
-    bring_current(paths.warehouse)
+    refresh_warehouse(paths.warehouse)
     if not paths.warehouse.exists():
         return None
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from audit_pipeline.benchmarks import config as benchmarks
-from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve
+from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
@@ -82,11 +82,11 @@ class Configuration:
         return read
 
     def benchmarks_named(self, name: str) -> list[BenchmarkSpec]:
-        """The benchmarks that a user means by ``name``, as :func:`resolve` finds them.
+        """The benchmarks that a user means by ``name``, as :func:`resolve_benchmarks` finds them.
 
         Raises ConfigError, too, where the settings of a source of theirs are broken.
         """
-        specs = resolve(name, self.benchmarks)
+        specs = resolve_benchmarks(name, self.benchmarks)
         for source in dict.fromkeys(source for spec in specs for source in spec.sources):
             self.sources.require_usable(source)
         return specs
@@ -96,7 +96,7 @@ class Configuration:
         """All that is wrong, file by file."""
         return tuple(problem for name in FILES for problem in self.problems_of(name))
 
-    def problems_beside(self, file: str) -> tuple[Problem, ...]:
+    def problems_except_unreadable(self, file: str) -> tuple[Problem, ...]:
         """The same without why ``file`` cannot be read at all: that error is raised where it is needed."""
         return tuple(one for one in self.problems if one.entry is not None or one.path.name != file)
 
@@ -150,11 +150,11 @@ def load_configuration(folder: Path | None = None) -> Configuration:
 
 
 def _find_dangling_references(
-    every: Mapping[str, object], leads: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
+    entries: Mapping[str, object], leads: Sequence[EntryReference], names: Mapping[str, Collection[str] | None]
 ) -> dict[str, list[Fault]]:
     """What is named in the values of entries, broken ones too, and is not there; by entry."""
     found: dict[str, list[Fault]] = defaultdict(list)
-    for entry, given in every.items():
+    for entry, given in entries.items():
         for lead in leads:
             known = names[lead.to]
             for keys, name in _texts_at(given, lead.keys):
@@ -164,28 +164,28 @@ def _find_dangling_references(
     return found
 
 
-def _texts_at(given: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]]:
+def _texts_at(value: object, keys: tuple[str, ...]) -> Iterator[tuple[Keys, str]]:
     """The text, or the texts of the list, that ``keys`` lead to, each with its own place; what else stands there is
     for those to refuse who know what may."""
     for key in keys:
-        given = given.get(key) if isinstance(given, dict) else None
-    if isinstance(given, str):
-        yield keys, given
-    if isinstance(given, list):
-        for place, one in enumerate(given):
+        value = value.get(key) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        yield keys, value
+    if isinstance(value, list):
+        for place, one in enumerate(value):
             if isinstance(one, str):
                 yield (*keys, place), one
 
 
 def _find_invalid_variations(
-    studies: Entries[StudyEntry], of_studies: Entries[ControlEntry] | AuditError
+    studies: Entries[StudyEntry], control_entries: Entries[ControlEntry] | AuditError
 ) -> dict[str, list[Fault]]:
     """What a study varies and its control does not have, or not with that value; by study."""
     found: dict[str, list[Fault]] = defaultdict(list)
-    if isinstance(of_studies, AuditError):
+    if isinstance(control_entries, AuditError):
         return found
     for name, study in studies.items():
-        control = of_studies.get(study.control)
+        control = control_entries.get(study.control)
         if control is None:
             continue
         for setting, values in study.vary.items():

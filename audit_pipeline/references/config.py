@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.validating import Language, StrictSettings, Text, resolve_against, validated
+from audit_pipeline.config.validating import Language, StrictSettings, Text, resolve_against, validate_as
 
 FILE_NAME = "references.yaml"
 DEFAULT = "sotu"
@@ -61,8 +61,8 @@ class ReferenceEntry(StrictSettings):
         return digest(self.model_dump(mode="json", exclude={"language", "licence", "notes"}))[:16]
 
 
-def _entry(name: str, fields: Any, folder: Path) -> ReferenceEntry:
-    entry = validated(ReferenceEntry, {**fields, "name": name})
+def _build_reference_entry(name: str, fields: Any, folder: Path) -> ReferenceEntry:
+    entry = validate_as(ReferenceEntry, {**fields, "name": name})
     if entry.path is None:
         return entry
     return entry.model_copy(update={"path": resolve_against(folder, entry.path).resolve()})
@@ -73,7 +73,7 @@ FILE = EntryFile(
     "references",
     "corpus",
     "it says in which corpora token frequencies are counted",
-    _entry,
+    _build_reference_entry,
     is_optional=True,
 )
 

@@ -25,11 +25,11 @@ from audit_pipeline.catalogue.contracts import digest, text_sha256
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents
-from audit_pipeline.errors import DataError, one_line
-from audit_pipeline.fetch.formats import SUFFIXES, digest_of, holds_rows, open_texts
-from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of, hub_errors
+from audit_pipeline.errors import DataError, to_one_line
+from audit_pipeline.fetch.formats import SUFFIXES, digest_of, has_row_format, open_texts
+from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of, hub_faults_as_errors
 from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError, json_row, text_row
-from audit_pipeline.sources.config import source_named
+from audit_pipeline.sources.config import require_source
 
 State = Mapping[str, Any]
 
@@ -98,13 +98,13 @@ class TextsInMemory:
         return {"next": self._next}
 
 
-def files_corpus(path: Path, column: str | None) -> Corpus:
+def corpus_from_files(path: Path, column: str | None) -> Corpus:
     """The file at ``path``, or every file of a readable kind in that folder and the folders in it.
 
     The digest covers the names and bytes of the files: it reads all of them once. Raises DataError where there is no
     such file, and none of a readable kind in the folder.
     """
-    files = _files(path)
+    files = _list_readable_files(path)
     names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
     try:
         version = digest([[name, digest_of(file)] for name, file in zip(names, files, strict=True)])
@@ -113,7 +113,7 @@ def files_corpus(path: Path, column: str | None) -> Corpus:
     return Corpus(version[:16], lambda state: FileStream(files, names, column, state))
 
 
-def source_corpus(source: str, paths: DataPaths) -> Corpus:
+def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
     """The documents of a source as they were last fetched, or, before that, as the source has them now.
 
     Only for a source that fits into memory. Raises DataError or SourceError if they cannot be read.
@@ -125,7 +125,7 @@ def source_corpus(source: str, paths: DataPaths) -> Corpus:
         if manifest.exists():
             upstream = {f"documents/{source}": str(read_json(manifest)["data_version"])}
     else:
-        known = source_named(source)
+        known = require_source(source)
         harvest = known.fetch(known.settings(), paths.downloads)
         texts = [document.text for document in harvest.documents]
     by_digest = sorted((text_sha256(text), text) for text in texts)
@@ -133,26 +133,26 @@ def source_corpus(source: str, paths: DataPaths) -> Corpus:
     return Corpus(version[:16], lambda state: TextsInMemory([text for _, text in by_digest], state), upstream)
 
 
-def _files(path: Path) -> list[Path]:
+def _list_readable_files(path: Path) -> list[Path]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
-    if holds_rows(path):
+    if has_row_format(path):
         return [path]
     if not path.is_dir():
         raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
-    files = sorted(_inside(path))
+    files = sorted(_iterate_readable_files(path))
     if not files:
         raise DataError(f"{path} holds no file of a kind that can be read: {', '.join(SUFFIXES)}")
     return files
 
 
-def _inside(folder: Path) -> Iterator[Path]:
+def _iterate_readable_files(folder: Path) -> Iterator[Path]:
     """The files of a readable kind in a folder and the folders in it; a saved data set counts as a file."""
     for path in folder.iterdir():
-        if holds_rows(path) and (path.is_file() or path.is_dir()):
+        if has_row_format(path) and (path.is_file() or path.is_dir()):
             yield path
         elif path.is_dir() and not path.is_symlink():
-            yield from _inside(path)
+            yield from _iterate_readable_files(path)
 
 
 _REMEDY = "or set path to a copy of its files"
@@ -165,8 +165,8 @@ _MOST_UNUSABLE = 1000
 class HubStream:
     """The documents of a data set's files (addresses or paths, all Parquet or all JSON lines), in their order."""
 
-    def __init__(self, what: str, files: Sequence[str], column: str, state: State | None) -> None:
-        self._what, self._column = what, column
+    def __init__(self, corpus_label: str, files: Sequence[str], column: str, state: State | None) -> None:
+        self._what, self._column = corpus_label, column
         parquet = [name for name in files if _is_parquet(name)]
         lines = [name for name in files if not _is_parquet(name)]
         self._groups = [group for group in (parquet, lines) if group]
@@ -196,7 +196,7 @@ class HubStream:
                 self._rows = rows
                 for row in rows:
                     self._row += 1
-                    item = self._item(row, parquet=parquet)
+                    item = self._parse_row(row, parquet=parquet)
                     if item is not None:
                         self._require_usable(item)
                         yield item
@@ -219,7 +219,7 @@ class HubStream:
         fault = fault_of(error)
         if fault is None:
             return DataError(
-                f"{self._what} cannot be read after row {self._row:,} ({one_line(error)[:300]}); "
+                f"{self._what} cannot be read after row {self._row:,} ({to_one_line(error)[:300]}); "
                 f"correct files or text_column, {_REMEDY}"
             )
         problem = f"{self._what}, after row {self._row:,}, {fault.why}"
@@ -227,7 +227,7 @@ class HubStream:
             return HubDataUnreachableError(f"{problem} (counting again goes on from the last checkpoint), {_REMEDY}")
         return DataError(f"{problem}, {_REMEDY}")
 
-    def _item(self, row: dict[str, Any], *, parquet: bool) -> str | Skipped | None:
+    def _parse_row(self, row: dict[str, Any], *, parquet: bool) -> str | Skipped | None:
         location = f"{self._what}:{self._row}"
         if not parquet and not row["text"].strip():
             return None
@@ -242,12 +242,12 @@ class HubStream:
         return {"group": self._group, "row": self._row, "inner": inner, **known}
 
 
-def hub_corpus(hub: str, patterns: Sequence[str], revision: str | None, column: str | None) -> Corpus:
+def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, column: str | None) -> Corpus:
     """The files of a data set that match one of ``patterns``, at the commit that ``revision`` stands for now.
 
     Raises DataError if the data set cannot be read or none of its files matches.
     """
-    commit, names = _listing(hub, revision)
+    commit, names = _fetch_hub_listing(hub, revision)
     files = [name for name in sorted(names) if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
     if not files:
         raise DataError(
@@ -261,9 +261,9 @@ def hub_corpus(hub: str, patterns: Sequence[str], revision: str | None, column: 
     )
 
 
-def _listing(hub: str, revision: str | None) -> tuple[str, list[str]]:
+def _fetch_hub_listing(hub: str, revision: str | None) -> tuple[str, list[str]]:
     """The commit and the names of the data set's files."""
-    with hub_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
+    with hub_faults_as_errors(f"the data set {hub}", revision, _REMEDY, DataError, HubDataUnreachableError):
         found = HfApi().dataset_info(hub, revision=revision)
     return str(found.sha), [file.rfilename for file in found.siblings or []]
 

@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES, digest
-from audit_pipeline.catalogue.files import checked, read_parquet, write_table
-from audit_pipeline.catalogue.integrity import sealed, unsealed
+from audit_pipeline.catalogue.files import cast_to_columns, read_parquet, write_table
+from audit_pipeline.catalogue.integrity import add_json_digest, verify_json_digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.references.corpus import Corpus, State, files_corpus
-from audit_pipeline.references.tally import CheckedCounter, Counts, vocabulary_of
+from audit_pipeline.references.corpus import Corpus, State, corpus_from_files
+from audit_pipeline.references.tally import CheckedCounter, Counts, vocabulary_size_of
 
 CODE_VERSION = 1
 CHECKPOINT_SECONDS = 30.0
@@ -102,7 +102,12 @@ def count_corpus(
     """
     limits = limits or CountLimits()
     return count_documents(
-        model, files_corpus(corpus, text_column), f"{corpus}", limits, checkpoint=checkpoint, on_progress=on_progress
+        model,
+        corpus_from_files(corpus, text_column),
+        f"{corpus}",
+        limits,
+        checkpoint=checkpoint,
+        on_progress=on_progress,
     )
 
 
@@ -121,7 +126,7 @@ def count_to_file(
     """
     checkpoint = checkpoint_of(out)
     count = count_corpus(model, corpus, text_column, limits=limits, checkpoint=checkpoint, on_progress=on_progress)
-    write_table(out, table_of(count, model, corpus=corpus.name))
+    write_table(out, build_frequency_table(count, model, corpus=corpus.name))
     checkpoint.unlink(missing_ok=True)
     return count
 
@@ -134,7 +139,7 @@ def checkpoint_of(table: Path) -> Path:
 def count_documents(
     model: TokenizedModel,
     corpus: Corpus,
-    what: str,
+    corpus_label: str,
     limits: CountLimits,
     *,
     checkpoint: Path | None = None,
@@ -143,10 +148,10 @@ def count_documents(
     """Count a corpus, from the checkpoint if there is one of the same corpus, limits and tokenizer.
 
     About every 30 seconds the counts so far and the place in the corpus go into ``checkpoint``, whole or not at all.
-    Raises DataError, naming ``what``, if no document can be used.
+    Raises DataError, naming ``corpus_label``, if no document can be used.
     """
     key = digest(
-        corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, vocabulary_of(model), CODE_VERSION
+        corpus.digest, limits.__dict__, model.identity.tokenizer_fingerprint, vocabulary_size_of(model), CODE_VERSION
     )
     done, state = _read_checkpoint(checkpoint, key, model)
     running = _RunningCount(replace(done, corpus_digest=corpus.digest, limits=limits), model)
@@ -164,7 +169,7 @@ def count_documents(
             written_at = time.monotonic()
     count = running.snapshot()
     if not count.documents:
-        raise DataError(_describe_no_rows(what, count.skipped_rows, count.skipped))
+        raise DataError(_describe_no_rows(corpus_label, count.skipped_rows, count.skipped))
     if on_progress is not None:
         on_progress(count)
     return count
@@ -173,12 +178,12 @@ def count_documents(
 class _RunningCount:
     """A count to which documents are added, from what an earlier run has ``done``."""
 
-    def __init__(self, done: CorpusCount, model: TokenizedModel) -> None:
-        self._done, self._model = done, model
-        self._counter = CheckedCounter(model, done.limits.max_tokens_per_document)
-        self._began = time.monotonic() - done.seconds
-        self._documents, self._bytes = done.documents, done.bytes
-        self._skipped_rows, self._skipped = done.skipped_rows, list(done.skipped)
+    def __init__(self, previous_count: CorpusCount, model: TokenizedModel) -> None:
+        self._done, self._model = previous_count, model
+        self._counter = CheckedCounter(model, previous_count.limits.max_tokens_per_document)
+        self._began = time.monotonic() - previous_count.seconds
+        self._documents, self._bytes = previous_count.documents, previous_count.bytes
+        self._skipped_rows, self._skipped = previous_count.skipped_rows, list(previous_count.skipped)
 
     @property
     def is_limit_reached(self) -> bool:
@@ -214,7 +219,7 @@ class _RunningCount:
         )
 
 
-def table_of(
+def build_frequency_table(
     count: CorpusCount,
     model: TokenizedModel,
     *,
@@ -244,7 +249,7 @@ def table_of(
         "run_id": run_id,
         "counts_sha256": counts_sha256(count.counts),
     }
-    return _table(count, model).replace_schema_metadata(metadata)
+    return _build_counts_table(count, model).replace_schema_metadata(metadata)
 
 
 def counts_sha256(counts: Counts) -> str:
@@ -252,10 +257,10 @@ def counts_sha256(counts: Counts) -> str:
     return hashlib.sha256(counts.astype("<i8").tobytes()).hexdigest()
 
 
-def _table(count: CorpusCount, model: TokenizedModel) -> pa.Table:
+def _build_counts_table(count: CorpusCount, model: TokenizedModel) -> pa.Table:
     ids = np.arange(len(count.counts), dtype=np.int32)
     tokens = pa.array([model.tokenizer.token_of(number) for number in ids.tolist()], pa.string())
-    return checked(pa.table({"token_id": ids, "token": tokens, "count": count.counts}), TOKEN_FREQUENCIES)
+    return cast_to_columns(pa.table({"token_id": ids, "token": tokens, "count": count.counts}), TOKEN_FREQUENCIES)
 
 
 def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) -> None:
@@ -270,20 +275,20 @@ def _write_checkpoint(path: Path, count: CorpusCount, key: str, state: State) ->
         "seconds": count.seconds,
         "counts_sha256": counts_sha256(count.counts),
     }
-    metadata = {"checkpoint": json.dumps(sealed(record))}
+    metadata = {"checkpoint": json.dumps(add_json_digest(record))}
     write_table(path, pa.table({"count": count.counts}).replace_schema_metadata(metadata))
 
 
 def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tuple[CorpusCount, State | None]:
     """The count so far and the place where it goes on; an empty count if no checkpoint of this very count exists."""
-    fresh = CorpusCount(np.zeros(vocabulary_of(model), dtype=np.int64))
+    fresh = CorpusCount(np.zeros(vocabulary_size_of(model), dtype=np.int64))
     if path is None or not path.exists():
         return fresh, None
     try:
         # Not read_table: its cast leaves the file's metadata out.
         table = read_parquet(path)
-        record = unsealed(json.loads((table.schema.metadata or {})[b"checkpoint"]), path)
-        counts = checked(table, _COUNTS).column("count").to_numpy()
+        record = verify_json_digest(json.loads((table.schema.metadata or {})[b"checkpoint"]), path)
+        counts = cast_to_columns(table, _COUNTS).column("count").to_numpy()
         if record["key"] != key or record["counts_sha256"] != counts_sha256(counts):
             return fresh, None
         skipped = tuple(Skipped(*row) for row in record["skipped"])
@@ -299,10 +304,10 @@ def _read_checkpoint(path: Path | None, key: str, model: TokenizedModel) -> tupl
 _COUNTS = pa.schema([TOKEN_FREQUENCIES.field("count")])
 
 
-def _describe_no_rows(what: str, skipped_rows: int, skipped: Sequence[Skipped]) -> str:
+def _describe_no_rows(corpus_label: str, skipped_rows: int, skipped: Sequence[Skipped]) -> str:
     if not skipped_rows:
-        return f"{what}: holds no rows"
+        return f"{corpus_label}: holds no rows"
     first = skipped[0]
-    if skipped_rows == 1 and first.location == Path(what).name:
-        return f"{what}: {first.reason}"
-    return f"{what}: none of its {skipped_rows} rows can be used; the first, {first.location}: {first.reason}"
+    if skipped_rows == 1 and first.location == Path(corpus_label).name:
+        return f"{corpus_label}: {first.reason}"
+    return f"{corpus_label}: none of its {skipped_rows} rows can be used; the first, {first.location}: {first.reason}"

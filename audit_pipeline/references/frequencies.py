@@ -16,24 +16,24 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES, digest
-from audit_pipeline.catalogue.files import checked, read_parquet
+from audit_pipeline.catalogue.files import cast_to_columns, read_parquet
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.statistics import TokenFrequencies
-from audit_pipeline.errors import DataError, one_line
+from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references.config import ReferenceEntry, load_references
-from audit_pipeline.references.corpus import Corpus, files_corpus, hub_corpus, source_corpus
+from audit_pipeline.references.corpus import Corpus, corpus_from_files, corpus_from_hub, corpus_from_source
 from audit_pipeline.references.count import (
     CODE_VERSION,
     CorpusCount,
     CountLimits,
     Progress,
+    build_frequency_table,
     checkpoint_of,
     count_documents,
     counts_sha256,
-    table_of,
 )
 
 _REMEDY = "count the corpus again"
@@ -42,7 +42,7 @@ _NEEDED = ("tokens", "tokenizer_fingerprint", "corpus_digest")
 
 @dataclass(frozen=True, eq=False)
 class FrequencyLookup:
-    """What :func:`frequencies_of` found: the frequencies, or the reason why there are none.
+    """What :func:`find_frequencies` found: the frequencies, or the reason why there are none.
 
     ``upstream`` names the table's data version, for the lineage of what is computed from it.
     """
@@ -58,10 +58,12 @@ def read_frequencies(path: Path, model: TokenizedModel) -> TokenFrequencies:
     A model whose vocabulary is padded beyond the table's gets zeros there: two models may share a tokenizer. Raises
     DataError where there is no table, it is damaged, its metadata are missing, or it is another tokenizer's.
     """
-    return _frequencies(*_read(path), path, model)
+    return _frequencies_from_table(*_read_table(path), path, model)
 
 
-def _frequencies(table: pa.Table, metadata: Mapping[str, str], path: Path, model: TokenizedModel) -> TokenFrequencies:
+def _frequencies_from_table(
+    table: pa.Table, metadata: Mapping[str, str], path: Path, model: TokenizedModel
+) -> TokenFrequencies:
     theirs, ours = metadata["tokenizer_fingerprint"], model.identity.tokenizer_fingerprint
     if theirs != ours:
         raise DataError(
@@ -83,7 +85,7 @@ def _frequencies(table: pa.Table, metadata: Mapping[str, str], path: Path, model
     return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)
 
 
-def read_kept_frequencies(
+def read_corpus_frequencies(
     corpus: str, model: TokenizedModel, paths: DataPaths
 ) -> tuple[TokenFrequencies, Mapping[str, str]]:
     """The table of a configured corpus for the model's tokenizer, compared with its lineage, and its metadata.
@@ -91,13 +93,13 @@ def read_kept_frequencies(
     Raises DataError as :func:`read_frequencies` does, and where it is not as it was written.
     """
     partition = partition_of(corpus, model.identity.tokenizer_fingerprint)
-    store.require_as_written(paths, TOKEN_FREQUENCIES, partition, what=f"the token frequencies of {corpus}")
+    store.require_intact_partition(paths, TOKEN_FREQUENCIES, partition, label=f"the token frequencies of {corpus}")
     path = paths.token_frequencies(corpus, model.identity.tokenizer_fingerprint)
-    table, metadata = _read(path)
-    return _frequencies(table, metadata, path, model), metadata
+    table, metadata = _read_table(path)
+    return _frequencies_from_table(table, metadata, path, model), metadata
 
 
-def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> FrequencyLookup:
+def find_frequencies(reference: str, model: TokenizedModel, paths: DataPaths) -> FrequencyLookup:
     """The table of the corpus named ``reference`` for the model's tokenizer; or why there is none.
 
     The reason is one line that says what to do: dc_pdd scores every token of a text, so the model's start-token policy
@@ -105,28 +107,28 @@ def frequencies_of(reference: str, model: TokenizedModel, paths: DataPaths) -> F
     where references.yaml cannot be read or names no such corpus, and DataError where the table cannot be read.
     """
     if model.entry.start_token_policy != "always":
-        return _none("dc_pdd scores the first token too: it needs the start-token policy 'always'")
+        return _build_empty_lookup("dc_pdd scores the first token too: it needs the start-token policy 'always'")
     entry = load_references().named(reference)
     tokenizer = model.identity.tokenizer_fingerprint
     path = paths.token_frequencies(entry.name, tokenizer)
     if not path.exists():
-        return _none(
+        return _build_empty_lookup(
             f"the tokens of {entry.name} have not been counted with the tokenizer of {model.entry.name}: "
             f"materialise token_frequencies for {entry.name}|{model.entry.name}, or give --frequencies a table of "
             "corpus-audit count"
         )
-    frequencies, metadata = read_kept_frequencies(entry.name, model, paths)
+    frequencies, metadata = read_corpus_frequencies(entry.name, model, paths)
     if metadata.get("settings_digest") != entry.settings_digest:
-        return _none(
+        return _build_empty_lookup(
             f"the tokens of {entry.name} were counted under other settings than config/references.yaml has now: "
             f"materialise token_frequencies for {entry.name}|{model.entry.name} again"
         )
-    version = data_version(metadata)
+    version = data_version_of(metadata)
     upstream = {f"token_frequencies/{partition_of(entry.name, tokenizer)}": version}
     return FrequencyLookup(frequencies, None, upstream)
 
 
-def countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
+def find_countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     """The model's reference corpus, where an audit counts it itself: it is not on the hub, and dc_pdd can use it.
 
     Raises ConfigError where references.yaml cannot be read or names no such corpus.
@@ -139,11 +141,11 @@ def countable_corpus(model: ModelEntry) -> ReferenceEntry | None:
     return None if entry.hub is not None else entry
 
 
-def read_counted_digests(corpus: str, model: TokenizedModel, paths: DataPaths) -> tuple[str, str] | None:
+def read_corpus_digests(corpus: str, model: TokenizedModel, paths: DataPaths) -> tuple[str, str] | None:
     """The digests of the settings that a corpus was counted under with the model's tokenizer, and of its documents;
     None where no whole table of it is there."""
     try:
-        _, metadata = read_kept_frequencies(corpus, model, paths)
+        _, metadata = read_corpus_frequencies(corpus, model, paths)
     except DataError:
         return None
     return metadata.get("settings_digest", ""), metadata["corpus_digest"]
@@ -158,9 +160,9 @@ def read_table_version(model: ModelEntry, tokenizer_fingerprint: str, paths: Dat
         return {}
     entry = load_references().named(model.reference_corpus)
     path = paths.token_frequencies(entry.name, tokenizer_fingerprint)
-    if not path.exists() or (metadata := _read(path)[1]).get("settings_digest") != entry.settings_digest:
+    if not path.exists() or (metadata := _read_table(path)[1]).get("settings_digest") != entry.settings_digest:
         return {}
-    return {f"token_frequencies/{partition_of(entry.name, tokenizer_fingerprint)}": data_version(metadata)}
+    return {f"token_frequencies/{partition_of(entry.name, tokenizer_fingerprint)}": data_version_of(metadata)}
 
 
 def partition_of(corpus: str, tokenizer_fingerprint: str) -> str:
@@ -168,23 +170,25 @@ def partition_of(corpus: str, tokenizer_fingerprint: str) -> str:
     return f"{corpus}|{tokenizer_fingerprint}"
 
 
-def data_version(metadata: Mapping[str, str]) -> str:
+def data_version_of(metadata: Mapping[str, str]) -> str:
     """The data version of a table, from its metadata; empty where it was written by hand (``corpus-audit count``)."""
     return metadata.get("data_version", "")
 
 
-def _none(reason: str) -> FrequencyLookup:
+def _build_empty_lookup(reason: str) -> FrequencyLookup:
     return FrequencyLookup(None, reason, {})
 
 
-def _read(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
+def _read_table(path: Path) -> tuple[pa.Table, Mapping[str, str]]:
     if not path.exists():
         raise DataError(f"{path}: there is no such table of token frequencies")
     try:
         table = read_parquet(path)
-        counted = checked(table, TOKEN_FREQUENCIES)
+        counted = cast_to_columns(table, TOKEN_FREQUENCIES)
     except (pa.ArrowException, OSError, DataError) as error:
-        raise DataError(f"{path} is not a readable table of token frequencies: {one_line(error)}; {_REMEDY}") from error
+        raise DataError(
+            f"{path} is not a readable table of token frequencies: {to_one_line(error)}; {_REMEDY}"
+        ) from error
     metadata = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     lacking = [name for name in _NEEDED if not metadata.get(name)]
     if lacking:
@@ -231,18 +235,18 @@ class FrequencyReport:
         return int(self.metadata["skipped_rows"])
 
 
-def corpus_of(entry: ReferenceEntry, paths: DataPaths) -> Corpus:
+def corpus_from_entry(entry: ReferenceEntry, paths: DataPaths) -> Corpus:
     """The documents of a configured corpus.
 
     Raises DataError (or another AuditError) where they cannot be read, saying what to do.
     """
     if entry.package is not None:
-        return source_corpus(entry.package, paths)
+        return corpus_from_source(entry.package, paths)
     if entry.path is not None:
-        return files_corpus(entry.path, entry.text_column)
+        return corpus_from_files(entry.path, entry.text_column)
     if entry.hub is None or entry.files is None:
         raise TypeError(f"{entry.name} has neither package nor path nor hub")
-    return hub_corpus(entry.hub, entry.files, entry.revision, entry.text_column)
+    return corpus_from_hub(entry.hub, entry.files, entry.revision, entry.text_column)
 
 
 def build_frequencies(
@@ -260,9 +264,9 @@ def build_frequencies(
     """
     tokenizer = model.identity.tokenizer_fingerprint
     path = paths.token_frequencies(entry.name, tokenizer)
-    corpus = corpus_of(entry, paths)
+    corpus = corpus_from_entry(entry, paths)
     version = digest(corpus.digest, entry.settings_digest, tokenizer, CODE_VERSION)[:16]
-    counted = _counted(entry.name, paths, model, version)
+    counted = _read_current_metadata(entry.name, paths, model, version)
     if counted is not None:
         return FrequencyReport(entry.name, tokenizer, path, version, counted, None)
     limits = CountLimits(entry.max_documents, entry.max_bytes, entry.max_tokens_per_document)
@@ -270,7 +274,7 @@ def build_frequencies(
     count = count_documents(
         model, corpus, f"the corpus {entry.name}", limits, checkpoint=checkpoint, on_progress=on_progress
     )
-    table = table_of(
+    table = build_frequency_table(
         count,
         model,
         corpus=entry.name,
@@ -290,14 +294,16 @@ def build_frequencies(
     )
     checkpoint.unlink(missing_ok=True)
     # Read again, and so compared with what was to be written, tokenizer and all.
-    _, metadata = read_kept_frequencies(entry.name, model, paths)
+    _, metadata = read_corpus_frequencies(entry.name, model, paths)
     return FrequencyReport(entry.name, tokenizer, path, version, metadata, count)
 
 
-def _counted(corpus: str, paths: DataPaths, model: TokenizedModel, version: str) -> Mapping[str, str] | None:
+def _read_current_metadata(
+    corpus: str, paths: DataPaths, model: TokenizedModel, version: str
+) -> Mapping[str, str] | None:
     """What the table says of itself where it is whole and has that version; else None: it is counted again."""
     try:
-        _, metadata = read_kept_frequencies(corpus, model, paths)
+        _, metadata = read_corpus_frequencies(corpus, model, paths)
     except DataError:
         return None
-    return metadata if data_version(metadata) == version else None
+    return metadata if data_version_of(metadata) == version else None

@@ -7,7 +7,7 @@ The plain way encodes every text. The quick way cuts texts at blanks, counts the
 piece once: a natural text repeats its words. It is exact where no token spans such a cut and the tokens after a cut
 do not depend on the text before it. That holds for byte-level BPE with the usual pre-tokenizers, cut before a
 blank (U+0020) that follows a character which is not white space: their patterns look at most one character ahead,
-never behind, and no alternative goes on over such a blank. :func:`splits_at_blanks` decides from the tokenizer's own
+never behind, and no alternative goes on over such a blank. :func:`can_split_at_blanks` decides from the tokenizer's own
 description; the first documents are counted both ways all the same (:class:`CheckedCounter`).
 """
 
@@ -65,12 +65,12 @@ class TextCounter(Protocol):
     def count_held_texts(self) -> None: ...
 
 
-def vocabulary_of(model: TokenizedModel) -> int:
+def vocabulary_size_of(model: TokenizedModel) -> int:
     """How many ids a table has to hold: added tokens can have ids above the model's vocabulary size."""
     return max(model.vocab_size, len(model.tokenizer))
 
 
-def counting_tokenizer(model: TokenizedModel, max_tokens: int | None = None) -> Tokenizer:
+def build_counting_tokenizer(model: TokenizedModel, max_tokens: int | None = None) -> Tokenizer:
     """The model's fast tokenizer, a copy that pads nothing and cuts only at ``max_tokens``."""
     copy = Tokenizer.from_str(model.tokenizer.backend.to_str())
     if max_tokens is not None:
@@ -102,7 +102,9 @@ class PlainCounter:
     def _submit_batch(self) -> None:
         self._collect()
         texts, self._texts, self._characters = self._texts, [], 0
-        self._running = self._worker.submit(_counts, self._tokenizer, [(text, 1) for text in texts], len(self.counts))
+        self._running = self._worker.submit(
+            _count_tokens, self._tokenizer, [(text, 1) for text in texts], len(self.counts)
+        )
 
     def _collect(self) -> None:
         if self._running is not None:
@@ -155,7 +157,7 @@ class DistinctCounter:
             by_count[count].append(piece)
         # Pieces that occur equally often are strung together again: a blank after a piece cuts as it did in the text.
         strung = ((text, count) for count, pieces in by_count.items() for text in _join_pieces(pieces))
-        self.counts += _counts(self._tokenizer, itertools.chain(strung, self._uncut.items()), len(self.counts))
+        self.counts += _count_tokens(self._tokenizer, itertools.chain(strung, self._uncut.items()), len(self.counts))
         self._pieces, self._uncut = Counter(), Counter()
         self._characters = self._uncut_characters = 0
 
@@ -169,14 +171,14 @@ class CheckedCounter:
     """
 
     def __init__(self, model: TokenizedModel, max_tokens: int | None = None) -> None:
-        vocabulary = vocabulary_of(model)
-        tokenizer = counting_tokenizer(model, max_tokens)
+        vocabulary = vocabulary_size_of(model)
+        tokenizer = build_counting_tokenizer(model, max_tokens)
         self._plain = PlainCounter(tokenizer, vocabulary)
         self._counter: TextCounter = self._plain
         self._distinct: DistinctCounter | None = None
         self._probed = 0
         self.way: str | None = "every text"
-        if max_tokens is None and splits_at_blanks(json.loads(tokenizer.to_str())):
+        if max_tokens is None and can_split_at_blanks(json.loads(tokenizer.to_str())):
             self._distinct, self.way = DistinctCounter(tokenizer, vocabulary), None
 
     @property
@@ -190,13 +192,13 @@ class CheckedCounter:
             self._distinct.add(text)
             self._probed += len(text)
             if self._probed >= PROBE_CHARACTERS:
-                self._decide()
+                self._choose_counter()
 
     def count_held_texts(self) -> None:
         """Bring ``counts`` up to date."""
         self._counter.count_held_texts()
 
-    def _decide(self) -> None:
+    def _choose_counter(self) -> None:
         assert self._distinct is not None
         worth_it = self._distinct.uncut_characters < _MOST_UNCUT * self._probed
         self._plain.count_held_texts()
@@ -208,7 +210,7 @@ class CheckedCounter:
         self._distinct = None
 
 
-def splits_at_blanks(description: Mapping[str, Any]) -> bool:
+def can_split_at_blanks(description: Mapping[str, Any]) -> bool:
     """Whether texts may be cut before a blank that follows a character other than white space, by tokenizer.json.
 
     Yes where: BPE without dropout; no normaliser, or a Unicode normal form (a blank composes with nothing before it);
@@ -223,33 +225,33 @@ def splits_at_blanks(description: Mapping[str, Any]) -> bool:
     for token in description.get("added_tokens") or ():
         if token["lstrip"] or token["rstrip"] or token["single_word"] or _CUT.search(token["content"]):
             return False
-    steps = _steps(description.get("pre_tokenizer"))
-    return all(_is_local(step) for step in steps) and any(_makes_borders(step) for step in steps)
+    steps = _flatten_pre_tokenizer(description.get("pre_tokenizer"))
+    return all(_is_safe_step(step) for step in steps) and any(_is_splitting_step(step) for step in steps)
 
 
-def _steps(pre_tokenizer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+def _flatten_pre_tokenizer(pre_tokenizer: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
     if pre_tokenizer is None:
         return []
     if pre_tokenizer["type"] == "Sequence":
-        return [step for inner in pre_tokenizer["pretokenizers"] for step in _steps(inner)]
+        return [step for inner in pre_tokenizer["pretokenizers"] for step in _flatten_pre_tokenizer(inner)]
     return [pre_tokenizer]
 
 
-def _is_local(step: Mapping[str, Any]) -> bool:
+def _is_safe_step(step: Mapping[str, Any]) -> bool:
     kind = step["type"]
     if kind == "Split":
         usual = step["behavior"] == "Isolated" and not step["invert"]
-        return usual and set(_alternatives(step)) <= _SAFE_ALTERNATIVES
+        return usual and set(_parse_alternatives(step)) <= _SAFE_ALTERNATIVES
     return kind in ("ByteLevel", "Digits")
 
 
-def _makes_borders(step: Mapping[str, Any]) -> bool:
+def _is_splitting_step(step: Mapping[str, Any]) -> bool:
     if step["type"] == "ByteLevel":
         return bool(step.get("use_regex", True))
-    return step["type"] == "Split" and r"\s+" in _alternatives(step)
+    return step["type"] == "Split" and r"\s+" in _parse_alternatives(step)
 
 
-def _alternatives(step: Mapping[str, Any]) -> list[str]:
+def _parse_alternatives(step: Mapping[str, Any]) -> list[str]:
     """The alternatives of a splitting pattern, those within brackets left together; none but itself for a literal."""
     pattern = step["pattern"]
     if "Regex" not in pattern:
@@ -264,10 +266,10 @@ def _alternatives(step: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _counts(tokenizer: Tokenizer, texts: Iterable[tuple[str, int]], vocabulary: int) -> Counts:
+def _count_tokens(tokenizer: Tokenizer, texts: Iterable[tuple[str, int]], vocabulary: int) -> Counts:
     """Occurrences of every token id in ``texts``, each text counted as often as it says: [V]."""
     counts = np.zeros(vocabulary, dtype=np.int64)
-    for batch in _batches(texts):
+    for batch in _iterate_batches(texts):
         encodings = tokenizer.encode_batch_fast([text for text, _ in batch], add_special_tokens=False)
         encoded = [encoding.ids for encoding in encodings]
         lengths = [len(ids) for ids in encoded]
@@ -278,7 +280,7 @@ def _counts(tokenizer: Tokenizer, texts: Iterable[tuple[str, int]], vocabulary: 
     return counts
 
 
-def _batches(texts: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
+def _iterate_batches(texts: Iterable[tuple[str, int]]) -> Iterator[list[tuple[str, int]]]:
     batch: list[tuple[str, int]] = []
     characters = 0
     for text, count in texts:

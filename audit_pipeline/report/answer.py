@@ -35,7 +35,7 @@ from dataclasses import replace
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
 from audit_pipeline.metrics.roc import ALL_EQUAL
-from audit_pipeline.report.numbers import capital, count, number, things
+from audit_pipeline.report.numbers import capitalise_first, count, number, things
 from audit_pipeline.report.vocabulary import (
     CHANCE,
     COULD_NOT,
@@ -54,48 +54,51 @@ from audit_pipeline.report.vocabulary import (
 )
 
 
-def penalty(tests: int) -> float:
+def benjamini_yekutieli_factor(tests: int) -> float:
     """By how much Benjamini and Yekutieli's q-values of so many tests exceed Benjamini and Hochberg's: sum of 1/i."""
     return sum(1 / place for place in range(1, tests + 1))
 
 
-def smallest_q(calibration_groups: int, tested: int, factor: float = 1.0) -> float:
+def smallest_q(calibration_groups: int, tested_documents: int, factor: float = 1.0) -> float:
     """The smallest q-value (Benjamini and Hochberg 1995) there can be: every p-value is 1 / (groups + 1).
 
-    ``factor``: :func:`penalty` of the tests for Benjamini and Yekutieli's; larger where not all of them can stand out.
+    ``factor``: :func:`benjamini_yekutieli_factor` of the tests for Benjamini and Yekutieli's; larger where not all of
+    them can stand out.
     """
-    return min(1.0, factor / (calibration_groups + 1)) if tested else 1.0
+    return min(1.0, factor / (calibration_groups + 1)) if tested_documents else 1.0
 
 
-def of_documents(found: PairFindings, aurocs: Sequence[Estimate | None]) -> Words:
+def answer_by_documents(findings: PairFindings, aurocs: Sequence[Estimate | None]) -> Words:
     """The answer for a shelf's documents; ``aurocs``: of every detector."""
-    assert found.documents is not None
-    against_training = _runs_against_training(found, found.documents, aurocs)
-    words = _answer_from_counts(found, found.documents, against_training=against_training)
+    assert findings.documents is not None
+    against_training = _is_direction_opposite(findings, findings.documents, aurocs)
+    words = _answer_from_counts(findings, findings.documents, against_training=against_training)
     # By which known members score lower.
-    excluded = [finding.detector for finding in found.every if finding.direction == OPPOSITE]
+    excluded = [finding.detector for finding in findings.every if finding.direction == OPPOSITE]
     if against_training or not excluded:
         return words
     by = f" By {', '.join(excluded)} known members score lower than non-members: nothing stands out by that."
-    return replace(words, explanation=f"{words.explanation}{by} {found.origin.asked_in_passing}")
+    return replace(words, explanation=f"{words.explanation}{by} {findings.origin.asked_in_passing}")
 
 
-def _runs_against_training(found: PairFindings, documents: ShelfDocuments, aurocs: Sequence[Estimate | None]) -> bool:
+def _is_direction_opposite(
+    findings: PairFindings, documents: ShelfDocuments, aurocs: Sequence[Estimate | None]
+) -> bool:
     """Whether high scores are no sign of training: texts of known membership decide; without them it is assumed.
 
     It is assumed of a user's own scores where no text is a known member, and the audited texts together score lower
     than those held out: by every AUROC, or by dataset inference.
     """
-    if documents.direction is not None or not found.origin.handed_over or found.sides == "labelled":
+    if documents.direction is not None or not findings.origin.handed_over or findings.sides == "labelled":
         return documents.direction == OPPOSITE
-    if found.whole_set == OPPOSITE:
+    if findings.whole_set == OPPOSITE:
         return True
     highs = [auroc.high for auroc in aurocs if auroc is not None and auroc.high is not None]
     return bool(highs) and all(high < CHANCE for high in highs)
 
 
-def _answer_from_counts(found: PairFindings, documents: ShelfDocuments, *, against_training: bool) -> Words:
-    origin = found.origin
+def _answer_from_counts(findings: PairFindings, documents: ShelfDocuments, *, against_training: bool) -> Words:
+    origin = findings.origin
     those = things(documents.tested, "document", "documents")
     against = things(documents.calibration_groups, "document that", "documents that")
     detectors = f" and of detectors ({documents.detectors})" if documents.detectors > 1 else ""
@@ -110,7 +113,7 @@ def _answer_from_counts(found: PairFindings, documents: ShelfDocuments, *, again
             f" {origin.why_lower} So no document is said to stand out, whatever its score. This clears none.",
         )
     if documents.smallest_q > Q_LEVEL:
-        factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
+        factor = benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
         fewest = count_held_out_needed(documents.tests, documents.can_stand_out, Q_LEVEL, factor)
         return Words(
             "documents_cannot_stand_out",
@@ -129,19 +132,19 @@ def _answer_from_counts(found: PairFindings, documents: ShelfDocuments, *, again
             f"None of {those} stands out: no score is unusual beside those of {against} the model cannot have read,"
             f" once {allowed_for} is allowed for. Text that was trained on can go unnoticed.",
         )
-    headline, allowed = _describe_standing_out(f"{count(documents.standing_out)} of {those}", found, documents)
+    headline, allowed = _describe_standing_out(f"{count(documents.standing_out)} of {those}", findings, documents)
     return Words(
         "documents_stand_out",
         headline,
         f"Their scores are unusually high beside those of {against} the model cannot have read, {allowed_for}"
-        f" allowed for (q ≤ {Q_LEVEL}). {allowed}{_orientation_words(documents, origin)}",
+        f" allowed for (q ≤ {Q_LEVEL}). {allowed}{_describe_unknown_direction(documents, origin)}",
     )
 
 
 def _describe_detectable_effect(documents: ShelfDocuments) -> str:
     """What would have had a q-value of 0.05: one document and how many of the comparison documents may score as high,
     or the fewest documents that would have had to stand out together."""
-    factor = penalty(documents.tests) if documents.detectors > 1 else 1.0
+    factor = benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
     groups = documents.calibration_groups
     as_high = math.floor(Q_LEVEL * (groups + 1) / (documents.tests * factor) + 1e-9) - 1
     if as_high >= 1:
@@ -156,16 +159,16 @@ def _describe_detectable_effect(documents: ShelfDocuments) -> str:
     )
 
 
-def _describe_standing_out(share: str, found: PairFindings, documents: ShelfDocuments) -> tuple[str, str]:
+def _describe_standing_out(share: str, findings: PairFindings, documents: ShelfDocuments) -> tuple[str, str]:
     """The headline, and what the level allows to say of documents that stand out."""
     verb = "stands" if documents.standing_out == 1 else "stand"
-    if found.claim_level == SOUND:
+    if findings.claim_level == SOUND:
         return (
             f"{share} {verb} out: higher scores than chance allows.",
-            f"{found.origin.chance('what the model could have read')}: of the documents that stand out, at most"
+            f"{findings.origin.state_random_choice('what the model could have read')}: of the documents that stand out, at most"
             f" {Q_LEVEL:.0%} are expected to do so by accident.",
         )
-    if found.claim_level == STATISTICAL:
+    if findings.claim_level == STATISTICAL:
         return (
             f"{share} {verb} out: statistical evidence of training on them.",
             "The documents that they are compared with are like them by design, so this is statistical evidence of"
@@ -176,13 +179,13 @@ def _describe_standing_out(share: str, found: PairFindings, documents: ShelfDocu
         "That says where to look. It is no evidence: the documents that they are compared with may differ from them"
         + (
             " in more than training, and can be separated from them without the model."
-            if found.split_verdict == SEPARABLE
+            if findings.split_verdict == SEPARABLE
             else " in more than training."
         ),
     )
 
 
-def _orientation_words(documents: ShelfDocuments, origin: ScoreOrigin) -> str:
+def _describe_unknown_direction(documents: ShelfDocuments, origin: ScoreOrigin) -> str:
     """What is unknown about the direction of the scores."""
     if documents.direction == "none":
         return " Where it is known, members do not clearly score higher than non-members here."
@@ -198,40 +201,40 @@ _Z_95, _Z_80 = 1.959964, 0.841621
 _OF_INTEREST = 0.7
 
 
-def answer_words(found: PairFindings) -> Words:
+def build_answer(findings: PairFindings) -> Words:
     """The answer, from the results of the detector that was named beforehand, or of every one where none was.
 
     A shelf's documents come first: they are the question. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts.
     """
-    aurocs = [found.auroc, *(finding.auroc for finding in found.every)]
-    if _all_equal(aurocs) and (found.documents is not None or found.split_verdict != SEPARABLE):
+    aurocs = [findings.auroc, *(finding.auroc for finding in findings.every)]
+    if _are_all_scores_equal(aurocs) and (findings.documents is not None or findings.split_verdict != SEPARABLE):
         return _EQUAL
-    if found.documents is not None:
-        return of_documents(found, aurocs)
-    if found.sides == "none" or found.claim_level is None:
+    if findings.documents is not None:
+        return answer_by_documents(findings, aurocs)
+    if findings.sides == "none" or findings.claim_level is None:
         return Words(
             "not_evaluated",
-            f"{COULD_NOT} {_explain_no_comparison(found.audited)}.",
+            f"{COULD_NOT} {_explain_no_comparison(findings.audited)}.",
             "Scored, not evaluated: the benchmark has no texts labelled on both sides and none held out, or the"
             " evaluation has not been run.",
         )
-    if found.every:
-        return _answer_by_every_detector(found)
-    if found.auroc is None or found.auroc.value is None:
+    if findings.every:
+        return _answer_by_every_detector(findings)
+    if findings.auroc is None or findings.auroc.value is None:
         return Words(
             "not_defined",
             f"{COULD_NOT} there is no number.",
             "The detector that was named beforehand has no AUROC here"
-            + (f": {found.auroc.method}." if found.auroc is not None and found.auroc.method else "."),
+            + (f": {findings.auroc.method}." if findings.auroc is not None and findings.auroc.method else "."),
         )
-    return _answer_by_auroc(found, found.auroc)
+    return _answer_by_auroc(findings, findings.auroc)
 
 
-def _explain_no_comparison(audited: int) -> str:
-    if not audited:
+def _explain_no_comparison(audited_documents: int) -> str:
+    if not audited_documents:
         return "there is nothing to compare the scores with"
-    needed = count(count_held_out_needed(audited, 1, Q_LEVEL))
+    needed = count(count_held_out_needed(audited_documents, 1, Q_LEVEL))
     return f"no comparison documents, {needed} needed for a document to stand out alone"
 
 
@@ -242,7 +245,7 @@ _EQUAL = Words(
 )
 
 
-def _all_equal(aurocs: Sequence[Estimate | None]) -> bool:
+def _are_all_scores_equal(aurocs: Sequence[Estimate | None]) -> bool:
     """Whether at least one AUROC is known, and every known one is of equal scores."""
     methods = [auroc.method for auroc in aurocs if auroc is not None and auroc.value is not None]
     return bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
@@ -274,25 +277,25 @@ def _describe_no_difference(bounded: Sequence[Estimate]) -> tuple[str, str]:
     )
 
 
-def _names(sides: Sides) -> tuple[str, str]:
+def _name_sides(sides: Sides) -> tuple[str, str]:
     return (
         ("members", "non-members") if sides == "labelled" else ("the audited texts", "texts that it cannot have read")
     )
 
 
-def _separable(auroc: Estimate | None, sides: Sides, origin: ScoreOrigin) -> Words:
-    first, second = _names(sides)
+def _answer_separable(auroc: Estimate | None, sides: Sides, origin: ScoreOrigin) -> Words:
+    first, second = _name_sides(sides)
     lower = auroc is not None and auroc.high is not None and auroc.high < CHANCE
     return Words(
         "separable",
         f"{COULD_NOT} the two sides can be told apart without the model.",
         "Their words alone suffice, as where one side is older or of another subject. Whatever the detector finds may"
         " be that difference, so this says nothing about the training data."
-        + (f" {capital(first)} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
+        + (f" {capitalise_first(first)} score lower than {second}. {origin.asked_in_passing}" if lower else ""),
     )
 
 
-def _reversed(words: str, origin: ScoreOrigin) -> Words:
+def _answer_reversed(words: str, origin: ScoreOrigin) -> Words:
     return Words(
         "reversed_difference",
         origin.opposite,
@@ -300,14 +303,14 @@ def _reversed(words: str, origin: ScoreOrigin) -> Words:
     )
 
 
-def _answer_by_every_detector(found: PairFindings) -> Words:
-    every, origin = found.every, found.origin
-    first, second = _names(found.sides)
+def _answer_by_every_detector(findings: PairFindings) -> Words:
+    every, origin = findings.every, findings.origin
+    first, second = _name_sides(findings.sides)
     known = [finding.auroc for finding in every if finding.auroc.value is not None]
     bounded = [auroc for auroc in known if auroc.low is not None and auroc.high is not None]
     lower = [auroc for auroc in bounded if auroc.high is not None and auroc.high < CHANCE]
-    if found.split_verdict == SEPARABLE:
-        return _separable(lower[0] if lower else None, found.sides, origin)
+    if findings.split_verdict == SEPARABLE:
+        return _answer_separable(lower[0] if lower else None, findings.sides, origin)
     if not bounded:
         return Words(
             "not_defined",
@@ -317,7 +320,7 @@ def _answer_by_every_detector(found: PairFindings) -> Words:
             + ".",
         )
     if len(lower) == len(bounded):
-        return _reversed(f"By every detector the scores of {first} are lower than those of {second}", origin)
+        return _answer_reversed(f"By every detector the scores of {first} are lower than those of {second}", origin)
     against = f" By {count(len(lower))} of them {first} score lower. {origin.asked_in_passing}" if lower else ""
     if not any(auroc.low is not None and auroc.low > CHANCE for auroc in bounded):
         kind, headline = _describe_no_difference(bounded)
@@ -338,11 +341,11 @@ def _answer_by_every_detector(found: PairFindings) -> Words:
     )
 
 
-def _answer_by_auroc(found: PairFindings, auroc: Estimate) -> Words:
-    origin = found.origin
-    first, second = _names(found.sides)
-    if found.split_verdict == SEPARABLE:
-        return _separable(auroc, found.sides, origin)
+def _answer_by_auroc(findings: PairFindings, auroc: Estimate) -> Words:
+    origin = findings.origin
+    first, second = _name_sides(findings.sides)
+    if findings.split_verdict == SEPARABLE:
+        return _answer_separable(auroc, findings.sides, origin)
     if auroc.low is None or auroc.high is None:
         return Words(
             "not_defined",
@@ -351,17 +354,17 @@ def _answer_by_auroc(found: PairFindings, auroc: Estimate) -> Words:
             + (f": {auroc.method}." if auroc.method else "."),
         )
     if auroc.high < CHANCE:
-        return _reversed(f"The scores of {first} are lower than those of {second}", origin)
+        return _answer_reversed(f"The scores of {first} are lower than those of {second}", origin)
     if auroc.low > CHANCE:
         words = f"The scores of {first} are higher than those of {second}"
-        return _answer_difference(found, first, words)
+        return _answer_difference(findings, first, words)
     words = f"The detector does not separate {first} from {second} better than chance."
     kind, headline = _describe_no_difference([auroc])
-    if found.claim_level == SOUND:
+    if findings.claim_level == SOUND:
         return Words(
             kind,
             headline,
-            f"{words} {origin.chance('which texts are members')}, so the comparison is fair; but a text that was seen"
+            f"{words} {origin.state_random_choice('which texts are members')}, so the comparison is fair; but a text that was seen"
             " once or twice can go unnoticed.",
         )
     return Words(
@@ -371,17 +374,17 @@ def _answer_by_auroc(found: PairFindings, auroc: Estimate) -> Words:
     )
 
 
-def _answer_difference(found: PairFindings, first: str, words: str) -> Words:
-    """What a claim level allows to say of an AUROC above chance; ``words`` say that the scores of ``first`` are
+def _answer_difference(findings: PairFindings, higher_side: str, words: str) -> Words:
+    """What a claim level allows to say of an AUROC above chance; ``words`` say that the scores of ``higher_side`` are
     higher."""
-    claim_level, margin, origin = found.claim_level, found.margin, found.origin
-    stand_out = f"{capital(first)} stand out:"
+    claim_level, margin, origin = findings.claim_level, findings.margin, findings.origin
+    stand_out = f"{capitalise_first(higher_side)} stand out:"
     if claim_level == SOUND:
         return Words(
             "sound_evidence_of_training",
             f"{stand_out} the model distinguishes texts that it was trained on from texts that it was not"
             + (", if what was stated is so." if origin.stated_by else "."),
-            f"{words}, beyond chance. {origin.chance('which texts are members')}: nothing but membership differs"
+            f"{words}, beyond chance. {origin.state_random_choice('which texts are members')}: nothing but membership differs"
             " between the two sides.",
         )
     if claim_level == STATISTICAL and margin is not None and margin.low is not None and margin.low > 0:
@@ -393,7 +396,7 @@ def _answer_difference(found: PairFindings, first: str, words: str) -> Words:
     if claim_level == STATISTICAL:
         return Words(
             "difference_within_control",
-            f"{NO_CONCLUSION} {first} stand out, but by no more than the texts may give away.",
+            f"{NO_CONCLUSION} {higher_side} stand out, but by no more than the texts may give away.",
             f"{words}. The difference is not clearly larger than what a classifier finds that never sees the model, so"
             " it is no evidence of training.",
         )

@@ -35,15 +35,15 @@ class Brief:
     what_would_change: str
 
 
-def brief_of(model: str, benchmark: str, outcome: str, found: PairFindings) -> Brief:
+def brief_of(model: str, benchmark: str, outcome: str, findings: PairFindings) -> Brief:
     """The sentences around an answer of that kind, of a model on a benchmark, both by their titles."""
-    sure = _state_certainty(outcome, found)
-    if found.warning is not None and found.documents is None:
-        sure = f"{sure} There are few texts: {found.warning}."
-    return Brief(_question(model, benchmark, found), sure, _describe_possible_changes(outcome, found))
+    sure = _state_certainty(outcome, findings)
+    if findings.warning is not None and findings.documents is None:
+        sure = f"{sure} There are few texts: {findings.warning}."
+    return Brief(_state_question(model, benchmark, findings), sure, _describe_possible_changes(outcome, findings))
 
 
-def out_of_hundred(auroc: float) -> str:
+def format_auroc_per_hundred(auroc: float) -> str:
     """An AUROC as what it means: of two texts, one a side, how often the first scores higher."""
     return f"{100 * auroc:.0f}"
 
@@ -56,55 +56,57 @@ _COMPARED_WITH: Mapping[str, tuple[str, str]] = {
 """By a benchmark's design, what is asked about and what it is compared with."""
 
 
-def _question(model: str, benchmark: str, found: PairFindings) -> str:
-    if found.documents is not None:
-        tested = found.documents.tested
+def _state_question(model: str, benchmark: str, findings: PairFindings) -> str:
+    if findings.documents is not None:
+        tested = findings.documents.tested
         asked = f"the {count(tested)} documents of “{benchmark}”" if tested > 1 else f"the document of “{benchmark}”"
-        compared = things(found.documents.calibration_groups, "document", "documents") + " that it cannot have read"
-    elif found.sides == "labelled" and found.member_before and found.nonmember_from:
-        asked = f"those texts of “{benchmark}” that are from before {found.member_before}"
-        compared = f"texts from {found.nonmember_from} and later, which stand for texts that it has not read"
-    elif found.sides == "labelled":
+        compared = things(findings.documents.calibration_groups, "document", "documents") + " that it cannot have read"
+    elif findings.sides == "labelled" and findings.member_before and findings.nonmember_from:
+        asked = f"those texts of “{benchmark}” that are from before {findings.member_before}"
+        compared = f"texts from {findings.nonmember_from} and later, which stand for texts that it has not read"
+    elif findings.sides == "labelled":
         asked, compared = _COMPARED_WITH.get(
-            found.design or "",
+            findings.design or "",
             ("those texts of “{}” that are labelled as members", "the texts that are labelled as non-members"),
         )
         asked = asked.format(benchmark)
     else:
         asked, compared = f"the texts of “{benchmark}”", "texts that it cannot have read"
-        if found.sides == "none":
+        if findings.sides == "none":
             return f"We asked whether {model} was trained on {asked}."
     return f"We asked whether {model} was trained on {asked}. They are compared with {compared}."
 
 
-def _state_certainty(outcome: str, found: PairFindings) -> str:
+def _state_certainty(outcome: str, findings: PairFindings) -> str:
     fixed = kind_of(outcome).how_sure
     if fixed is not None:
-        return fixed.format(words_alone=_describe_blind_control(found), if_so=_format_label_condition(found.origin))
-    return _state_document_certainty(found) if outcome == "documents_stand_out" else _state_null_certainty(found)
+        return fixed.format(
+            words_alone=_describe_blind_control(findings), if_so=_format_label_condition(findings.origin)
+        )
+    return _state_document_certainty(findings) if outcome == "documents_stand_out" else _state_null_certainty(findings)
 
 
-def _state_null_certainty(found: PairFindings) -> str:
-    known = found.auroc
+def _state_null_certainty(findings: PairFindings) -> str:
+    known = findings.auroc
     reach = ""
     if known is not None and known.low is not None and known.high is not None:
         reach = (
             f" With 95% confidence, a text that is asked about scores higher than one that it is compared with in"
-            f" {out_of_hundred(known.low)} to {out_of_hundred(known.high)} of 100 pairs; 50 is a coin toss."
+            f" {format_auroc_per_hundred(known.low)} to {format_auroc_per_hundred(known.high)} of 100 pairs; 50 is a coin toss."
         )
     return f"Sure of the number, not sure that the texts were not used.{reach} {NO_TRACE}"
 
 
-def _state_document_certainty(found: PairFindings) -> str:
+def _state_document_certainty(findings: PairFindings) -> str:
     accident = f"Of the documents that stand out, about {Q_LEVEL:.0%} are expected to do so by accident"
-    if found.claim_level == SOUND:
-        sure = f"Sure{_format_label_condition(found.origin)}"
+    if findings.claim_level == SOUND:
+        sure = f"Sure{_format_label_condition(findings.origin)}"
         return f"{sure}. {accident}, and chance decided which ones the model could have read."
-    if found.claim_level == STATISTICAL:
+    if findings.claim_level == STATISTICAL:
         return f"Fairly sure. {accident}. The rest depends on the comparison documents being like them by design."
     apart = (
-        _describe_blind_control(found)
-        if found.split_verdict == SEPARABLE
+        _describe_blind_control(findings)
+        if findings.split_verdict == SEPARABLE
         else " The two kinds of documents may differ in age, subject or style."
     )
     return (
@@ -113,14 +115,14 @@ def _state_document_certainty(found: PairFindings) -> str:
     )
 
 
-def _describe_blind_control(found: PairFindings) -> str:
+def _describe_blind_control(findings: PairFindings) -> str:
     """What the words alone give away, as a sentence; empty where that is not known."""
-    blind = found.blind.value if found.blind is not None else None
+    blind = findings.blind.value if findings.blind is not None else None
     if blind is None:
         return " A program that reads the words alone, and not the model, can tell the two sides apart."
     return (
         " A program that reads the words alone, and not the model, picks the right one of two texts"
-        f" {out_of_hundred(blind)} times in 100."
+        f" {format_auroc_per_hundred(blind)} times in 100."
     )
 
 
@@ -128,18 +130,18 @@ def _format_label_condition(origin: ScoreOrigin) -> str:
     return f", if the labels came about as {origin.stated_by} states" if origin.stated_by else ""
 
 
-def _describe_possible_changes(outcome: str, found: PairFindings) -> str:
+def _describe_possible_changes(outcome: str, findings: PairFindings) -> str:
     if outcome == "documents_stand_out":
-        return _describe_document_changes(found)
-    if outcome in ("reversed_difference", "documents_opposite_direction") and found.origin.handed_over:
+        return _describe_document_changes(findings)
+    if outcome in ("reversed_difference", "documents_opposite_direction") and findings.origin.handed_over:
         return "Scores with the right sign: the higher, the likelier a member."
     return kind_of(outcome).what_would_change or ""
 
 
-def _describe_document_changes(found: PairFindings) -> str:
-    if found.claim_level == SOUND:
+def _describe_document_changes(findings: PairFindings) -> str:
+    if findings.claim_level == SOUND:
         return "Only a mistake in how chance decided, or in which documents the model was given."
-    if found.claim_level == STATISTICAL:
+    if findings.claim_level == STATISTICAL:
         return "A difference between the documents and those that they are compared with that nobody has noticed."
     return (
         "Documents to compare with that are like these by design, chosen at random from the same shelf, would make it"
@@ -166,32 +168,36 @@ def page_heading(models: Sequence[str], benchmarks: Sequence[str], own_documents
     return f"{was} {texts} in {data}?"
 
 
-def overall_brief(models: Sequence[str], benchmarks: Sequence[str], answers: Sequence[Row], reproduced: int) -> Brief:
+def overall_brief(
+    models: Sequence[str], benchmarks: Sequence[str], answers: Sequence[Row], reproduced_benchmarks: int
+) -> Brief:
     """The sentences around all answers of a page, of models and benchmarks by their titles.
 
     Of each answer: its kind, its claim level, and whether the documents were ``searched`` for passages that the model
-    gives word for word. ``reproduced``: of how many benchmarks it gives some.
+    gives word for word. ``reproduced_benchmarks``: of how many benchmarks it gives some.
     """
     levels = Counter(answer["claim_level"] for answer in answers)
     outcomes = Counter(answer["outcome"] for answer in answers)
     return Brief(
-        _overall_question(models, benchmarks),
-        _state_overall_certainty(levels, len(answers), reproduced),
+        _state_overall_question(models, benchmarks),
+        _state_overall_certainty(levels, len(answers), reproduced_benchmarks),
         _describe_overall_changes(
-            outcomes, reproduced, [answer for answer in answers if kind_of(answer["outcome"]).helped_by == "more texts"]
+            outcomes,
+            reproduced_benchmarks,
+            [answer for answer in answers if kind_of(answer["outcome"]).helped_by == "more texts"],
         ),
     )
 
 
-def _overall_question(models: Sequence[str], benchmarks: Sequence[str]) -> str:
+def _state_overall_question(models: Sequence[str], benchmarks: Sequence[str]) -> str:
     who = f"{models[0]} was" if len(models) == 1 else f"{things(len(models), 'model', 'models')} were"
     what = f"“{benchmarks[0]}”" if len(benchmarks) == 1 else things(len(benchmarks), "benchmark", "benchmarks")
     return f"We asked whether {who} trained on texts of {what}."
 
 
-def _state_overall_certainty(levels: Mapping[str | None, int], answers: int, reproduced: int) -> str:
+def _state_overall_certainty(levels: Mapping[str | None, int], answers: int, reproduced_benchmarks: int) -> str:
     sentences = []
-    if reproduced:
+    if reproduced_benchmarks:
         sentences.append("That the model gives passages word for word is seen directly, and anybody can repeat it.")
     raised = [
         f"{count(levels[level])} {words}"
@@ -214,9 +220,11 @@ def _state_overall_certainty(levels: Mapping[str | None, int], answers: int, rep
     return " ".join(sentences) or NO_RESULT
 
 
-def _describe_overall_changes(outcomes: Mapping[str, int], reproduced: int, nothing_found: Sequence[Row]) -> str:
+def _describe_overall_changes(
+    outcomes: Mapping[str, int], reproduced_benchmarks: int, null_answers: Sequence[Row]
+) -> str:
     sentences = []
-    if reproduced:
+    if reproduced_benchmarks:
         sentences.append("Passages that also stand elsewhere, as quotations or copies, say nothing of these documents.")
     if separable := outcomes.get("separable"):
         sentences.append(
@@ -225,7 +233,7 @@ def _describe_overall_changes(outcomes: Mapping[str, int], reproduced: int, noth
         )
     if any(n and kind_of(outcome).helped_by == "texts that are alike" for outcome, n in outcomes.items()):
         sentences.append(f"Where there is something to look at, {ALIKE}, would make it evidence or take it away.")
-    if nothing_found:
-        search = "" if all(answer["searched"] for answer in nothing_found) else f" or {WORD_FOR_WORD}"
+    if null_answers:
+        search = "" if all(answer["searched"] for answer in null_answers) else f" or {WORD_FOR_WORD}"
         sentences.append(f"Where nothing was found, more texts{search} may find something.")
     return " ".join(sentences) or "A new audit, of other texts or of another model."

@@ -23,12 +23,12 @@ CHOSEN_RULES = (("marginal", 0.05), ("certified", 0.05), ("largest_accuracy", No
 """The threshold that the first screen quotes a rate of: the first of these that there is."""
 
 
-def in_order(answers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def sort_by_importance(answers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The answers by what matters: of the present build first, by outcome, by the AUROC that there is at least."""
-    return sorted(answers, key=_key)
+    return sorted(answers, key=_importance_key)
 
 
-def _key(answer: Mapping[str, Any]) -> tuple[bool, int, int, float, str, str]:
+def _importance_key(answer: Mapping[str, Any]) -> tuple[bool, int, int, float, str, str]:
     auroc, documents = answer["auroc"], answer["documents"]
     low = auroc["low"] if auroc and auroc["low"] is not None else -1.0
     found = documents["standing_out"] if documents else 0
@@ -42,12 +42,12 @@ def _key(answer: Mapping[str, Any]) -> tuple[bool, int, int, float, str, str]:
     )
 
 
-def sections_a_model(models: int) -> int:
+def max_sections_per_model(models: int) -> int:
     """How many sections a model's report has at most, where so many models have a report."""
     return max(1, min(MAX_SECTIONS, MAX_PICTURED // max(1, models)))
 
 
-def rule_place_sql() -> str:
+def build_rule_place_sql() -> str:
     """The place of a threshold (``rule``, ``alpha``) among those whose rates are quoted: the lowest is quoted."""
     places = (
         f"WHEN rule = '{rule}' AND alpha IS NOT DISTINCT FROM {alpha or 'NULL'} THEN {place}"
@@ -56,8 +56,8 @@ def rule_place_sql() -> str:
     return f"CASE {' '.join(places)} ELSE {len(CHOSEN_RULES)} END"
 
 
-def why_it_answers(detector: str | None, named: str | None) -> str | None:
+def classify_headline_choice(detector: str | None, requested_detector: str | None) -> str | None:
     """Why a detector is the headline: named by whoever ran this, one of ours (default), or alone; None: none is."""
     if detector is None:
         return None
-    return "named" if named else "default" if detector in PREFERRED else "alone"
+    return "named" if requested_detector else "default" if detector in PREFERRED else "alone"

@@ -91,13 +91,13 @@ def as_svg(figure: Figure, title: str, description: str = "") -> str:
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*pt"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*pt"', r"\1", svg, count=1)
     svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
-    svg = _with_own_ids(svg, title)
+    svg = _make_ids_unique(svg, title)
     svg = svg.replace(INK, "currentColor")
     for position, colour in enumerate(PALETTE, start=1):
         svg = svg.replace(colour.lower(), f"var(--series-{position}, {colour.lower()})")
-    label = html.escape(_printable(title))
+    label = html.escape(_remove_control_characters(title))
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
-    described = f"<desc>{html.escape(_printable(description))}</desc>" if description else ""
+    described = f"<desc>{html.escape(_remove_control_characters(description))}</desc>" if description else ""
     return re.sub(
         r"(<svg[^>]*>)", lambda opening: f"{opening[1]}<title>{label}</title>{described}", svg, count=1
     ).strip()
@@ -112,9 +112,9 @@ def markdown_image(png: bytes, alt: str) -> str:
     return f"![{escaped}](data:image/png;base64,{encoded})"
 
 
-def plain(label: str) -> str:
+def clean_label(label: str) -> str:
     """``label`` on one line of bounded length, no control characters, and no ``$`` that starts a formula."""
-    shown = _printable(label)
+    shown = _remove_control_characters(label)
     if len(shown) > LABEL_CHARACTERS:
         shown = shown[: LABEL_CHARACTERS - 1] + "…"
     return shown.replace("$", r"\$")
@@ -128,7 +128,7 @@ def _without_glyph_warnings() -> Iterator[None]:
         yield
 
 
-def _with_own_ids(svg: str, description: str) -> str:
+def _make_ids_unique(svg: str, description: str) -> str:
     """Without the ids that nothing refers to, and the others unlike those of the other pictures on the page."""
     prefix = hashlib.sha256(f"{description}\n{svg}".encode(errors="replace")).hexdigest()[:8]
     referred = set(re.findall(r'(?:href="|url\()#([\w-]+)', svg))
@@ -136,6 +136,6 @@ def _with_own_ids(svg: str, description: str) -> str:
     return re.sub(r'(href="|url\()#([\w-]+)', rf"\1#p{prefix}-\2", svg)
 
 
-def _printable(text: str) -> str:
+def _remove_control_characters(text: str) -> str:
     """``text`` on one line, without control characters, lone surrogates and the like, which XML cannot hold."""
     return " ".join("".join(" " if unicodedata.category(letter)[0] == "C" else letter for letter in text).split())

@@ -21,7 +21,7 @@ from audit_pipeline.metrics.claims import (
     extraction_claim,
 )
 from audit_pipeline.report.kinds import NO_RESULT, Sign, kind_of
-from audit_pipeline.report.numbers import capital, count, things
+from audit_pipeline.report.numbers import capitalise_first, count, things
 
 _WOULD_HAVE = (
     f"the search would have found a passage that the model gives with a probability of at least {REPRODUCED_FROM:g}, at"
@@ -62,10 +62,10 @@ class SearchCounts:
     reason: str | None
 
 
-def extraction_words(model: str, benchmark: str, counted: SearchCounts) -> ExtractionWords:
+def describe_extraction(model: str, benchmark: str, counts: SearchCounts) -> ExtractionWords:
     """What is said of a search; ``model`` and ``benchmark`` by their titles."""
-    documents, reproduced = counted.documents, counted.reproduced
-    held_out, held_out_reproduced = counted.held_out, counted.held_out_reproduced
+    documents, reproduced = counts.documents, counts.reproduced
+    held_out, held_out_reproduced = counts.held_out, counts.held_out_reproduced
     claim = extraction_claim(reproduced) if documents else None
     outcome = "passages_too_short" if not documents else f"passages_{'reproduced' if reproduced else 'not_reproduced'}"
     return ExtractionWords(
@@ -74,10 +74,10 @@ def extraction_words(model: str, benchmark: str, counted: SearchCounts) -> Extra
         question=f"We asked whether {model}, given a piece of a document of “{benchmark}”, goes on word for word.",
         how_sure=_state_search_certainty(documents, reproduced, held_out, held_out_reproduced),
         what_would_change=_describe_search_changes(documents, reproduced, held_out),
-        headline=_headline(counted),
+        headline=_state_search_headline(counts),
         claim=claim,
         claim_in_words=None if claim is None else EXTRACTION_IN_WORDS[claim],
-        set_apart_in_words=SET_APART_IN_WORDS if counted.set_apart else None,
+        set_apart_in_words=SET_APART_IN_WORDS if counts.set_apart else None,
         calibration_in_words=CALIBRATED_IN_WORDS if held_out else NOT_CALIBRATED_IN_WORDS,
     )
 
@@ -88,24 +88,24 @@ def log10_draws(log_p: float | None) -> float | None:
     return None if log_p is None else log_draws(log_p) / math.log(10)
 
 
-def _headline(counted: SearchCounts) -> str:
-    held_out = counted.held_out
-    if not counted.documents:
-        since = f", for no document has {counted.window} tokens" if counted.reason == TOO_SHORT else ""
-        return f"{capital(counted.reason or 'there is no document')}: nothing can be concluded{since}."
-    those = things(counted.documents, "document", "documents")
-    if not counted.reproduced:
+def _state_search_headline(counts: SearchCounts) -> str:
+    held_out = counts.held_out
+    if not counts.documents:
+        since = f", for no document has {counts.window} tokens" if counts.reason == TOO_SHORT else ""
+        return f"{capitalise_first(counts.reason or 'there is no document')}: nothing can be concluded{since}."
+    those = things(counts.documents, "document", "documents")
+    if not counts.reproduced:
         return f"Nothing found word for word in {those}; {_WOULD_HAVE}."
     of_held_out = (
-        f", and of {count(counted.held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
+        f", and of {count(counts.held_out_reproduced)} of {count(held_out)} that are held out" if held_out else ""
     )
-    return f"Found word for word: the model gives passages of {count(counted.reproduced)} of {those}{of_held_out}."
+    return f"Found word for word: the model gives passages of {count(counts.reproduced)} of {those}{of_held_out}."
 
 
-def _state_search_certainty(documents: int, reproduced: int, held_out: int, held_out_reproduced: int) -> str:
+def _state_search_certainty(documents: int, reproduced_documents: int, held_out: int, held_out_reproduced: int) -> str:
     if not documents:
         return NO_RESULT
-    if not reproduced:
+    if not reproduced_documents:
         return (
             "Sure of what was tried; not sure that the documents were not used: other pieces may bring something out."
         )
@@ -123,10 +123,10 @@ def _state_search_certainty(documents: int, reproduced: int, held_out: int, held
     )
 
 
-def _describe_search_changes(documents: int, reproduced: int, held_out: int) -> str:
+def _describe_search_changes(documents: int, reproduced_documents: int, held_out: int) -> str:
     if not documents:
         return "Documents that are longer than a window."
-    if not reproduced:
+    if not reproduced_documents:
         return "More pieces of each document, longer ones, or another way of asking, may bring passages out."
     more = (
         ""

@@ -29,7 +29,7 @@ import duckdb
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.files import write_atomically
-from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page
+from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page_path
 from audit_pipeline.catalogue.working_copy import remove
 from audit_pipeline.errors import DataError
 from audit_pipeline.report.html import layout_digest, render
@@ -38,17 +38,17 @@ from audit_pipeline.report.page import (
     Rows,
     SectionFiles,
     Site,
+    count_left_out_rows,
     create_page_tables,
-    left_out,
-    model_pages,
-    page_across,
+    iterate_model_pages,
     plain,
-    prepare,
+    prepare_connection,
+    read_page_across_models,
     read_site,
     sections,
 )
-from audit_pipeline.warehouse.query import one_line, open_read_only
-from audit_pipeline.warehouse.schema import create_tables, create_views, tables
+from audit_pipeline.warehouse.query import error_to_one_line, open_read_only
+from audit_pipeline.warehouse.schema import create_tables, create_views, list_tables
 
 SCHEMA_VERSION = "3"
 TITLE = "Corpus Audit report"
@@ -77,31 +77,31 @@ _HEAD: Mapping[str, Mapping[str, Any]] = {
 
 
 @functools.cache
-def schema_text() -> str:
+def format_report_schema() -> str:
     """The schema as it is written beside the reports; made once per process: its SQL and types do not change."""
-    return json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(build_report_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def report_schema() -> dict[str, Any]:
+def build_report_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) that every JSON copy is valid by."""
     with duckdb.connect() as connection:
-        create_tables(connection, tables(include_text=True))
+        create_tables(connection, list_tables(include_text=True))
         create_views(connection)
-        prepare(connection)
+        prepare_connection(connection)
         read_site(connection)
         create_page_tables(connection, [], model=None, sections_shown=0, include_text=True)
-        comments = _comments(connection)
-        found = {section.name: _rows(connection, section, comments) for section in sections()}
-    properties: dict[str, Mapping[str, Any]] = {**_HEAD, **found, "left_out": _counts(found)}
+        comments = _read_column_comments(connection)
+        found = {section.name: _build_section_schema(connection, section, comments) for section in sections()}
+    properties: dict[str, Mapping[str, Any]] = {**_HEAD, **found, "left_out": _build_counts_schema(found)}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": TITLE,
         "description": "A report of one model, or across models.",
-        **_object(properties),
+        **_build_object_schema(properties),
     }
 
 
-def _comments(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
+def _read_column_comments(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
     """What the columns of every table and view mean, by table and column."""
     found: dict[str, dict[str, str]] = {}
     for table, column, comment in connection.execute(
@@ -111,33 +111,37 @@ def _comments(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str
     return found
 
 
-def _rows(
+def _build_section_schema(
     connection: duckdb.DuckDBPyConnection, section: SectionFiles, comments: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
-    meanings = _meanings(section, comments)
+    meanings = _collect_column_meanings(section, comments)
     relation = connection.sql(section.sql)
     columns = {
-        name: _type(kind, name, meanings)
+        name: _build_column_schema(kind, name, meanings)
         for name, kind in zip(relation.columns, relation.types, strict=True)
         if name != "in_all" and not name.startswith("_")
     }
-    parts = {part.name: _of_part(_rows(connection, part, comments)) for part in section.parts}
-    more = {"left_out": _counts(parts)} if parts else {}
-    return {"description": section.description, "type": "array", "items": _object({**columns, **parts, **more})}
+    parts = {part.name: _drop_pair_columns(_build_section_schema(connection, part, comments)) for part in section.parts}
+    more = {"left_out": _build_counts_schema(parts)} if parts else {}
+    return {
+        "description": section.description,
+        "type": "array",
+        "items": _build_object_schema({**columns, **parts, **more}),
+    }
 
 
-def _counts(found: Mapping[str, object]) -> dict[str, Any]:
-    counts = {name: {"type": "integer"} for name in found}
-    return {"description": "how many rows of each section are not listed", **_object(counts)}
+def _build_counts_schema(schemas: Mapping[str, object]) -> dict[str, Any]:
+    counts = {name: {"type": "integer"} for name in schemas}
+    return {"description": "how many rows of each section are not listed", **_build_object_schema(counts)}
 
 
-def _of_part(schema: dict[str, Any]) -> dict[str, Any]:
+def _drop_pair_columns(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema of rows that belong to one pair: they do not name it again."""
     columns = {name: of for name, of in schema["items"]["properties"].items() if name not in ("model", "benchmark")}
-    return {**schema, "items": _object(columns)}
+    return {**schema, "items": _build_object_schema(columns)}
 
 
-def _meanings(section: SectionFiles, comments: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
+def _collect_column_meanings(section: SectionFiles, comments: Mapping[str, Mapping[str, str]]) -> Mapping[str, str]:
     """What columns mean: as the query's head says, or else as in the first table or view that the query reads, or that
     its head names as the "view …" or "table …" that its source is made from."""
     meanings: dict[str, str] = {}
@@ -148,13 +152,13 @@ def _meanings(section: SectionFiles, comments: Mapping[str, Mapping[str, str]]) 
     return {**meanings, **section.columns}
 
 
-def _type(kind: Any, name: str, meanings: Mapping[str, str]) -> dict[str, Any]:
+def _build_column_schema(kind: Any, name: str, meanings: Mapping[str, str]) -> dict[str, Any]:
     """The schema of a column or field; each may be null, because any value can be unknown."""
     known: dict[str, Any]
     if kind.id == "list":
-        known = {"type": ["array", "null"], "items": _type(kind.children[0][1], "", meanings)}
+        known = {"type": ["array", "null"], "items": _build_column_schema(kind.children[0][1], "", meanings)}
     elif kind.id == "struct":
-        known = _object({field: _type(of, field, meanings) for field, of in kind.children})
+        known = _build_object_schema({field: _build_column_schema(of, field, meanings) for field, of in kind.children})
         known["type"] = ["object", "null"]
     elif kind.id == "enum":
         known = {"enum": [*kind.children[0][1], None]}
@@ -164,7 +168,7 @@ def _type(kind: Any, name: str, meanings: Mapping[str, str]) -> dict[str, Any]:
     return {"description": meanings[name], **known} if name in meanings else known
 
 
-def _object(properties: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _build_object_schema(properties: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": dict(properties),
@@ -200,7 +204,7 @@ class ReportSummary:
     bytes: int
 
 
-def json_copy(page: Path) -> Path:
+def json_copy_path(page: Path) -> Path:
     """The JSON copy of a page."""
     return page.with_suffix(".json") if page.suffix == ".html" else page.with_name(f"{page.name}.json")
 
@@ -212,37 +216,39 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     unreadable, or where a page cannot be written.
     """
     now = datetime.now(UTC)
-    with _reading(warehouse) as connection:
-        prepare(connection)
+    with _open_warehouse(warehouse) as connection:
+        prepare_connection(connection)
         site = read_site(connection)
-        pages = {model: model_page(folder, model) for model in site.models}
+        pages = {model: model_page_path(folder, model) for model in site.models}
         names = {model: page.name for model, page in pages.items()}
         written = 0
-        for model, page in model_pages(connection, site, include_text=include_text):
-            written += _write(pages[model], page, names, now)
-        across = page_across(connection, site, include_text=include_text)
+        for model, page in iterate_model_pages(connection, site, include_text=include_text):
+            written += _write_page(pages[model], page, names, now)
+        across = read_page_across_models(connection, site, include_text=include_text)
     path = folder / ACROSS
-    written += _write(path, across, names, now)
+    written += _write_page(path, across, names, now)
     # Another layout writes every page again; making the schema takes as long as reading one.
     if written or not (folder / SCHEMA).exists():
-        _put(folder / SCHEMA, schema_text().encode())
-    _remove_others(folder, {*pages.values()})
-    return _summary(path, pages, site, across, written)
+        _write_file(folder / SCHEMA, format_report_schema().encode())
+    _remove_stale_pages(folder, {*pages.values()})
+    return _summarise_reports(path, pages, site, across, written)
 
 
 @contextmanager
-def _reading(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def _open_warehouse(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     with open_read_only(warehouse) as connection:
         try:
             yield connection
         except (duckdb.CatalogException, duckdb.BinderException) as error:
             raise DataError(
-                f"the warehouse {warehouse} lacks what the report shows ({one_line(error)}): it was built by another"
+                f"the warehouse {warehouse} lacks what the report shows ({error_to_one_line(error)}): it was built by another"
                 " version; build it again: corpus-audit report"
             ) from error
 
 
-def _summary(path: Path, pages: Mapping[str, Path], site: Site, across: ReportPage, written: int) -> ReportSummary:
+def _summarise_reports(
+    path: Path, pages: Mapping[str, Path], site: Site, across: ReportPage, written: int
+) -> ReportSummary:
     return ReportSummary(
         path=path,
         pages=pages,
@@ -266,27 +272,27 @@ def page_as_json(page: ReportPage) -> dict[str, Any]:
         "layout": layout_digest(),
         "includes_text": page.includes_text,
     }
-    return plain({**head, **page.sections, "left_out": left_out(page.sections)})
+    return plain({**head, **page.sections, "left_out": count_left_out_rows(page.sections)})
 
 
-def _write(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime) -> int:
+def _write_page(path: Path, page: ReportPage, names: Mapping[str, str], now: datetime) -> int:
     """Write page and JSON copy unless both are there and say the same; how many pages were written."""
     content = page_as_json(page)
     # Of the page as it is before it is shortened.
     whole = digest(content)
-    if path.exists() and _is_copy_of(_read(json_copy(path)), content, whole):
+    if path.exists() and _is_copy_of(_read_json_copy(json_copy_path(path)), content, whole):
         return 0
-    fitting, html = _fitting(
+    fitting, html = _shorten_to_fit(
         page, lambda shown: render(shown, written_at=now, pages=names, data_version=whole).encode()
     )
-    _put(path, html)
+    _write_file(path, html)
     copy = plain({"written_at": now, "whole_sha256": whole, **(content if fitting is page else page_as_json(fitting))})
     # Last: a page without its copy is written again.
-    _put(json_copy(path), json.dumps(copy, ensure_ascii=False).encode())
+    _write_file(json_copy_path(path), json.dumps(copy, ensure_ascii=False).encode())
     return 1
 
 
-def _put(path: Path, content: bytes) -> None:
+def _write_file(path: Path, content: bytes) -> None:
     try:
         with write_atomically(path) as temporary:
             temporary.write_bytes(content)
@@ -294,17 +300,17 @@ def _put(path: Path, content: bytes) -> None:
         raise DataError(f"the report {path} cannot be written ({error}): is the disk full or read-only?") from error
 
 
-def _fitting(page: ReportPage, made: Callable[[ReportPage], bytes]) -> tuple[ReportPage, bytes]:
+def _shorten_to_fit(page: ReportPage, render_page: Callable[[ReportPage], bytes]) -> tuple[ReportPage, bytes]:
     """The page, with less evidence, then less of extraction and of lineage, where it would be too large to open."""
-    html = made(page)
+    html = render_page(page)
     for section, column, least in _SHORTENED:
         while len(html) > MAX_BYTES and len(page.sections[section]) > least:
-            page = _halved(page, section, column)
-            html = made(page)
+            page = _halve_section(page, section, column)
+            html = render_page(page)
     return page, html
 
 
-def _halved(page: ReportPage, section: str, column: str) -> ReportPage:
+def _halve_section(page: ReportPage, section: str, column: str) -> ReportPage:
     """A page with half the rows of a section; a number in ``column`` of another that leads to none is taken out."""
     rows = page.sections[section]
     kept = Rows(rows[: len(rows) // 2], rows.in_all)
@@ -318,26 +324,26 @@ def _halved(page: ReportPage, section: str, column: str) -> ReportPage:
     return replace(page, sections={**others, section: kept})
 
 
-def _read(path: Path) -> object:
+def _read_json_copy(path: Path) -> object:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
 
-def _is_copy_of(copy: object, content: Mapping[str, Any], whole: str) -> bool:
+def _is_copy_of(copy: object, content: Mapping[str, Any], whole_digest: str) -> bool:
     """Whether a JSON copy says this, at whatever time. Of a page that was shortened the rows are not there to be
-    compared: the digest of the ``whole`` page tells."""
+    compared: the digest of the ``whole_digest`` page tells."""
     if not isinstance(copy, dict):
         return False
     if copy.get("left_out") != content["left_out"]:
-        return bool(copy.get("whole_sha256") == whole)
+        return bool(copy.get("whole_sha256") == whole_digest)
     return {key: value for key, value in copy.items() if key not in ("written_at", "whole_sha256")} == content
 
 
-def _remove_others(folder: Path, pages: set[Path]) -> None:
+def _remove_stale_pages(folder: Path, pages: set[Path]) -> None:
     """Remove the pages of models that are gone: somebody may have asked for them to be forgotten."""
-    kept = pages | {json_copy(page) for page in pages}
+    kept = pages | {json_copy_path(page) for page in pages}
     for file in folder.glob(f"{MODEL_PAGE}*"):
         if file.suffix in {".html", ".json"} and file not in kept:
             remove(file)

@@ -21,49 +21,49 @@ from typing import Any, get_args
 
 import numpy as np
 
-from audit_pipeline.evidence.options import command_of, headline_detector
+from audit_pipeline.evidence.options import build_evaluate_command, choose_headline_detector
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.roc import roc_points
 from audit_pipeline.report.brief import overall_brief, page_heading
-from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
+from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction, log10_draws
 from audit_pipeline.report.kinds import LIMITS, SIGNS, kind_of, not_shown
 from audit_pipeline.report.numbers import cut
-from audit_pipeline.report.picture_data import panels_of, spread_of, thin_roc_curve
-from audit_pipeline.report.summary import TestOutcome, instrument_words, summary_of, whole_set_words
+from audit_pipeline.report.picture_data import build_study_panels, spread_of, thin_roc_curve
+from audit_pipeline.report.summary import TestOutcome, describe_whole_set_test, instrument_words, summarise_results
 from audit_pipeline.report.vocabulary import (
     STATUS_IN_WORDS,
     Estimate,
     ScoreOrigin,
-    claim_words,
-    labels_words,
-    verdict_words,
-    what_else_changed,
+    describe_claim_level,
+    describe_label_origin,
+    describe_verdict,
+    list_other_changes,
 )
-from audit_pipeline.unlearning.conclusion import Outcome, conclude
+from audit_pipeline.unlearning.conclusion import Outcome, conclude_unlearning
 
 MOST = 60
 """Facts of one thing, at most: a manifest can hold thousands."""
 
 
-def facts(value: object) -> list[dict[str, str]]:
+def list_facts(value: object) -> list[dict[str, str]]:
     """Nested JSON as names and values, 60 at most, each cut to a bounded length."""
-    return [{"name": cut(name, 200), "value": cut(word, 1000)} for name, word in flattened(value)[:MOST]]
+    return [{"name": cut(name, 200), "value": cut(word, 1000)} for name, word in flatten_json(value)[:MOST]]
 
 
-def flattened(value: object, *, key: str = "") -> list[tuple[str, str]]:
+def flatten_json(value: object, *, key: str = "") -> list[tuple[str, str]]:
     """Nested JSON as lines of (key, value): keys joined with ›, plain lists on one line, empty values left out."""
     if isinstance(value, Mapping):
-        lines = [flattened(item, key=f"{key} › {name}" if key else str(name)) for name, item in value.items()]
+        lines = [flatten_json(item, key=f"{key} › {name}" if key else str(name)) for name, item in value.items()]
         return [line for group in lines for line in group]
     if isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
-        lines = [flattened(item, key=f"{key} › {position}") for position, item in enumerate(value, start=1)]
+        lines = [flatten_json(item, key=f"{key} › {position}") for position, item in enumerate(value, start=1)]
         return [line for group in lines for line in group]
     if isinstance(value, list):
-        value = ", ".join(_word(item) for item in value)
-    return [] if value is None or value == "" else [(key, _word(value))]
+        value = ", ".join(_format_value(item) for item in value)
+    return [] if value is None or value == "" else [(key, _format_value(value))]
 
 
-def _word(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
@@ -74,17 +74,17 @@ Row = dict[str, Any]
 _ESTIMATE = "STRUCT(value DOUBLE, low DOUBLE, high DOUBLE, method VARCHAR)"
 
 
-def _enum(values: Sequence[str]) -> str:
+def _build_enum_type(values: Sequence[str]) -> str:
     return f"ENUM({', '.join(repr(value) for value in values)})"
 
 
 TYPES: Mapping[str, str] = {
-    "sign": _enum(SIGNS),
-    "test_outcome": _enum(get_args(TestOutcome)),
-    "unlearning_outcome": _enum(get_args(Outcome)),
+    "sign": _build_enum_type(SIGNS),
+    "test_outcome": _build_enum_type(get_args(TestOutcome)),
+    "unlearning_outcome": _build_enum_type(get_args(Outcome)),
     "search_words": (
         "STRUCT(outcome VARCHAR, sign VARCHAR, question VARCHAR, headline VARCHAR, how_sure VARCHAR,"
-        f" what_would_change VARCHAR, claim {_enum(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"
+        f" what_would_change VARCHAR, claim {_build_enum_type(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"
         " set_apart_in_words VARCHAR, calibration_in_words VARCHAR)"
     ),
     "fact": "STRUCT(name VARCHAR, value VARCHAR)",
@@ -104,10 +104,10 @@ def fill_columns(name: str, rows: list[Row]) -> None:
 
 def _fill_tests(tests: list[Row]) -> None:
     for test in tests:
-        stated_by = test["claim_stated_by"] = _stated_by(test)
-        test["outcome"], test["headline"] = whole_set_words(
+        stated_by = test["claim_stated_by"] = _find_test_claim_source(test)
+        test["outcome"], test["headline"] = describe_whole_set_test(
             test=test["test"],
-            refused=test["refused"],
+            refusal=test["refused"],
             p_value=test["p_value"],
             p_values_so_far=test["p_values_so_far"],
             claim_level=test["claim_level"],
@@ -115,10 +115,10 @@ def _fill_tests(tests: list[Row]) -> None:
             origin=ScoreOrigin(test["_handed_over"], stated_by),
         )
         test["sign"] = kind_of(test["outcome"]).sign
-        test["claim_in_words"] = claim_words(test["claim_level"], stated_by)
+        test["claim_in_words"] = describe_claim_level(test["claim_level"], stated_by)
 
 
-def _stated_by(test: Row) -> str | None:
+def _find_test_claim_source(test: Row) -> str | None:
     """Whose word a test's claim level rests on: of a test set's order always that of whoever ran the test."""
     if test["test"] == "dataset_inference":
         return find_claim_source(test["claim_level"], test["_design_stated_by"], test["_blind"])
@@ -138,15 +138,15 @@ def _fill_searches(searches: list[Row]) -> None:
             search["prefix_tokens"] + search["suffix_tokens"],
             search["reason"],
         )
-        search["conclusion"] = asdict(extraction_words(search["model_title"], search["benchmark_title"], counted))
+        search["conclusion"] = asdict(describe_extraction(search["model_title"], search["benchmark_title"], counted))
 
 
 def _fill_answers(answers: list[Row]) -> None:
     for answer in answers:
         level, verdict, stated_by = answer["claim_level"], answer["split_verdict"], answer["claim_stated_by"]
-        answer["labels_by"] = labels_words(answer["_builder"], answer["_origin"])
-        answer["claim_in_words"] = None if level is None else claim_words(level, stated_by)
-        answer["verdict_in_words"] = None if verdict is None else verdict_words(verdict, stated_by)
+        answer["labels_by"] = describe_label_origin(answer["_builder"], answer["_origin"])
+        answer["claim_in_words"] = None if level is None else describe_claim_level(level, stated_by)
+        answer["verdict_in_words"] = None if verdict is None else describe_verdict(verdict, stated_by)
 
 
 def _fill_instrument(checks: list[Row]) -> None:
@@ -154,7 +154,7 @@ def _fill_instrument(checks: list[Row]) -> None:
     for check in checks:
         detectors[check["control"]].add(check["detector"])
     for check in checks:
-        check["answers"] = check["detector"] == headline_detector(detectors[check["control"]])
+        check["answers"] = check["detector"] == choose_headline_detector(detectors[check["control"]])
 
 
 def _fill_first_screen(rows: list[Row]) -> None:
@@ -163,7 +163,7 @@ def _fill_first_screen(rows: list[Row]) -> None:
         if row["heading"] is None:
             row["heading"] = page_heading(models, benchmarks, row["_own_documents"])
         row.update(asdict(overall_brief(models, benchmarks, answers, row["_reproduced"])))
-        row["summary"] = summary_of(answers, row["pairs"], row["_tests"], row["_searches"])
+        row["summary"] = summarise_results(answers, row["pairs"], row["_tests"], row["_searches"])
         row["instrument_words"] = instrument_words(row["_checks"])
 
 
@@ -195,12 +195,12 @@ def _fill_draws(rows: list[Row]) -> None:
 
 def _fill_unlearning(comparisons: list[Row]) -> None:
     for row in comparisons:
-        row.update(asdict(conclude(row["_compared"], before=row["before"], after=row["model"])))
+        row.update(asdict(conclude_unlearning(row["_compared"], before=row["before"], after=row["model"])))
 
 
 def _fill_splits(splits: list[Row]) -> None:
     for split in splits:
-        split["verdict_in_words"] = verdict_words(split["split_verdict"])
+        split["verdict_in_words"] = describe_verdict(split["split_verdict"])
 
 
 def _fill_coverage(rows: list[Row]) -> None:
@@ -211,15 +211,15 @@ def _fill_coverage(rows: list[Row]) -> None:
 def _fill_changes(rows: list[Row]) -> None:
     for row in rows:
         for finding, changed in zip(row["findings"], row["_changed"], strict=True):
-            finding["because"] = what_else_changed(**changed)
+            finding["because"] = list_other_changes(**changed)
 
 
 def _fill_studies(rows: list[Row]) -> None:
     for row in rows:
-        row["studies"] = [_study(study["name"], study["results"]) for study in row["_results"]]
+        row["studies"] = [_build_study(study["name"], study["results"]) for study in row["_results"]]
 
 
-def _study(name: str, results: Sequence[Mapping[str, Any]]) -> Row:
+def _build_study(name: str, results: Sequence[Mapping[str, Any]]) -> Row:
     panels = [
         {
             "setting": panel.setting,
@@ -235,7 +235,7 @@ def _study(name: str, results: Sequence[Mapping[str, Any]]) -> Row:
                 for detector, points in panel.lines
             ],
         }
-        for panel in panels_of(results)
+        for panel in build_study_panels(results)
     ]
     return {"name": name, "panels": panels}
 
@@ -253,24 +253,24 @@ def _fill_benchmarks(benchmarks: list[Row]) -> None:
     for row in benchmarks:
         manifest = json.loads(row["_manifest"] or "{}")
         for check, made in zip(row["checks"], manifest.get("checks") or [], strict=False):
-            check["counts"] = facts(made.get("counts"))
+            check["counts"] = list_facts(made.get("counts"))
         left_out = ("benchmark", "digest", "design", "description", "checks", "matched")
-        row["manifest"] = facts({name: value for name, value in manifest.items() if name not in left_out})
+        row["manifest"] = list_facts({name: value for name, value in manifest.items() if name not in left_out})
 
 
 def _fill_manifest(rows: list[Row]) -> None:
     for row in rows:
         # An evaluation of a user's own scores writes its report itself.
         report = ["corpus-audit report"] if row["_has_models"] else []
-        row["commands"] = [_command(**pair) for pair in row["_pairs"]] + report
+        row["commands"] = [_build_command(**pair) for pair in row["_pairs"]] + report
         for environment, versions in zip(row["environments"], row["_package_versions"], strict=True):
-            environment["packages"] = facts(json.loads(versions or "null"))
+            environment["packages"] = list_facts(json.loads(versions or "null"))
 
 
-def _command(model: str, benchmark: str, settings: str | None, is_given: bool) -> str:
+def _build_command(model: str, benchmark: str, settings: str | None, is_given: bool) -> str:
     """What is typed to have a pair's numbers again; ``settings``: the options that its scores were evaluated with."""
     if settings is not None:
-        return shlex.join(command_of(json.loads(settings)))
+        return shlex.join(build_evaluate_command(json.loads(settings)))
     if is_given:
         name = " ".join(f"{model} on {benchmark}".split())
         return f"# {name}: evaluated by an earlier version, which did not keep how"
@@ -279,7 +279,7 @@ def _command(model: str, benchmark: str, settings: str | None, is_given: bool) -
 
 def _fill_lineage(entries: list[Row]) -> None:
     for entry in entries:
-        entry["inputs"] = facts(json.loads(entry["_upstream_data_versions"] or "null"))
+        entry["inputs"] = list_facts(json.loads(entry["_upstream_data_versions"] or "null"))
 
 
 _FILLED: Mapping[str, Callable[[list[Row]], None]] = {

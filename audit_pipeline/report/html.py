@@ -29,7 +29,7 @@ from markupsafe import Markup, escape
 
 from audit_pipeline.catalogue.paths import DEFAULTS
 from audit_pipeline.evidence.conformal import count_held_out_needed
-from audit_pipeline.metrics.claims import level_in_words
+from audit_pipeline.metrics.claims import format_claim_level
 from audit_pipeline.report.kinds import SIGNS, Sign
 from audit_pipeline.report.numbers import (
     count,
@@ -63,7 +63,7 @@ from audit_pipeline.report.pictures import (
     study_pictures,
 )
 from audit_pipeline.report.summary import is_evidence, is_shown_first, sort_by_kind
-from audit_pipeline.report.vocabulary import Q_LEVEL, STEP_IN_WORDS, TEST_IN_WORDS, counted_words, rule_words
+from audit_pipeline.report.vocabulary import Q_LEVEL, STEP_IN_WORDS, TEST_IN_WORDS, describe_text_counts, format_rule
 from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
 
 GLOSSARY = DEFAULTS / "docs" / "glossary.md"
@@ -99,12 +99,12 @@ class Term:
 
 
 @cache
-def terms() -> Mapping[str, Term]:
+def read_glossary() -> Mapping[str, Term]:
     """The rows of the glossary by every term that they explain: in the first cell, or in bold in the second."""
     found: dict[str, Term] = {}
     for head, meaning in _ROW.findall(GLOSSARY.read_text(encoding="utf-8")):
         names = [name for part in _BOLD.findall(head) for name in part.split(", ")]
-        term = Term(_plain(head), _plain(meaning))
+        term = Term(_strip_markdown(head), _strip_markdown(meaning))
         for name in names:
             found[name] = term
         for name in _BOLD.findall(meaning):
@@ -125,7 +125,7 @@ class Glossary:
 
     def term(self, name: str, shown: str | None = None) -> Markup:
         """A term as a link; raises KeyError where the glossary has none of this name."""
-        term = terms()[name]
+        term = read_glossary()[name]
         self._used[term.name] = term
         return Markup('<a class="term" href="#{anchor}" title="{meaning}">{shown}</a>').format(
             anchor=term.anchor, meaning=term.meaning, shown=shown or name
@@ -134,8 +134,8 @@ class Glossary:
     def explained(self, sentence: str) -> Markup:
         """A sentence, with the first use of each of its terms as a link; everything else in it is text."""
         linked, end, seen = Markup(), 0, set[str]()
-        for match in _in_sentences().finditer(sentence):
-            name = next(name for name in IN_SENTENCES if _spelt(name).fullmatch(match[0]))
+        for match in _compile_term_pattern().finditer(sentence):
+            name = next(name for name in IN_SENTENCES if _compile_spellings(name).fullmatch(match[0]))
             if name not in seen:
                 seen.add(name)
                 linked += escape(sentence[end : match.start()]) + self.term(name, match[0])
@@ -144,13 +144,15 @@ class Glossary:
 
 
 @cache
-def _in_sentences() -> re.Pattern[str]:
+def _compile_term_pattern() -> re.Pattern[str]:
     longest_first = sorted(IN_SENTENCES, key=len, reverse=True)
-    return re.compile(r"(?<![\w-])(?:" + "|".join(_spelt(name).pattern for name in longest_first) + r")(?![\w-])", re.I)
+    return re.compile(
+        r"(?<![\w-])(?:" + "|".join(_compile_spellings(name).pattern for name in longest_first) + r")(?![\w-])", re.I
+    )
 
 
 @cache
-def _spelt(name: str) -> re.Pattern[str]:
+def _compile_spellings(name: str) -> re.Pattern[str]:
     """A term in the singular and in the plural."""
     known = re.escape(name)
     if name.endswith("y"):
@@ -158,7 +160,7 @@ def _spelt(name: str) -> re.Pattern[str]:
     return re.compile(known.removesuffix("s") + "s?", re.I)
 
 
-def _plain(markdown: str) -> str:
+def _strip_markdown(markdown: str) -> str:
     for mark, shown in _MARKS:
         markdown = mark.sub(shown, markdown)
     return markdown
@@ -191,18 +193,18 @@ Row = Mapping[str, Any]
 def layout_digest() -> str:
     """A digest of the modules, queries, templates and words that make a page: another one, other pages."""
     digest = hashlib.sha256()
-    for path, file in sorted(_files(resources.files(__package__))):
+    for path, file in sorted(_iterate_layout_files(resources.files(__package__))):
         digest.update(path.encode())
         digest.update(file.read_bytes())
     digest.update(GLOSSARY.read_bytes())
     return digest.hexdigest()[:12]
 
 
-def _files(folder: Traversable, below: str = "") -> Iterator[tuple[str, Traversable]]:
+def _iterate_layout_files(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
     for entry in folder.iterdir():
-        path = f"{below}/{entry.name}"
+        path = f"{prefix}/{entry.name}"
         if entry.is_dir():
-            yield from _files(entry, path)
+            yield from _iterate_layout_files(entry, path)
         elif entry.name.endswith((".py", ".j2", ".sql")):
             yield path, entry
 
@@ -250,7 +252,7 @@ def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], 
     subjects = subjects_of(page.sections)
     signs = Counter(sign for subject in subjects for sign in subject.signs)
     return (
-        _environment()
+        _build_jinja_environment()
         .get_template(TEMPLATE)
         .render(
             page=page,
@@ -270,7 +272,7 @@ def render(page: ReportPage, *, written_at: datetime, pages: Mapping[str, str], 
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _build_jinja_environment() -> jinja2.Environment:
     """The templates, compiled once for all pages."""
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader(
@@ -281,17 +283,17 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(_filters())
+    environment.filters.update(_build_filters())
     environment.tests.update(shown_first=is_shown_first, evidence=is_evidence)
-    environment.globals.update(_globals())
+    environment.globals.update(_build_globals())
     return environment
 
 
-def _filters() -> dict[str, Callable[..., object]]:
+def _build_filters() -> dict[str, Callable[..., object]]:
     """How templates write values, by the names that they use."""
     return dict[str, Callable[..., object]](
         count=count,
-        counted=counted_words,
+        counted=describe_text_counts,
         day=day,
         draws=draws,
         duration=duration,
@@ -302,14 +304,14 @@ def _filters() -> dict[str, Callable[..., object]]:
         number=number,
         percent=percent,
         probability=probability,
-        rule=rule_words,
+        rule=format_rule,
         score=score,
         setting=setting,
         share=share,
         side=side,
         signed=signed,
         spoken=spoken,
-        stated=level_in_words,
+        stated=format_claim_level,
         visible=visible,
         test=lambda name: TEST_IN_WORDS.get(name, spoken(name)),
         step=lambda name: STEP_IN_WORDS.get(name, spoken(name)),
@@ -317,13 +319,13 @@ def _filters() -> dict[str, Callable[..., object]]:
     )
 
 
-def _globals() -> dict[str, object]:
+def _build_globals() -> dict[str, object]:
     """The limits, pictures and scales of templates, by the names that they use."""
     return dict[str, object](
         side_names=SIDE_NAMES,
         sign_shapes=SIGN_SHAPES,
         scale_of=Scale.of,
-        heat=heat_levels,
+        heat=compute_heat_levels,
         things=things,
         needed=partial(count_held_out_needed, level=Q_LEVEL),
         strip_shapes=strip_shapes,
@@ -392,7 +394,7 @@ class Scale:
         return f"{100 * (1 - 2 * ROOM) * (end - start):.2f}%"
 
 
-def heat_levels(texts: Sequence[Row]) -> dict[float, int]:
+def compute_heat_levels(texts: Sequence[Row]) -> dict[float, int]:
     """For every token score that occurs its level, 0 (lowest) to 4: fifths of the shown tokens, by their rank."""
     scores = sorted(token["score"] for text in texts for token in text["tokens"] if token["score"] is not None)
     levels: dict[float, int] = {}

@@ -23,45 +23,45 @@ _INK = "#757575"
 """Read on white and on black: the UI has both, and a picture does not know which."""
 
 
-def axis_markdown(rows: Sequence[tuple[str, Estimate]]) -> str:
+def draw_auroc_axis_markdown(rows: Sequence[tuple[str, Estimate]]) -> str:
     """AUROCs with their intervals on one axis, chance marked, as a Markdown image; a row each, two at most."""
-    drawn = "".join(_row(place, name, auroc) for place, (name, auroc) in enumerate(rows))
+    drawn = "".join(_draw_row(place, name, auroc) for place, (name, auroc) in enumerate(rows))
     bottom = _ROW * len(rows)
-    chance, perfect = _place(0.5), _place(1.0)
+    chance, perfect = _scale_to_x(0.5), _scale_to_x(1.0)
     axis = (
         f'<path d="M{chance} 0V{bottom}" stroke="#888" stroke-dasharray="3"/>'
         f'<text x="{chance - 38}" y="{bottom + 14}">0.5 chance</text><text x="{perfect}" y="{bottom + 14}">1</text>'
     )
     values = "; ".join(f"{name} {number(auroc.value)}" for name, auroc in rows)
-    return _image(f"AUROC: {values}; chance 0.5", 400, bottom + 20, axis + drawn)
+    return _build_markdown_image(f"AUROC: {values}; chance 0.5", 400, bottom + 20, axis + drawn)
 
 
-def counted_markdown(name: str, hit: int, total: int) -> str:
+def draw_share_bar_markdown(name: str, hits: int, total: int) -> str:
     """How many of how many, as a bar and in words, as a Markdown image."""
-    width = round(_BAR * hit / total) if total else 0
-    words = f"{count(hit)} of {count(total)} {name}"
+    width = round(_BAR * hits / total) if total else 0
+    words = f"{count(hits)} of {count(total)} {name}"
     bar = f'<path d="M0 5h{_BAR}v12h-{_BAR}z" fill="#ddd"/><path d="M0 5h{width}v12h-{width}z" fill="{PALETTE[0]}"/>'
-    return _image(words, 460, 24, f'{bar}<text x="{_BAR + 8}" y="16">{html.escape(words)}</text>')
+    return _build_markdown_image(words, 460, 24, f'{bar}<text x="{_BAR + 8}" y="16">{html.escape(words)}</text>')
 
 
-def _row(place: int, name: str, auroc: Estimate) -> str:
+def _draw_row(place: int, name: str, auroc: Estimate) -> str:
     middle = _ROW * place + 13
     colour = "#888" if place else PALETTE[0]
     reach = ""
     if auroc.low is not None and auroc.high is not None:
-        low, high = _place(auroc.low), _place(auroc.high)
+        low, high = _scale_to_x(auroc.low), _scale_to_x(auroc.high)
         reach = f'<path d="M{low} {middle}H{high}" stroke="{colour}" stroke-width="5" opacity=".4"/>'
-    dot = f'<circle cx="{_place(auroc.value or 0.0)}" cy="{middle}" r="5" fill="{colour}"/>'
+    dot = f'<circle cx="{_scale_to_x(auroc.value or 0.0)}" cy="{middle}" r="5" fill="{colour}"/>'
     value = f'<text x="356" y="{middle + 4}">{number(auroc.value)}</text>'
     return f'<text y="{middle + 4}">{html.escape(name)}</text>{reach}{dot}{value}'
 
 
-def _place(auroc: float) -> int:
+def _scale_to_x(auroc: float) -> int:
     share = (min(_HIGH, max(_LOW, auroc)) - _LOW) / (_HIGH - _LOW)
     return round(_LEFT + share * (_RIGHT - _LEFT))
 
 
-def _image(words: str, width: int, height: int, drawn: str) -> str:
+def _build_markdown_image(words: str, width: int, height: int, drawn: str) -> str:
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-size="12" fill="{_INK}"'
         f' font-family="sans-serif">{drawn}</svg>'

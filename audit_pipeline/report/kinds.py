@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL, FEW_TEXTS
-from audit_pipeline.report.numbers import capital
+from audit_pipeline.report.numbers import capitalise_first
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
 """What an answer comes to: seen directly; higher than chance; the comparison could have found it and did not; the
@@ -90,7 +90,7 @@ _DECLARED = (
             "Not sure. The scores differ by more than chance, but the two sides may differ in more than training: this"
             " is a screening, which says where to look and not what happened."
         ),
-        f"{capital(ALIKE)}, would make it evidence or take it away. So can {WORD_FOR_WORD}.",
+        f"{capitalise_first(ALIKE)}, would make it evidence or take it away. So can {WORD_FOR_WORD}.",
         worth="look",
         helped_by="texts that are alike",
     ),
@@ -125,7 +125,7 @@ _DECLARED = (
         f"Sure that no score is unusual; not sure that the documents were not used. {NO_TRACE}",
         (
             "More documents that the model cannot have read let smaller differences count."
-            f" {capital(WORD_FOR_WORD)} can find what scores do not show."
+            f" {capitalise_first(WORD_FOR_WORD)} can find what scores do not show."
         ),
         helped_by="more texts",
     ),
@@ -137,7 +137,7 @@ _DECLARED = (
         None,
         (
             "More texts make the range narrower (corpus-audit power says how many are needed)."
-            f" {capital(WORD_FOR_WORD)} and {CANARIES}, can find what this cannot."
+            f" {capitalise_first(WORD_FOR_WORD)} and {CANARIES}, can find what this cannot."
         ),
         helped_by="more texts",
     ),

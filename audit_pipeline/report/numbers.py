@@ -87,15 +87,15 @@ def estimate(
     value: float | None,
     low: float | None,
     high: float | None,
-    form: str = ".3f",
-    nothing: str = "not defined",
+    format_spec: str = ".3f",
+    missing_text: str = "not defined",
 ) -> str:
-    """A value with its interval for a terminal, both in a ``form`` of Python's; ``nothing`` where it is not known."""
+    """A value with its interval for a terminal, both in a ``format_spec`` of Python's; ``missing_text`` where it is not known."""
     if value is None:
-        return nothing
+        return missing_text
     if low is None or high is None:
-        return f"{value:{form}}"
-    return f"{value:{form}} [{f'{low:{form}}'.removesuffix('%')}, {f'{high:{form}}'.removesuffix('%')}]"
+        return f"{value:{format_spec}}"
+    return f"{value:{format_spec}} [{f'{low:{format_spec}}'.removesuffix('%')}, {f'{high:{format_spec}}'.removesuffix('%')}]"
 
 
 def setting(parameters: str | None) -> str:
@@ -129,7 +129,7 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def time_to_wait(seconds: float) -> str:
+def format_waiting_time(seconds: float) -> str:
     """A time in the one unit that people would say it in, for who waits: 90 s, 12 min, 3.3 h."""
     if seconds <= 90:
         return f"{seconds:,.0f} s"
@@ -141,9 +141,9 @@ def side(label: int | None) -> str:
     return {1: "member", 0: "non-member"}.get(label, "unknown") if label is not None else "unknown"
 
 
-def cut(text: str, most: int) -> str:
-    """``text``, its end replaced by … where it is longer than ``most`` characters."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def cut(text: str, max_characters: int) -> str:
+    """``text``, its end replaced by … where it is longer than ``max_characters`` characters."""
+    return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 
 def count(value: int | None) -> str:
@@ -151,7 +151,7 @@ def count(value: int | None) -> str:
     return DASH if value is None else f"{value:,}".replace(",", "\u202f")
 
 
-def thousands(value: int | None) -> str:
+def format_thousands(value: int | None) -> str:
     """A number of things for a terminal, with commas between thousands; a dash where it is not known."""
     return DASH if value is None else f"{value:,}"
 
@@ -161,14 +161,14 @@ def yes_or_no(value: object) -> str:
     return "yes" if value else "no"
 
 
-def capital(words: str) -> str:
+def capitalise_first(words: str) -> str:
     """The words as the beginning of a sentence."""
     return words[:1].upper() + words[1:]
 
 
-def things(value: int, one: str, many: str) -> str:
+def things(value: int, singular: str, plural: str) -> str:
     """A number of things with its noun."""
-    return f"{count(value)} {one if value == 1 else many}"
+    return f"{count(value)} {singular if value == 1 else plural}"
 
 
 _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")

@@ -62,17 +62,17 @@ def sections() -> tuple[SectionFiles, ...]:
     return _read_sections(SECTIONS, "")
 
 
-def _read_sections(folder: Traversable, below: str) -> tuple[SectionFiles, ...]:
+def _read_sections(folder: Traversable, prefix: str) -> tuple[SectionFiles, ...]:
     files = {file.name: file for file in folder.iterdir()}
     sections = []
     for name in sorted(filter(_NAMED.fullmatch, files)):
         stem = name.removesuffix(".sql")
-        parts = _read_sections(files[stem], f"{below}{stem}/") if stem in files else ()
-        sections.append(_section(files[name].read_text(encoding="utf-8"), below + stem, parts))
+        parts = _read_sections(files[stem], f"{prefix}{stem}/") if stem in files else ()
+        sections.append(_parse_section(files[name].read_text(encoding="utf-8"), prefix + stem, parts))
     return tuple(sections)
 
 
-def _section(sql: str, stem: str, parts: tuple[SectionFiles, ...]) -> SectionFiles:
+def _parse_section(sql: str, stem: str, parts: tuple[SectionFiles, ...]) -> SectionFiles:
     head = list(takewhile(lambda line: line.startswith("--"), sql.splitlines()))
     end = head.index("--") if "--" in head else len(head)
     known = [_COLUMN.fullmatch(line) for line in head[end:]]
@@ -107,7 +107,7 @@ _PLACES = (
     f"status_place(status) AS coalesce(list_position({[*STATUS_IN_WORDS]}, status), 0)",
     # A metric of another version comes last.
     f"metric_place(metric) AS coalesce(list_position({[*METRIC_IN_WORDS]}, metric), {len(METRIC_IN_WORDS) + 1})",
-    f"rule_place(rule, alpha) AS {choice.rule_place_sql()}",
+    f"rule_place(rule, alpha) AS {choice.build_rule_place_sql()}",
 )
 """Macros that order rows by lists of Python."""
 
@@ -151,12 +151,12 @@ class Site:
     gaps: int = 0
 
 
-def left_out(sections: Mapping[str, Rows]) -> dict[str, int]:
+def count_left_out_rows(sections: Mapping[str, Rows]) -> dict[str, int]:
     """How many rows of each section are not listed."""
     return {name: rows.more for name, rows in sections.items()}
 
 
-def rows_of(connection: Connection, sql: str, *, filled_as: str = "") -> list[dict[str, Any]]:
+def query_rows(connection: Connection, sql: str, *, filled_as: str = "") -> list[dict[str, Any]]:
     """The rows of a query; a number that is not finite is None, because JSON has no other word for it.
 
     ``filled_as``: the section or table whose columns Python fills (filled_columns.py); columns for that alone are left
@@ -167,18 +167,20 @@ def rows_of(connection: Connection, sql: str, *, filled_as: str = "") -> list[di
     columns = [name for name, *_ in result.description]
     rows = [dict(zip(columns, row, strict=True)) for row in result.fetchall()]
     fill_columns(filled_as, rows)
-    return [_finite({name: value for name, value in row.items() if not name.startswith("_")}) for row in rows]
+    return [
+        _replace_non_finite({name: value for name, value in row.items() if not name.startswith("_")}) for row in rows
+    ]
 
 
-def prepare(connection: Connection) -> None:
+def prepare_connection(connection: Connection) -> None:
     """Make the types and macros of the queries, and the tables of what is concluded (answers.sql)."""
     for name, definition in TYPES.items():
         connection.execute(f"CREATE TEMP TYPE {name} AS {definition}")
-    connection.execute(_sql("macros"))
+    connection.execute(_read_sql("macros"))
     for macro in _PLACES:
         connection.execute(f"CREATE TEMP MACRO {macro}")
-    connection.execute(f"CREATE TEMP TABLE options AS {_sql('options')}")
-    connection.execute(_sql("answers"))
+    connection.execute(f"CREATE TEMP TABLE options AS {_read_sql('options')}")
+    connection.execute(_read_sql("answers"))
     for table in ("tests", "extraction_counts"):
         _fill_table(connection, table)
 
@@ -194,32 +196,33 @@ def _fill_table(connection: Connection, table: str) -> None:
 
 def read_site(connection: Connection) -> Site:
     """What all pages share, of a connection that is prepared."""
-    connection.execute(_sql("site"))
+    connection.execute(_read_sql("site"))
     _fill_table(connection, "instrument_checks")
-    answers = rows_of(connection, "FROM answers")
+    answers = query_rows(connection, "FROM answers")
     with_results = {
-        row["model"] for row in rows_of(connection, "SELECT model FROM tests UNION SELECT model FROM extraction_counts")
+        row["model"]
+        for row in query_rows(connection, "SELECT model FROM tests UNION SELECT model FROM extraction_counts")
     }
     return Site(
         answers=answers,
-        controls=frozenset(row["model"] for row in rows_of(connection, "FROM control_models")),
+        controls=frozenset(row["model"] for row in query_rows(connection, "FROM control_models")),
         models=sorted({row["model"] for row in answers} | with_results),
-        findings=rows_of(connection, "SELECT count(*) AS n FROM leaderboard")[0]["n"],
-        gaps=rows_of(connection, "SELECT count(*) AS n FROM gaps")[0]["n"],
+        findings=query_rows(connection, "SELECT count(*) AS n FROM leaderboard")[0]["n"],
+        gaps=query_rows(connection, "SELECT count(*) AS n FROM gaps")[0]["n"],
     )
 
 
-def model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
+def iterate_model_pages(connection: Connection, site: Site, *, include_text: bool) -> Iterator[tuple[str, ReportPage]]:
     """Every model's page, one after the other."""
-    most = choice.sections_a_model(len(site.models))
+    most = choice.max_sections_per_model(len(site.models))
     for model in site.models:
-        answers = choice.in_order([answer for answer in site.answers if answer["model"] == model])
+        answers = choice.sort_by_importance([answer for answer in site.answers if answer["model"] == model])
         yield model, _read_page(connection, answers, model=model, sections_shown=most, include_text=include_text)
 
 
-def page_across(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
+def read_page_across_models(connection: Connection, site: Site, *, include_text: bool) -> ReportPage:
     """The page across models: every answer, and the evidence for all of them."""
-    answers = choice.in_order([answer for answer in site.answers if answer["model"] not in site.controls])
+    answers = choice.sort_by_importance([answer for answer in site.answers if answer["model"] not in site.controls])
     return _read_page(connection, answers, model=None, sections_shown=0, include_text=include_text)
 
 
@@ -228,7 +231,7 @@ def _read_page(
 ) -> ReportPage:
     """The page of a ``model``, or across models (None), with the rows of every section."""
     create_page_tables(connection, answers, model=model, sections_shown=sections_shown, include_text=include_text)
-    rows = {section.name: _rows_with_parts(connection, section) for section in sections()}
+    rows = {section.name: _query_section_rows(connection, section) for section in sections()}
     return ReportPage("across" if model is None else "model", rows["first_screen"][0]["heading"], include_text, rows)
 
 
@@ -247,7 +250,7 @@ def create_page_tables(
         columns = ("model", "benchmark", "detector", "parameters")
         given = {f"{column.removesuffix('s')}s": [pair[column] for pair in pairs] for column in columns}
         connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {_PAIRS}", given)
-    connection.execute(_sql("page"))
+    connection.execute(_read_sql("page"))
 
 
 class Conclusions(NamedTuple):
@@ -259,13 +262,13 @@ class Conclusions(NamedTuple):
     word_for_word: Mapping[str, Row]
 
 
-def conclusions_of(warehouse: Path, model: str) -> Conclusions:
+def read_conclusions(warehouse: Path, model: str) -> Conclusions:
     """What is concluded of a model; raises DataError where there is no warehouse that can be read."""
     with open_read_only(warehouse) as connection:
-        prepare(connection)
-        answers = rows_of(connection, "FROM answers", filled_as="answers")
-        tests = rows_of(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
-        searches = rows_of(connection, "SELECT model, benchmark, conclusion FROM extraction_counts")
+        prepare_connection(connection)
+        answers = query_rows(connection, "FROM answers", filled_as="answers")
+        tests = query_rows(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
+        searches = query_rows(connection, "SELECT model, benchmark, conclusion FROM extraction_counts")
     return Conclusions(
         answers={row["benchmark"]: plain(row) for row in answers if row["model"] == model},
         tests=[plain(row) for row in tests if row["model"] == model],
@@ -275,50 +278,50 @@ def conclusions_of(warehouse: Path, model: str) -> Conclusions:
 
 def plain(row: Row) -> dict[str, Any]:
     """A row as JSON has it."""
-    known: dict[str, Any] = json.loads(json.dumps(row, default=_as_json))
+    known: dict[str, Any] = json.loads(json.dumps(row, default=_encode_date))
     return known
 
 
-def named_headline(connection: Connection, model: str, benchmark: str) -> str | None:
+def read_named_headline(connection: Connection, model: str, benchmark: str) -> str | None:
     """The detector that was named to answer when a user's own scores were evaluated; None where none was."""
-    options = rows_of(connection, _sql("options"))
+    options = query_rows(connection, _read_sql("options"))
     mine = [row["settings"] for row in options if (row["model"], row["benchmark"]) == (model, benchmark)]
     named: str | None = json.loads(mine[0]).get("headline") if mine else None
     return named
 
 
-def _rows_with_parts(connection: Connection, section: SectionFiles) -> Rows:
-    found = _counted(rows_of(connection, section.sql, filled_as=section.name))
+def _query_section_rows(connection: Connection, section: SectionFiles) -> Rows:
+    found = _build_rows(query_rows(connection, section.sql, filled_as=section.name))
     for part in section.parts if found else ():
         of_pairs: dict[Pair, list[dict[str, Any]]] = {}
-        for row in rows_of(connection, part.sql, filled_as=part.name):
+        for row in query_rows(connection, part.sql, filled_as=part.name):
             of_pairs.setdefault((row.pop("model"), row.pop("benchmark")), []).append(row)
         for row in found:
-            row[part.name] = _counted(of_pairs.get((row["model"], row["benchmark"]), []))
+            row[part.name] = _build_rows(of_pairs.get((row["model"], row["benchmark"]), []))
     if section.parts:
         for row in found:
-            row["left_out"] = left_out({part.name: row[part.name] for part in section.parts})
+            row["left_out"] = count_left_out_rows({part.name: row[part.name] for part in section.parts})
     return found
 
 
-def _counted(rows: list[dict[str, Any]]) -> Rows:
+def _build_rows(rows: list[dict[str, Any]]) -> Rows:
     counts = [row.pop("in_all", None) for row in rows]
     return Rows(rows, counts[0] if counts else 0)
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: _replace_non_finite(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [_replace_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _as_json(value: object) -> str:
+def _encode_date(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat().replace("+00:00", "Z")
     raise TypeError(f"a report holds no {type(value).__name__}: {value!r}")
 
 
-def _sql(name: str) -> str:
+def _read_sql(name: str) -> str:
     return (resources.files(__package__) / "sql" / f"{name}.sql").read_text(encoding="utf-8")

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.options import headline_detector
+from audit_pipeline.evidence.options import choose_headline_detector
 from audit_pipeline.evidence.sides import is_against_held_out
 from audit_pipeline.metrics.claims import find_claim_source, warn_of_few_texts
-from audit_pipeline.report.answer import answer_words, penalty, smallest_q
+from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, smallest_q
 from audit_pipeline.report.brief import brief_of
-from audit_pipeline.report.choice import why_it_answers
-from audit_pipeline.report.inline_picture import axis_markdown, counted_markdown
+from audit_pipeline.report.choice import classify_headline_choice
+from audit_pipeline.report.inline_picture import draw_auroc_axis_markdown, draw_share_bar_markdown
 from audit_pipeline.report.kinds import kind_of
 from audit_pipeline.report.vocabulary import (
     OPPOSITE,
@@ -76,20 +76,20 @@ class PairAnswer:
     def picture(self) -> str | None:
         """The answer in one small picture, as Markdown; None where there is no number."""
         if self.documents_stand_out is not None:
-            return counted_markdown("documents that stand out", *self.documents_stand_out)
+            return draw_share_bar_markdown("documents that stand out", *self.documents_stand_out)
         if self.auroc is None or self.auroc.value is None:
             return None
         rows = [("the detector", self.auroc)]
         if self.blind is not None and self.blind.value is not None:
             rows.append(("the words alone", self.blind))
-        return axis_markdown(rows)
+        return draw_auroc_axis_markdown(rows)
 
     def table(self) -> pa.Table:
         """The row as a table (schema PAIR_ANSWERS)."""
         return table_from_rows([self.row], PAIR_ANSWERS)
 
 
-def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, run_id: str) -> PairAnswer:
+def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPair, run_id: str) -> PairAnswer:
     """The answer of a pair; ``tables``: EVALUATIONS, GROUP_TESTS, DECISIONS and CORPUS_TESTS of one run, by name.
 
     The first of these steps in which a detector answers decides which it is: evaluated, tested, scored.
@@ -97,11 +97,11 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
     evaluated = [row for row in tables["evaluations"].to_pylist() if row["is_default"]]
     tests = [row for row in tables["group_tests"].to_pylist() if row["is_default"]]
     detectors = [row for row in evaluated if row["detector"] != BLIND_CONTROL]
-    setting, chosen = _choose_headline_setting(detectors, tests, asked)
+    setting, chosen = _choose_headline_setting(detectors, tests, pair_facts)
     corpus_tests = tables["corpus_tests"].to_pylist()
     whole_set = next((row["direction"] for row in corpus_tests if row["test"] == "dataset_inference"), None)
-    found = _collect_findings(evaluated, tests, setting, asked, whole_set)
-    words = answer_words(found)
+    found = _collect_findings(evaluated, tests, setting, pair_facts, whole_set)
+    words = build_answer(found)
     documents = found.documents
     detector, parameters = setting or (None, None)
     row = {
@@ -109,7 +109,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
         "benchmark": pair.benchmark,
         "sign": kind_of(words.outcome).sign,
         **asdict(words),
-        **asdict(brief_of(asked.model_title, asked.benchmark_title, words.outcome, found)),
+        **asdict(brief_of(pair_facts.model_title, pair_facts.benchmark_title, words.outcome, found)),
         "sides": found.sides,
         "claim_level": found.claim_level,
         "claim_stated_by": found.origin.stated_by,
@@ -128,27 +128,31 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], asked: AskedPair, ru
 
 
 def _collect_findings(
-    evaluated: Sequence[Row], tests: Sequence[Row], setting: Setting | None, asked: AskedPair, whole_set: str | None
+    evaluations: Sequence[Row],
+    tests: Sequence[Row],
+    setting: Setting | None,
+    pair_facts: AskedPair,
+    whole_set: str | None,
 ) -> PairFindings:
     """The findings that the answer rests on: of the ``setting`` that answers, or of every one where none does.
 
-    ``evaluated`` and ``tests``: the rows at default parameters. ``whole_set``: the direction that dataset inference
+    ``evaluations`` and ``tests``: the rows at default parameters. ``whole_set``: the direction that dataset inference
     found.
     """
-    detectors = [row for row in evaluated if row["detector"] != BLIND_CONTROL]
-    board = next((row for row in detectors if _setting(row) == setting), None) or min(
-        detectors, key=_setting, default=None
+    detectors = [row for row in evaluations if row["detector"] != BLIND_CONTROL]
+    board = next((row for row in detectors if _setting_of(row) == setting), None) or min(
+        detectors, key=_setting_of, default=None
     )
-    tested = [row for row in tests if row["label"] is None and asked.audited]
-    level = _level(board, tests, setting)
-    answers = board is not None and _setting(board) == setting
-    blind_setting = next((_setting(row) for row in evaluated if row["detector"] == BLIND_CONTROL), None)
-    blind = _estimate(evaluated, blind_setting, "auroc")
+    tested = [row for row in tests if row["label"] is None and pair_facts.audited]
+    level = _find_claim_level(board, tests, setting)
+    answers = board is not None and _setting_of(board) == setting
+    blind_setting = next((_setting_of(row) for row in evaluations if row["detector"] == BLIND_CONTROL), None)
+    blind = _find_estimate(evaluations, blind_setting, "auroc")
     sides: Sides = "none"
     if detectors:
         against = any(is_against_held_out(row["method"]) for row in detectors)
         sides = "audited against held-out" if against else "labelled"
-    of_board = None if board is None else _estimate(detectors, _setting(board), "auroc")
+    of_board = None if board is None else _find_estimate(detectors, _setting_of(board), "auroc")
     warning = None
     if board is not None and of_board is not None and of_board.value is not None:
         warning = warn_of_few_texts(board["n_members"], board["n_nonmembers"])
@@ -156,116 +160,120 @@ def _collect_findings(
         sides=sides,
         claim_level=level,
         split_verdict=None if board is None else board["split_verdict"],
-        auroc=_estimate(detectors, setting, "auroc") if answers else None,
-        margin=_estimate(detectors, setting, "auroc_margin") if answers else None,
+        auroc=_find_estimate(detectors, setting, "auroc") if answers else None,
+        margin=_find_estimate(detectors, setting, "auroc_margin") if answers else None,
         blind=blind,
         every=_summarise_every_setting(detectors, tested, tests) if setting is None else (),
-        documents=_documents(tested, tests, setting),
-        audited=asked.audited,
+        documents=_summarise_documents(tested, tests, setting),
+        audited=pair_facts.audited,
         whole_set=whole_set,
         warning=warning,
         origin=ScoreOrigin(
-            asked.handed_over,
-            find_claim_source(level, asked.design_stated_by, None if blind is None else blind.value),
+            pair_facts.handed_over,
+            find_claim_source(level, pair_facts.design_stated_by, None if blind is None else blind.value),
         ),
-        design=asked.design,
-        member_before=asked.member_before,
-        nonmember_from=asked.nonmember_from,
+        design=pair_facts.design,
+        member_before=pair_facts.member_before,
+        nonmember_from=pair_facts.nonmember_from,
     )
 
 
-def _setting(row: Row) -> Setting:
+def _setting_of(row: Row) -> Setting:
     return row["detector"], row["parameters"]
 
 
 def _choose_headline_setting(
-    detectors: Sequence[Row], tests: Sequence[Row], asked: AskedPair
+    detectors: Sequence[Row], tests: Sequence[Row], pair_facts: AskedPair
 ) -> tuple[Setting | None, str | None]:
     """The setting that answers, and why it does; None where nobody named one of several."""
     steps = (
-        {_setting(row) for row in detectors if row["n_members"] + row["n_nonmembers"] > 0},
-        {_setting(row) for row in tests},
-        set(asked.scored),
+        {_setting_of(row) for row in detectors if row["n_members"] + row["n_nonmembers"] > 0},
+        {_setting_of(row) for row in tests},
+        set(pair_facts.scored),
     )
     for settings in filter(None, steps):
-        detector = headline_detector({name for name, _ in settings}, asked.named)
+        detector = choose_headline_detector({name for name, _ in settings}, pair_facts.named)
         if detector is not None:
             setting = min(setting for setting in settings if setting[0] == detector)
-            return setting, why_it_answers(detector, asked.named)
-        if asked.named is None:
+            return setting, classify_headline_choice(detector, pair_facts.named)
+        if pair_facts.named is None:
             break
     return None, None
 
 
-def _level(board: Row | None, tests: Sequence[Row], setting: Setting | None) -> str | None:
-    if board is not None:
-        return str(board["claim_level"])
-    own = [row["claim_level"] for row in tests if _setting(row) == setting]
+def _find_claim_level(evaluation: Row | None, tests: Sequence[Row], setting: Setting | None) -> str | None:
+    if evaluation is not None:
+        return str(evaluation["claim_level"])
+    own = [row["claim_level"] for row in tests if _setting_of(row) == setting]
     return min(own or [row["claim_level"] for row in tests], default=None)
 
 
-def _estimate(evaluated: Sequence[Row], setting: Setting | None, metric: str) -> Estimate | None:
-    row = next((row for row in evaluated if (_setting(row), row["metric"]) == (setting, metric)), None)
+def _find_estimate(evaluations: Sequence[Row], setting: Setting | None, metric: str) -> Estimate | None:
+    row = next((row for row in evaluations if (_setting_of(row), row["metric"]) == (setting, metric)), None)
     return None if row is None else Estimate(row["value"], row["ci_low"], row["ci_high"], row["method"])
 
 
-def _direction(tests: Sequence[Row]) -> str | None:
+def _find_direction(tests: Sequence[Row]) -> str | None:
     return min((row["direction"] for row in tests if row["direction"] is not None), default=None)
 
 
 def _summarise_every_setting(
-    detectors: Sequence[Row], tested: Sequence[Row], tests: Sequence[Row]
+    detectors: Sequence[Row], audited_tests: Sequence[Row], tests: Sequence[Row]
 ) -> list[DetectorFindings]:
     """What every setting came to, evaluated or tested, by name."""
-    settings = sorted({_setting(row) for row in (*detectors, *tested)})
+    settings = sorted({_setting_of(row) for row in (*detectors, *audited_tests)})
     return [
         DetectorFindings(
             setting[0],
-            _estimate(detectors, setting, "auroc") or Estimate(None),
-            _direction([row for row in tests if _setting(row) == setting]),
+            _find_estimate(detectors, setting, "auroc") or Estimate(None),
+            _find_direction([row for row in tests if _setting_of(row) == setting]),
         )
         for setting in settings
     ]
 
 
-def _documents(tested: Sequence[Row], tests: Sequence[Row], setting: Setting | None) -> ShelfDocuments | None:
-    """What the audited documents (``tested``) came to, by one setting, or by all where none was named."""
+def _summarise_documents(
+    audited_tests: Sequence[Row], tests: Sequence[Row], setting: Setting | None
+) -> ShelfDocuments | None:
+    """What the audited documents (``audited_tests``) came to, by one setting, or by all where none was named."""
     if setting is not None:
-        own = [row for row in tested if _setting(row) == setting]
+        own = [row for row in audited_tests if _setting_of(row) == setting]
         if not own:
             return None
-        calibration = min(row["n_calibration_groups"] for row in tests if _setting(row) == setting)
+        calibration = min(row["n_calibration_groups"] for row in tests if _setting_of(row) == setting)
         return ShelfDocuments(
             tested=len(own),
             standing_out=sum(row["q_bh"] <= Q_LEVEL for row in own),
             detectors=1,
             tests=len(own),
             can_stand_out=len(own),
-            direction=_direction([row for row in tests if _setting(row) == setting]),
+            direction=_find_direction([row for row in tests if _setting_of(row) == setting]),
             calibration_groups=calibration,
             smallest_q=smallest_q(calibration, len(own)),
         )
-    if not tested:
+    if not audited_tests:
         return None
-    settings = {_setting(row) for row in tested}
-    able = [row for row in tested if row["direction"] != OPPOSITE]
-    calibration = min(row["n_calibration_groups"] for row in tests if _setting(row) in settings)
-    groups, n_tests = {row["group"] for row in tested}, max(row["n_ledger"] for row in tested)
+    settings = {_setting_of(row) for row in audited_tests}
+    able = [row for row in audited_tests if row["direction"] != OPPOSITE]
+    calibration = min(row["n_calibration_groups"] for row in tests if _setting_of(row) in settings)
+    groups, n_tests = {row["group"] for row in audited_tests}, max(row["n_ledger"] for row in audited_tests)
     return ShelfDocuments(
         tested=len(groups),
         standing_out=len({row["group"] for row in able if row["q_ledger"] <= Q_LEVEL}),
         detectors=len(settings),
         tests=n_tests,
         can_stand_out=len(able),
-        direction=_common_direction(tests, settings),
+        direction=_find_common_direction(tests, settings),
         calibration_groups=calibration,
-        smallest_q=smallest_q(calibration, len(groups), penalty(n_tests) * n_tests / max(1, len(able))),
+        smallest_q=smallest_q(
+            calibration, len(groups), benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(able))
+        ),
     )
 
 
-def _common_direction(tests: Sequence[Row], settings: set[Setting]) -> str | None:
+def _find_common_direction(tests: Sequence[Row], settings: set[Setting]) -> str | None:
     """The direction that all settings share that are not known to run against training; opposite where all do."""
-    found = {_direction([row for row in tests if _setting(row) == setting]) for setting in settings}
+    found = {_find_direction([row for row in tests if _setting_of(row) == setting]) for setting in settings}
     others = found - {OPPOSITE}
     if not others:
         return OPPOSITE

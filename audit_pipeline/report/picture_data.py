@@ -114,7 +114,7 @@ def thin_roc_curve(fpr: Floats, tpr: Floats) -> tuple[Floats, Floats]:
     return np.asarray(fpr[moved]), np.asarray(tpr[moved])
 
 
-def panels_of(results: Iterable[Mapping[str, Any]]) -> list[StudyPanel]:
+def build_study_panels(results: Iterable[Mapping[str, Any]]) -> list[StudyPanel]:
     """The panels of ``results`` (rows of CONTROL_STUDIES, one study): mean AUROC over seeds at each value of a setting.
 
     The interval is that of the one training, or from the lowest to the highest of several. Rows without an AUROC are
@@ -127,15 +127,18 @@ def panels_of(results: Iterable[Mapping[str, Any]]) -> list[StudyPanel]:
     panels = []
     for setting in dict.fromkeys(setting for setting, _ in found):
         of_setting = {detector: values for (name, detector), values in found.items() if name == setting}
-        values = sorted({value for by_value in of_setting.values() for value in by_value}, key=_order)
+        values = sorted({value for by_value in of_setting.values() for value in by_value}, key=_numeric_sort_key)
         # The blind control last: it is what the others are read against.
         detectors = sorted(of_setting, key=lambda name: (name == "blind_control", name))
-        lines = [(name, [_interval(value, of_setting[name].get(value, [])) for value in values]) for name in detectors]
+        lines = [
+            (name, [_average_over_seeds(value, of_setting[name].get(value, [])) for value in values])
+            for name in detectors
+        ]
         panels.append(StudyPanel(setting, values, lines))
     return panels
 
 
-def _interval(value: str, rows: list[Mapping[str, object]]) -> IntervalRow:
+def _average_over_seeds(value: str, rows: list[Mapping[str, object]]) -> IntervalRow:
     aurocs = [float(str(row["auroc"])) for row in rows]
     if not aurocs:
         return IntervalRow(value, None, None, None)
@@ -150,6 +153,6 @@ def _interval(value: str, rows: list[Mapping[str, object]]) -> IntervalRow:
     )
 
 
-def _order(value: str) -> tuple[float, str]:
+def _numeric_sort_key(value: str) -> tuple[float, str]:
     number = json.loads(value)
     return (float(number), "") if isinstance(number, int | float) else (np.inf, value)

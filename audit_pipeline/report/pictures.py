@@ -24,12 +24,12 @@ from audit_pipeline.report.drawing import as_svg
 from audit_pipeline.report.numbers import level, number
 from audit_pipeline.report.picture_data import SIDES, IntervalRow, RocCurve, ScorePanel, Spread, StudyPanel
 from audit_pipeline.report.plots import (
-    probability_curves,
-    reached_curves,
-    roc_curves,
-    roc_low_corner,
-    score_histograms,
-    study_panels,
+    draw_low_fpr_roc,
+    draw_probability_curves,
+    draw_reached_shares,
+    draw_roc_curves,
+    draw_score_histograms,
+    draw_study_panels,
 )
 from audit_pipeline.report.vocabulary import Sides
 
@@ -68,7 +68,7 @@ def strip_shapes(row: StripRow) -> list[tuple[str, str]]:
     return [(name, "".join(parts)) for name, parts in sorted(paths.items())]
 
 
-def shade(log10_p: float) -> int:
+def find_shade(log10_p: float) -> int:
     """The number of a probability's shade, 1 (the lightest) to 7."""
     return sum(log10_p >= least for least, _ in SHADES)
 
@@ -77,7 +77,7 @@ def _css_class(log10_p: float | None, is_set_apart: bool) -> str | None:
     """A passage that counts is shown before one that is set apart."""
     if is_set_apart and (log10_p is None or log10_p < math.log10(REPRODUCED_FROM)):
         return SET_APART
-    return None if log10_p is None else f"m{shade(log10_p)}"
+    return None if log10_p is None else f"m{find_shade(log10_p)}"
 
 
 Row = Mapping[str, Any]
@@ -99,13 +99,13 @@ def roc_pictures(finding: Row) -> Sequence[Markup]:
     ]
     if not curves:
         return ()
-    title = f"ROC curves of {_what(finding)}"
+    title = f"ROC curves of {_format_pair_name(finding)}"
     aurocs = ", ".join(f"{curve.label} {number(curve.auroc)}" for curve in curves)
     nothing = f" Below {level(smallest)} nothing can be resolved." if smallest else ""
     return (
-        _markup(roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
-        _markup(
-            roc_low_corner(curves, smallest_fpr=smallest, sides=sides),
+        _to_svg_markup(draw_roc_curves(curves, sides=sides), title, f"AUROC: {aurocs}."),
+        _to_svg_markup(
+            draw_low_fpr_roc(curves, smallest_fpr=smallest, sides=sides),
             f"{title} at few false positives",
             f"The false-positive rate on a logarithmic scale.{nothing}",
         ),
@@ -116,9 +116,9 @@ def spread_pictures(finding: Row) -> Sequence[Markup]:
     """The spread of the scores of each detector of a pair."""
     sides = SIDE_NAMES[finding["sides"]]
     return [
-        _markup(
-            score_histograms([ScorePanel(row["detector"], _spread(row))], sides=sides),
-            f"Spread of the scores of {row['detector']} of {_what(finding)}",
+        _to_svg_markup(
+            draw_score_histograms([ScorePanel(row["detector"], _to_spread(row))], sides=sides),
+            f"Spread of the scores of {row['detector']} of {_format_pair_name(finding)}",
             f"The share of {sides[0]} texts and of {sides[1]} texts at each score.",
         )
         for row in finding["curves"]
@@ -128,8 +128,10 @@ def spread_pictures(finding: Row) -> Sequence[Markup]:
 def study_pictures(study: Row) -> Sequence[Markup]:
     """AUROC over each setting that a study varied."""
     return [
-        _markup(
-            study_panels([StudyPanel(panel["setting"], panel["places"], [_line(line) for line in panel["lines"]])]),
+        _to_svg_markup(
+            draw_study_panels(
+                [StudyPanel(panel["setting"], panel["places"], [_to_line(line) for line in panel["lines"]])]
+            ),
             f"AUROC over {panel['setting']} in the study {study['name']}",
         )
         for panel in study["panels"]
@@ -141,40 +143,44 @@ def curve_pictures(control: Row) -> Sequence[Markup]:
     lines = [("trained on the texts", control["exposed"]), ("control model", control["twin"])]
     about = f"over how many times they were read, control {control['control']} on {control['benchmark']}"
     return (
-        _markup(
-            reached_curves([(label, [_reached(point) for point in points]) for label, points in lines]),
+        _to_svg_markup(
+            draw_reached_shares(
+                [(label, [_to_reached_interval(point) for point in points]) for label, points in lines]
+            ),
             f"Texts with a passage of p ≥ 0.001 {about}",
         ),
-        _markup(
-            probability_curves([(label, [_log10_p(point) for point in points]) for label, points in lines]),
+        _to_svg_markup(
+            draw_probability_curves(
+                [(label, [_to_log10_p_interval(point) for point in points]) for label, points in lines]
+            ),
             f"Probability of a text's strongest passage {about}",
         ),
     )
 
 
-def _reached(point: Row) -> IntervalRow:
+def _to_reached_interval(point: Row) -> IntervalRow:
     reached = point["reached"]
     return IntervalRow(str(point["occurrences"]), reached["value"], reached["low"], reached["high"])
 
 
-def _log10_p(point: Row) -> IntervalRow:
+def _to_log10_p_interval(point: Row) -> IntervalRow:
     return IntervalRow(str(point["occurrences"]), point["log10_p"], None, None)
 
 
-def _what(finding: Row) -> str:
+def _format_pair_name(finding: Row) -> str:
     return f"{finding['model']} on {finding['benchmark']}"
 
 
-def _spread(row: Row) -> Spread:
+def _to_spread(row: Row) -> Spread:
     return Spread(np.asarray(row["edges"]), np.asarray(row["members"]), np.asarray(row["nonmembers"]))
 
 
-def _line(line: Row) -> tuple[str, list[IntervalRow]]:
+def _to_line(line: Row) -> tuple[str, list[IntervalRow]]:
     points = [(point["place"], point["auroc"]) for point in line["points"]]
     return line["detector"], [
         IntervalRow(place, auroc["value"], auroc["low"], auroc["high"]) for place, auroc in points
     ]
 
 
-def _markup(figure: Figure, title: str, description: str = "") -> Markup:
+def _to_svg_markup(figure: Figure, title: str, description: str = "") -> Markup:
     return Markup(as_svg(figure, title, description))  # noqa: S704 - as_svg escapes every text that it is given

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 from audit_pipeline.metrics.claims import REPRODUCED_FROM
-from audit_pipeline.report.drawing import DASHED, DOTTED, LINE_STYLES, PALETTE, QUIET, STYLE, plain
+from audit_pipeline.report.drawing import DASHED, DOTTED, LINE_STYLES, PALETTE, QUIET, STYLE, clean_label
 from audit_pipeline.report.picture_data import (
     SIDES,
     IntervalRow,
@@ -30,18 +30,18 @@ from audit_pipeline.report.picture_data import (
 )
 
 
-def roc_curves(curves: Sequence[RocCurve], *, sides: tuple[str, str] = SIDES) -> Figure:
+def draw_roc_curves(curves: Sequence[RocCurve], *, sides: tuple[str, str] = SIDES) -> Figure:
     """ROC curves over the diagonal of chance, with a line where 5% of the non-members are taken for members."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.6, 4.5 + 0.2 * ((len(curves) + 1) // 2)), layout="constrained")
         axes = figure.add_subplot()
         _draw_roc(axes, curves, sides)
-        _with_head_room(figure)
-        _roc_legend(figure, axes, curves)
+        _add_head_room(figure)
+        _draw_roc_legend(figure, axes, curves)
     return figure
 
 
-def roc_low_corner(
+def draw_low_fpr_roc(
     curves: Sequence[RocCurve], *, smallest_fpr: float | None = None, sides: tuple[str, str] = SIDES
 ) -> Figure:
     """The same with the FPR on a logarithmic axis; below ``smallest_fpr``, 1/n non-members, nothing can be measured."""
@@ -49,8 +49,8 @@ def roc_low_corner(
         figure = Figure(figsize=(4.6, 4.5 + 0.2 * ((len(curves) + 1) // 2)), layout="constrained")
         axes = figure.add_subplot()
         _draw_low_corner(axes, curves, smallest_fpr, sides)
-        _with_head_room(figure)
-        _roc_legend(figure, axes, curves)
+        _add_head_room(figure)
+        _draw_roc_legend(figure, axes, curves)
     return figure
 
 
@@ -61,7 +61,11 @@ def _draw_roc(axes: matplotlib.axes.Axes, curves: Sequence[RocCurve], sides: tup
         "5% FPR", (0.05, 1.0), (3, 2), textcoords="offset points", color=QUIET, fontsize=7.5, va="bottom", ha="center"
     )
     for index, curve in enumerate(curves):
-        axes.plot(*thin_roc_curve(curve.fpr, curve.tpr), **_line(index, heavy=curve.answers), label=_roc_label(curve))
+        axes.plot(
+            *thin_roc_curve(curve.fpr, curve.tpr),
+            **_choose_line_style(index, heavy=curve.answers),
+            label=_format_roc_label(curve),
+        )
     axes.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
     axes.set_xlabel(f"false positive rate ({sides[1]} taken for {sides[0]})")
     axes.set_ylabel(f"true positive rate ({sides[0]} found)")
@@ -92,7 +96,11 @@ def _draw_low_corner(
     for index, curve in enumerate(curves):
         fpr, tpr = thin_roc_curve(curve.fpr, curve.tpr)
         axes.step(
-            np.maximum(fpr, left), tpr, where="post", **_line(index, heavy=curve.answers), label=_roc_label(curve)
+            np.maximum(fpr, left),
+            tpr,
+            where="post",
+            **_choose_line_style(index, heavy=curve.answers),
+            label=_format_roc_label(curve),
         )
     axes.set_xscale("log")
     axes.set(xlim=(left, 1.0), ylim=(-0.01, 1.01))
@@ -103,14 +111,14 @@ def _draw_low_corner(
     axes.set_ylabel(f"true positive rate ({sides[0]} found)")
 
 
-def _with_head_room(figure: Figure) -> None:
+def _add_head_room(figure: Figure) -> None:
     """For the words above the axes, which the layout does not count."""
     engine = figure.get_layout_engine()
     if engine is not None:
         engine.set(h_pad=0.2)  # type: ignore[call-arg]
 
 
-def _line(index: int, *, heavy: bool) -> dict[str, Any]:
+def _choose_line_style(index: int, *, heavy: bool) -> dict[str, Any]:
     return {
         "color": PALETTE[index % len(PALETTE)],
         "linestyle": LINE_STYLES[index // len(PALETTE) % len(LINE_STYLES)],
@@ -119,23 +127,25 @@ def _line(index: int, *, heavy: bool) -> dict[str, Any]:
     }
 
 
-def _roc_label(curve: RocCurve) -> str:
-    return f"{plain(curve.label)}  {'not defined' if curve.auroc is None else f'{curve.auroc:.3f}'}"
+def _format_roc_label(curve: RocCurve) -> str:
+    return f"{clean_label(curve.label)}  {'not defined' if curve.auroc is None else f'{curve.auroc:.3f}'}"
 
 
-def _roc_legend(figure: Figure, axes: matplotlib.axes.Axes, curves: Sequence[RocCurve]) -> None:
+def _draw_roc_legend(figure: Figure, axes: matplotlib.axes.Axes, curves: Sequence[RocCurve]) -> None:
     if curves:
         handles, labels = axes.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=2, title="AUROC", handlelength=1.8)
 
 
-def score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = SIDES) -> Figure:
+def draw_score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = SIDES) -> Figure:
     """How the scores of both sides spread, one panel per detector, each side as a share of its own texts."""
     with matplotlib.rc_context(STYLE):
         columns = min(2, max(1, len(panels)))
         lines = max(1, -(-len(panels) // columns))
         figure = Figure(figsize=(3.5 * columns, 0.55 + 2.0 * lines))
-        _place(figure, left=0.62, right=0.12, top=0.62, bottom=0.5, between=0.5, below=0.75, grid=(columns, lines))
+        _set_axes_margins(
+            figure, left=0.62, right=0.12, top=0.62, bottom=0.5, column_gap=0.5, row_gap=0.75, grid=(columns, lines)
+        )
         for index, panel in enumerate(panels):
             axes = figure.add_subplot(lines, columns, index + 1)
             _draw_histogram(axes, panel, sides)
@@ -148,7 +158,7 @@ def score_histograms(panels: Sequence[ScorePanel], *, sides: tuple[str, str] = S
 
 
 def _draw_histogram(axes: matplotlib.axes.Axes, panel: ScorePanel, sides: tuple[str, str]) -> None:
-    axes.set_title(plain(panel.label))
+    axes.set_title(clean_label(panel.label))
     axes.set_xlabel("score (higher: more likely a member)", fontsize=8)
     axes.tick_params(labelsize=8)
     axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -163,29 +173,29 @@ def _draw_histogram(axes: matplotlib.axes.Axes, panel: ScorePanel, sides: tuple[
         axes.stairs(heights, spread.edges, color=colour, linewidth=1.3, linestyle=line)
 
 
-def _place(
+def _set_axes_margins(
     figure: Figure,
     *,
     left: float,
     right: float,
     top: float,
     bottom: float,
-    between: float = 0.0,
-    below: float = 0.0,
+    column_gap: float = 0.0,
+    row_gap: float = 0.0,
     grid: tuple[int, int],
 ) -> None:
     """Where the axes stand, in inches: a quarter of the time that matplotlib takes to find out by drawing twice."""
     width, height = figure.get_size_inches()
     columns, lines = grid
-    wide = (width - left - right - (columns - 1) * between) / columns
-    high = (height - top - bottom - (lines - 1) * below) / lines
+    wide = (width - left - right - (columns - 1) * column_gap) / columns
+    high = (height - top - bottom - (lines - 1) * row_gap) / lines
     figure.subplots_adjust(
         left=left / width,
         right=1 - right / width,
         top=1 - top / height,
         bottom=bottom / height,
-        wspace=between / wide,
-        hspace=below / high,
+        wspace=column_gap / wide,
+        hspace=row_gap / high,
     )
 
 
@@ -193,7 +203,7 @@ Line = tuple[str, Sequence[IntervalRow]]
 """What a line is of, and its points by their labels."""
 
 
-def rates_by_group(rows: Sequence[RateRow], *, aimed_at: float | None = None) -> Figure:
+def draw_group_rates(rows: Sequence[RateRow], *, target_rate: float | None = None) -> Figure:
     """Flagged share (open) and corrected rate (filled) with 95% intervals, a line per group.
 
     The dashed line is the false-positive rate that the threshold aims at: so many of a book that was never read are
@@ -202,14 +212,14 @@ def rates_by_group(rows: Sequence[RateRow], *, aimed_at: float | None = None) ->
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 1.35 + 0.34 * max(1, len(rows))), layout="constrained")
         axes = figure.add_subplot()
-        if aimed_at is not None:
-            axes.axvline(aimed_at, color=QUIET, linewidth=0.9, linestyle=DASHED)
+        if target_rate is not None:
+            axes.axvline(target_rate, color=QUIET, linewidth=0.9, linestyle=DASHED)
         for position, row in enumerate(rows):
             for place, interval, face, name in (
                 (position - 0.13, row.flagged, "none", "flagged"),
                 (position + 0.13, row.corrected, PALETTE[0], "corrected"),
             ):
-                _draw_whisker(axes, interval, place, across=True, color=PALETTE[0], linewidth=1.6, alpha=0.5)
+                _draw_whisker(axes, interval, place, is_horizontal=True, color=PALETTE[0], linewidth=1.6, alpha=0.5)
                 if interval.value is not None:
                     axes.plot(
                         [interval.value],
@@ -232,7 +242,7 @@ def rates_by_group(rows: Sequence[RateRow], *, aimed_at: float | None = None) ->
     return figure
 
 
-def auroc_forest(rows: Sequence[IntervalRow], *, blind: IntervalRow | None = None) -> Figure:
+def draw_auroc_forest(rows: Sequence[IntervalRow], *, blind: IntervalRow | None = None) -> Figure:
     """AUROC with 95% intervals, one line per detector; the blind control is a band that all are read against."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 1.15 + 0.3 * max(1, len(rows))), layout="constrained")
@@ -241,7 +251,7 @@ def auroc_forest(rows: Sequence[IntervalRow], *, blind: IntervalRow | None = Non
         if blind is not None and blind.value is not None:
             _draw_band(axes, blind, blind.value)
         for position, row in enumerate(rows):
-            _draw_whisker(axes, row, position, across=True, color=PALETTE[0], linewidth=2.2, alpha=0.55)
+            _draw_whisker(axes, row, position, is_horizontal=True, color=PALETTE[0], linewidth=2.2, alpha=0.55)
             if row.value is not None:
                 axes.plot([row.value], [position], marker="o", markersize=5, color=PALETTE[0])
             axes.annotate(
@@ -262,7 +272,7 @@ def auroc_forest(rows: Sequence[IntervalRow], *, blind: IntervalRow | None = Non
     return figure
 
 
-def study_panels(panels: Sequence[StudyPanel]) -> Figure:
+def draw_study_panels(panels: Sequence[StudyPanel]) -> Figure:
     """How AUROC follows each setting that was varied (Shi et al. 2024, figure 5); values stand at equal distances."""
     with matplotlib.rc_context(STYLE):
         columns = min(2, max(1, len(panels)))
@@ -274,7 +284,7 @@ def study_panels(panels: Sequence[StudyPanel]) -> Figure:
             _draw_lines(axes, panel.lines, panel.values)
             axes.set_xlim(-0.3, len(panel.values) - 0.7)
             axes.set_ylim(0.4, 1.02)
-            axes.set_xlabel(plain(panel.setting.replace("_", " ")))
+            axes.set_xlabel(clean_label(panel.setting.replace("_", " ")))
             if index % columns == 0:
                 axes.set_ylabel("AUROC")
         if panels:
@@ -283,27 +293,27 @@ def study_panels(panels: Sequence[StudyPanel]) -> Figure:
     return figure
 
 
-def reached_curves(lines: Sequence[Line]) -> Figure:
+def draw_reached_shares(lines: Sequence[Line]) -> Figure:
     """The share of texts with a passage of p ≥ 0.001 by every model, with 95% intervals, over how often it read them
     (the label)."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = _readings_axes(lines)
+        figure, axes = _draw_over_readings(lines)
         axes.set_ylim(-0.03, 1.03)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         axes.set_ylabel("texts with a passage of p ≥ 0.001")
     return figure
 
 
-def probability_curves(lines: Sequence[Line]) -> Figure:
+def draw_probability_curves(lines: Sequence[Line]) -> Figure:
     """The decimal logarithm of the median text's strongest passage; dashed: from where on one counts as reproduced."""
     with matplotlib.rc_context(STYLE):
-        figure, axes = _readings_axes(lines)
+        figure, axes = _draw_over_readings(lines)
         axes.axhline(np.log10(REPRODUCED_FROM), color=QUIET, linewidth=0.8, linestyle=DASHED)
         axes.set_ylabel("log₁₀ p of the strongest passage (median)")
     return figure
 
 
-def _readings_axes(lines: Sequence[Line]) -> tuple[Figure, Axes]:
+def _draw_over_readings(lines: Sequence[Line]) -> tuple[Figure, Axes]:
     """The lines over the numbers of readings, which stand at equal distances: they double."""
     figure = Figure(figsize=(4.6, 3.4), layout="constrained")
     axes = figure.add_subplot()
@@ -325,18 +335,18 @@ def _draw_lines(axes: Axes, lines: Sequence[Line], values: Sequence[str]) -> Non
             markersize=4,
             color=colour,
             linestyle=LINE_STYLES[number % len(LINE_STYLES)],
-            label=plain(name),
+            label=clean_label(name),
         )
         for place, point in zip(places, points, strict=True):
             _draw_whisker(axes, point, place, color=colour, linewidth=1.6, alpha=0.45)
-    axes.set_xticks(range(len(values)), [plain(value) for value in values])
+    axes.set_xticks(range(len(values)), [clean_label(value) for value in values])
 
 
-def _draw_whisker(axes: Axes, row: IntervalRow, place: float, *, across: bool = False, **style: Any) -> None:
-    """A 95% interval as a line at ``place``, upright or ``across``; nothing where an end is unknown."""
+def _draw_whisker(axes: Axes, row: IntervalRow, place: float, *, is_horizontal: bool = False, **style: Any) -> None:
+    """A 95% interval as a line at ``place``, upright or ``is_horizontal``; nothing where an end is unknown."""
     if row.low is not None and row.high is not None:
         ends, places = [row.low, row.high], [place, place]
-        axes.plot(*((ends, places) if across else (places, ends)), **style)
+        axes.plot(*((ends, places) if is_horizontal else (places, ends)), **style)
 
 
 def _draw_band(axes: Axes, row: IntervalRow, value: float) -> None:
@@ -345,7 +355,7 @@ def _draw_band(axes: Axes, row: IntervalRow, value: float) -> None:
         axes.axvspan(row.low, row.high, color=QUIET, alpha=0.18, linewidth=0)
     axes.axvline(value, color=QUIET, linewidth=1.4)
     axes.annotate(
-        f"{plain(row.label)} {value:.3f}",
+        f"{clean_label(row.label)} {value:.3f}",
         (value, 1.0),
         (0, 3),
         xycoords=("data", "axes fraction"),
@@ -359,7 +369,7 @@ def _draw_band(axes: Axes, row: IntervalRow, value: float) -> None:
 
 def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
     """A label for every row, the first on top."""
-    axes.set_yticks(range(len(labels)), [plain(label) for label in labels])
+    axes.set_yticks(range(len(labels)), [clean_label(label) for label in labels])
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -32,10 +32,10 @@ TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
 Row = Mapping[str, Any]
 
 
-def whole_set_words(
+def describe_whole_set_test(
     *,
     test: str,
-    refused: str | None,
+    refusal: str | None,
     p_value: float | None,
     p_values_so_far: int,
     claim_level: str,
@@ -50,8 +50,8 @@ def whole_set_words(
     name = TEST_IN_WORDS.get(test, test.replace("_", " "))
     stands_out, vain = TEST_RESULTS.get(test, (f"The set stands out by the test {name}", f"not by the test {name}"))
     known = origin or ScoreOrigin()
-    if refused is not None or p_value is None:
-        return "refused", f"{COULD_NOT_TEST} {refused or 'it has no p-value'} (test: {name})."
+    if refusal is not None or p_value is None:
+        return "refused", f"{COULD_NOT_TEST} {refusal or 'it has no p-value'} (test: {name})."
     if direction == OPPOSITE:
         what = "Nothing found: together the held-out texts score higher than the audited ones."
         return "opposite_direction", f"{what}{f' {SIGN_FORGOTTEN}' if known.handed_over else ''}"
@@ -84,56 +84,56 @@ def sort_by_kind(rows: Sequence[Row]) -> list[Row]:
     ``rows``: the answer from scores, tests of the whole set, what is given word for word; of one place as they come,
     but for evidence of a test, which allows for all detectors and comes before that of one.
     """
-    return sorted(rows, key=lambda row: (_place(row), not _is_evidence_of_test(row)))
+    return sorted(rows, key=lambda row: (_find_display_rank(row), not _is_evidence_of_test(row)))
 
 
 def _is_evidence_of_test(row: Row) -> bool:
     return "test" in row and is_evidence(row)
 
 
-def _place(row: Row) -> int:
+def _find_display_rank(row: Row) -> int:
     return kind_of("evidence_of_training" if _is_evidence_of_test(row) else row["outcome"]).place
 
 
-def summary_of(
+def summarise_results(
     answers: Sequence[Row],
     pairs: int,
     tests: Sequence[Row] = (),
-    searched: Sequence[Row] = (),
+    searches: Sequence[Row] = (),
 ) -> str:
     """All answers and tests of whole sets in a few sentences, by what they may claim.
 
-    ``answers``: the rows of those that are shown, of so many ``pairs``. ``searched``: kind and headline of each search
+    ``answers``: the rows of those that are shown, of so many ``pairs``. ``searches``: kind and headline of each search
     for passages that a model gives word for word. What is reproduced is seen, not concluded, so it comes first; where
     nothing is, what was searched in vain has the place of its kind among the answers.
     """
-    seen = [row["headline"] for row in searched if row["outcome"] == "passages_reproduced"]
+    seen = [row["headline"] for row in searches if row["outcome"] == "passages_reproduced"]
     if seen:
         more = [f"So it is with {count(len(seen) - 1)} more."] if len(seen) > 1 else []
-        scores = [_summary_of_scores(answers, pairs, tests)] if pairs or tests else []
+        scores = [_summarise_scores(answers, pairs, tests)] if pairs or tests else []
         return " ".join([*seen[:1], *more, *scores])
-    sentences = [(_place(row), row["headline"]) for row in sort_by_kind(searched)]
+    sentences = [(_find_display_rank(row), row["headline"]) for row in sort_by_kind(searches)]
     if len(sentences) > 1:
         sentences = [
             (sentences[0][0], f"In {count(len(sentences))} searches for passages, none was given word for word.")
         ]
     if not sentences or pairs or tests:
-        places = [_place(row) for row in (*answers, *filter(is_shown_first, tests))]
-        sentences.insert(0, (min(places, default=0), _summary_of_scores(answers, pairs, tests)))
+        places = [_find_display_rank(row) for row in (*answers, *filter(is_shown_first, tests))]
+        sentences.insert(0, (min(places, default=0), _summarise_scores(answers, pairs, tests)))
     return " ".join(words for _, words in sorted(sentences, key=lambda sentence: sentence[0]))
 
 
-def _summary_of_scores(answers: Sequence[Row], pairs: int, tests: Sequence[Row]) -> str:
+def _summarise_scores(answers: Sequence[Row], pairs: int, tests: Sequence[Row]) -> str:
     shown = [test for test in tests if is_shown_first(test)]
-    of_tests = _summary_of_tests(shown)
+    of_tests = _summarise_tests(shown)
     if not pairs:
         return of_tests or ("No test of a whole set could be made." if tests else "No model has been audited yet.")
     has_evidence = any(is_evidence(test) for test in shown)
-    of_answers = _summary_of_answers(answers, pairs, has_evidence=has_evidence)
+    of_answers = _summarise_answers(answers, pairs, has_evidence=has_evidence)
     return " ".join(part for part in ((of_tests, of_answers) if has_evidence else (of_answers, of_tests)) if part)
 
 
-def _summary_of_tests(tests: Sequence[Row]) -> str:
+def _summarise_tests(tests: Sequence[Row]) -> str:
     if len(tests) == 1:
         return str(tests[0]["headline"])
     found = Counter(
@@ -142,7 +142,7 @@ def _summary_of_tests(tests: Sequence[Row]) -> str:
         else test["outcome"]
         for test in tests
     )
-    listed = _listed([f"{found[kind]} {words}" for kind, words in _KINDS_OF_TESTS.items() if found[kind]])
+    listed = _join_with_and([f"{found[kind]} {words}" for kind, words in _KINDS_OF_TESTS.items() if found[kind]])
     return f"Of {count(len(tests))} tests of whole sets: {listed}." if tests else ""
 
 
@@ -155,16 +155,16 @@ _KINDS_OF_TESTS: Mapping[str, str] = {
 }
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _join_with_and(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
 
 
-def _summary_of_answers(answers: Sequence[Row], pairs: int, *, has_evidence: bool) -> str:
+def _summarise_answers(answers: Sequence[Row], pairs: int, *, has_evidence: bool) -> str:
     if len(answers) == 1:
         return str(answers[0]["headline"])
-    found = Counter(_kind(answer) for answer in answers)
+    found = Counter(_classify_answer(answer) for answer in answers)
     parts = [f"{'all' if len(found) == 1 else found[kind]} {words}" for kind, words in _KINDS.items() if found[kind]]
-    listed = _listed(parts)
+    listed = _join_with_and(parts)
     shown = "answers" if len(answers) == pairs else f"answers that matter most, of {count(pairs)}"
     if not found["sound"] and not found["evidence"] and not has_evidence:
         return f"None of {count(len(answers))} {shown} is evidence of training: {listed}."
@@ -180,7 +180,7 @@ _KINDS: Mapping[str, str] = {
 }
 
 
-def _kind(answer: Row) -> str:
+def _classify_answer(answer: Row) -> str:
     """By what an answer is counted: its sign, and where something stands out what that may claim."""
     kind = kind_of(answer["outcome"])
     if kind.sign != "stands out":

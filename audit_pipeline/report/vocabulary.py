@@ -95,7 +95,7 @@ class Words:
     explanation: str
 
 
-def claim_words(name: str, stated_by: str | None = None) -> str:
+def describe_claim_level(name: str, stated_by: str | None = None) -> str:
     """What a claim level allows to say, in plain sentences; the level itself where an older run wrote another one.
 
     ``stated_by``: whose word the level rests on (metrics/claims.py).
@@ -105,16 +105,16 @@ def claim_words(name: str, stated_by: str | None = None) -> str:
     return next((words for known, words in CLAIM_IN_WORDS.items() if known == name), name)
 
 
-def labels_words(builder: str | None, origin: str | None) -> str | None:
+def describe_label_origin(builder: str | None, origin: str | None) -> str | None:
     """Who says which texts are members; None where the benchmark does not say how it was built."""
     if builder is None or builder in LABELS_IN_WORDS:
         return LABELS_IN_WORDS.get(builder or "")
     return f"whoever published the rows ({origin})" if origin else "whoever published the rows"
 
 
-def counted_words(counted: Sequence[Mapping[str, Any]]) -> str:
+def describe_text_counts(split_counts: Sequence[Mapping[str, Any]]) -> str:
     """How many texts were evaluated and how many calibrate, a row a split; empty where that is not known."""
-    by_split = {row["split"]: row for row in counted}
+    by_split = {row["split"]: row for row in split_counts}
     audited, held_out = by_split.get("evaluation"), by_split.get("calibration")
     if audited and held_out and audited["unknown"] == audited["texts"]:
         members = f" and {things(held_out['members'], 'known member', 'known members')}" if held_out["members"] else ""
@@ -125,7 +125,7 @@ def counted_words(counted: Sequence[Mapping[str, Any]]) -> str:
         )
     parts = []
     for name, split in (("Evaluated", "evaluation"), ("calibrating", "calibration")):
-        row = next((row for row in counted if row["split"] == split), None)
+        row = next((row for row in split_counts if row["split"] == split), None)
         if row is None:
             parts.append(f"{name}: none")
             continue
@@ -142,24 +142,24 @@ def counted_words(counted: Sequence[Mapping[str, Any]]) -> str:
             f"{name}: {things(row['texts'], 'text', 'texts')} in {things(row['groups'], 'group', 'groups')}"
             f" ({', '.join(sides)})"
         )
-    return f"{'; '.join(parts)}." if counted else ""
+    return f"{'; '.join(parts)}." if split_counts else ""
 
 
-def verdict_words(verdict: str, stated_by: str | None = None) -> str:
+def describe_verdict(verdict: str, stated_by: str | None = None) -> str:
     """What a split verdict means, in plain sentences; the verdict itself where an older run wrote another one.
 
-    ``stated_by``: whose word the verdict rests on, as of :func:`claim_words`.
+    ``stated_by``: whose word the verdict rests on, as of :func:`describe_claim_level`.
     """
     words = next((words for known, words in VERDICT_IN_WORDS.items() if known == verdict), verdict)
     return words if stated_by is None else f"As stated by {stated_by}: {words[:1].lower()}{words[1:]}"
 
 
-def rule_words(rule: str) -> str:
+def format_rule(rule: str) -> str:
     """A threshold's rule in words."""
     return RULE_IN_WORDS.get(rule, rule.replace("_", " "))
 
 
-def what_else_changed(
+def list_other_changes(
     benchmark: bool | None,
     model: bool | None,
     code: bool | None,
@@ -209,9 +209,9 @@ class ScoreOrigin:
         """The same where the headline is another one."""
         return f"{SIGN_FORGOTTEN} {HIGHER_FOR_MEMBERS}" if self.handed_over else self.why_lower
 
-    def chance(self, decided: str) -> str:
+    def state_random_choice(self, decision: str) -> str:
         """That chance decided something, and whose word that is."""
-        return f"Chance decided {decided}" + (f", as stated by {self.stated_by}" if self.stated_by else "")
+        return f"Chance decided {decision}" + (f", as stated by {self.stated_by}" if self.stated_by else "")
 
 
 Sides = Literal["labelled", "audited against held-out", "none"]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
+from audit_pipeline.cluster.engine import IN_PROCESS, Engine, choose_engine
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
@@ -58,11 +58,11 @@ def open_backend(
     model: TokenizedModel,
     paths: DataPaths,
     device: str | None = None,
-    tell: Callable[[str], None] = lambda words: None,
+    notify: Callable[[str], None] = lambda words: None,
     endpoints: Endpoints | None = None,
     engine: Engine = IN_PROCESS,
 ) -> Backend:
-    """The model ready to be run; ``device`` None: a GPU where there is one. ``tell`` hears what takes time.
+    """The model ready to be run; ``device`` None: a GPU where there is one. ``notify`` hears what takes time.
 
     ``endpoints`` are those that the command, or run, asks; None: none was asked yet. Raises ModelError where it cannot
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
@@ -71,36 +71,37 @@ def open_backend(
         from audit_pipeline.endpoints.in_use import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
-            tell(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")
-        return (endpoints or Endpoints()).open(model, paths, tell)
+            notify(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")
+        return (endpoints or Endpoints()).open(model, paths, notify)
     if engine.name == "ray":
         from audit_pipeline.cluster.backend import RayBackend  # noqa: PLC0415
 
-        return RayBackend(model, paths, engine, device, tell, lambda: open_backend(model, paths, device, tell))
+        return RayBackend(model, paths, engine, device, notify, lambda: open_backend(model, paths, device, notify))
     # Imported where a model is run: a command that finds everything cached needs no torch.
     from audit_pipeline.token_statistics.ready import load_forward_pass  # noqa: PLC0415
 
-    return load_forward_pass(model, paths, device, tell)
+    return load_forward_pass(model, paths, device, notify)
 
 
-def loader(
+def build_backend_loader(
     paths: DataPaths,
     device: str | None,
     endpoints: Endpoints,
     engine: Engine | None = None,
-    tell: Callable[[str], None] = lambda words: None,
+    notify: Callable[[str], None] = lambda words: None,
 ) -> BackendOf:
     """What makes a model ready where something of it is not in the cache; one is in memory at a time.
 
-    ``endpoints`` are those that the command asks. ``engine`` None: as the environment says. ``tell`` hears of loading.
+    ``endpoints`` are those that the command asks. ``engine`` None: as the environment says. ``notify`` hears of
+    loading.
     """
     held = HeldModel()
 
     def load(wanted: TokenizedModel) -> Backend:
         if wanted.entry.host.is_here:
-            tell(f"loading {wanted.entry.name}")
-        ready = open_backend(wanted, paths, device, tell, endpoints, engine or chosen_engine())
-        tell(f"{wanted.entry.name}: {ready.described}")
+            notify(f"loading {wanted.entry.name}")
+        ready = open_backend(wanted, paths, device, notify, endpoints, engine or choose_engine())
+        notify(f"{wanted.entry.name}: {ready.described}")
         return ready
 
     return lambda wanted: held.ready(wanted, load)

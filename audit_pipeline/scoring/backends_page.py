@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from audit_pipeline.catalogue.contracts import KINDS
 from audit_pipeline.detectors.detector import Detector, Settings
-from audit_pipeline.detectors.page import table
+from audit_pipeline.detectors.page import format_markdown_table
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.models.config import DIALECT_TRAITS, Dialect, Endpoint
 
@@ -28,26 +28,26 @@ _DIALECTS: Mapping[str, tuple[Dialect, bool]] = {
 _COLUMNS = tuple(dict.fromkeys([*(name for kind in KINDS.values() for name in kind.statistics), "branches"]))
 
 
-def tables(detectors: Sequence[Detector]) -> str:
+def format_backend_tables(detectors: Sequence[Detector]) -> str:
     """Both tables, the one of columns and the one of detectors, each with its heading."""
     head = [_HERE, *_DIALECTS]
-    columns = [[f"`{name}`", *_row(lambda gives, name=name: name in gives)] for name in _COLUMNS]  # type: ignore[misc]
-    rows = [[f"[{one.name}](detectors.md#{one.name})", *_cells(one)] for one in detectors]
+    columns = [[f"`{name}`", *_format_support_row(lambda gives, name=name: name in gives)] for name in _COLUMNS]  # type: ignore[misc]
+    rows = [[f"[{one.name}](detectors.md#{one.name})", *_format_detector_cells(one)] for one in detectors]
     return "\n\n".join(
         [
             "### Statistics of every token",
-            table(["statistic", *head], columns),
+            format_markdown_table(["statistic", *head], columns),
             "### Detectors",
-            table(["detector", *head], rows),
+            format_markdown_table(["detector", *head], rows),
         ]
     )
 
 
-def _cells(detector: Detector) -> Iterator[str]:
+def _format_detector_cells(detector: Detector) -> Iterator[str]:
     """At its default setting; where that cannot be scored and another one can, that is said."""
     settings = [setting for one, own in select([detector.name], grid=True) if one is detector for setting in own]
-    by_default = _row(lambda gives: _suffices(detector, detector.default, gives))
-    by_any = _row(lambda gives: any(_suffices(detector, one, gives) for one in settings))
+    by_default = _format_support_row(lambda gives: _can_score(detector, detector.default, gives))
+    by_any = _format_support_row(lambda gives: any(_can_score(detector, one, gives) for one in settings))
     for default, other in zip(by_default, by_any, strict=True):
         if default == _NO and other != _NO:
             yield "other settings" if other == _YES else f"other settings, {other}"
@@ -55,11 +55,11 @@ def _cells(detector: Detector) -> Iterator[str]:
             yield default
 
 
-def _suffices(detector: Detector, setting: Settings, gives: Collection[str]) -> bool:
-    return all(name in gives for name in _read(detector, setting))
+def _can_score(detector: Detector, setting: Settings, statistics: Collection[str]) -> bool:
+    return all(name in statistics for name in _list_required_statistics(detector, setting))
 
 
-def _read(detector: Detector, setting: Settings) -> Iterable[str]:
+def _list_required_statistics(detector: Detector, setting: Settings) -> Iterable[str]:
     """The statistics of every token that a detector reads, those that its needs are made of included."""
     reads = detector.reads({**detector.default, **setting})
     # Of which settings a wish is no declaration says: of those that read nothing else.
@@ -67,11 +67,13 @@ def _read(detector: Detector, setting: Settings) -> Iterable[str]:
     return {"logprob", *reads, *(name for need in needs for name in need.statistics)}
 
 
-def _row(suffices: Callable[[Collection[str]], bool]) -> list[str]:
-    return [_YES, *(_least(suffices, *how) for how in _DIALECTS.values())]
+def _format_support_row(is_sufficient: Callable[[Collection[str]], bool]) -> list[str]:
+    return [_YES, *(_format_minimum_top_tokens(is_sufficient, *how) for how in _DIALECTS.values())]
 
 
-def _least(suffices: Callable[[Collection[str]], bool], dialect: Dialect, moments: bool) -> str:
+def _format_minimum_top_tokens(
+    is_sufficient: Callable[[Collection[str]], bool], dialect: Dialect, moments: bool
+) -> str:
     """From how many best tokens on an endpoint gives enough."""
     for best in _BEST:
         try:
@@ -81,6 +83,6 @@ def _least(suffices: Callable[[Collection[str]], bool], dialect: Dialect, moment
         except ValidationError:
             # There can be no such entry.
             continue
-        if suffices(endpoint.gives):
+        if is_sufficient(endpoint.gives):
             return f"N ≥ {best}" if best else _YES
     return _NO

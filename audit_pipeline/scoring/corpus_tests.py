@@ -24,16 +24,22 @@ from audit_pipeline.detectors.detector import Detector
 from audit_pipeline.detectors.registry import ONE_PASS, select
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.canaries import BY_CHANCE, CanarySet, read_canaries, read_seal
-from audit_pipeline.evidence.canary_rank import ALPHA, canary_rank
-from audit_pipeline.evidence.sharded_permutation import OrderTest, Rule, draw_orders, refused, sharded_permutation
+from audit_pipeline.evidence.canary_rank import ALPHA, canary_rank_test
+from audit_pipeline.evidence.sharded_permutation import (
+    OrderTest,
+    Rule,
+    build_refused_test,
+    draw_orders,
+    sharded_permutation_test,
+)
 from audit_pipeline.evidence.shards import (
     MIN_ITEMS_A_SHARD,
     MIN_ORDERS,
     PERMUTATIONS,
-    deal_into_shards,
-    default_shards,
+    count_items_needed,
+    default_shard_count,
+    divide_into_shards,
     explain_shortage,
-    items_needed,
 )
 from audit_pipeline.metrics.claims import ClaimLevel
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -70,7 +76,7 @@ class CorpusTest:
         return {**asdict(self), "direction": None, "run_id": run_id}
 
 
-def canary_test(
+def run_canary_test(
     model: TokenizedModel,
     file: Path,
     paths: DataPaths,
@@ -87,7 +93,7 @@ def canary_test(
     *screening only*. ``backend_of`` loads the model, where a text is not in the cache. Raises DataError for a file
     that is not whole or not the sealed one, ConfigError for a detector that needs more than the text's own pass.
     """
-    chosen = _one_pass_detector(detector)
+    chosen = _require_one_pass_detector(detector)
     sets, seal = read_canaries(file), read_seal(file)
     texts = {canary.name: canary.text for one in sets for canary in one.canaries}
     session = Session(model, [(chosen, [chosen.default])], paths)
@@ -95,7 +101,7 @@ def canary_test(
     table = session.score(list(texts), list(texts.values()))
     columns = (table.column(name).to_pylist() for name in ("example_id", "score"))
     scores = {name: np.nan if score is None else score for name, score in zip(*columns, strict=True)}
-    tested = canary_rank(*_scores_by_set(sets, scores), alpha=alpha)
+    tested = canary_rank_test(*_group_scores_by_set(sets, scores), alpha=alpha)
     by_chance = seal is not None and seal.drawn_by == BY_CHANCE
     sealed = f"sealed {seal.made_at}, drawn by {seal.drawn_by}" if seal else "no seal stands beside the file"
     label = chosen.label(chosen.default)
@@ -115,7 +121,7 @@ def canary_test(
     )
 
 
-def ordered_test(
+def run_order_test(
     model: TokenizedModel,
     items: Sequence[str],
     paths: DataPaths,
@@ -142,7 +148,7 @@ def ordered_test(
     ``order_by_chance`` says that whoever published the items shuffled them: the claim level is then *sound test*, else
     *screening only*, because nothing shows that the order carries no meaning. ``name`` is the test set's.
     """
-    plan = _plan(model, items, shards, permutations, separator, seed)
+    plan = _plan_order_test(model, items, shards, permutations, separator, seed)
     if isinstance(plan, OrderTest):
         tested = plan
     else:
@@ -151,7 +157,7 @@ def ordered_test(
         session.run(texts, backend_of, on_progress=on_progress)
         found = session.statistics(texts)
         likelihood = [[_log_likelihood(found, text) for text in row] for row in plan]
-        tested = sharded_permutation([row[0] for row in likelihood], [row[1:] for row in likelihood], rule=rule)
+        tested = sharded_permutation_test([row[0] for row in likelihood], [row[1:] for row in likelihood], rule=rule)
     return CorpusTest(
         model=model.entry.name,
         benchmark=name,
@@ -168,7 +174,7 @@ def ordered_test(
     )
 
 
-def _one_pass_detector(name: str) -> Detector:
+def _require_one_pass_detector(name: str) -> Detector:
     [(chosen, _)] = select([name])
     if chosen.needs:
         usable = ", ".join(ONE_PASS)
@@ -176,24 +182,24 @@ def _one_pass_detector(name: str) -> Detector:
     return chosen
 
 
-def _scores_by_set(sets: Sequence[CanarySet], scores: dict[str, float]) -> tuple[list[float], list[list[float]]]:
+def _group_scores_by_set(sets: Sequence[CanarySet], scores: dict[str, float]) -> tuple[list[float], list[list[float]]]:
     published = [scores[one.published.name] for one in sets]
     return published, [[scores[canary.name] for canary in one.alternatives] for one in sets]
 
 
-def _plan(
+def _plan_order_test(
     model: TokenizedModel, items: Sequence[str], shards: int | None, permutations: int, separator: str, seed: int
 ) -> list[list[str]] | OrderTest:
     """The texts to run, a row per shard: the published order, then the random ones; or the refusal."""
-    wanted = shards if shards is not None else default_shards(len(items))
+    wanted = shards if shards is not None else default_shard_count(len(items))
 
     def refuse(reason: str, number: int = wanted) -> OrderTest:
-        return refused(reason, number, 0, f"{number} shards, up to {permutations} random orders of each")
+        return build_refused_test(reason, number, 0, f"{number} shards, up to {permutations} random orders of each")
 
-    if (short := _too_few(len(items), permutations, shards)) is not None:
+    if (short := _explain_too_few_items(len(items), permutations, shards)) is not None:
         return refuse(short)
     window, _ = window_and_stride(model)
-    fitting = _fitting_shards(model, items, separator, wanted, window)
+    fitting = _find_fitting_shard_count(model, items, separator, wanted, window)
     numbers: Sequence[int] = ()
     if shards is not None:
         numbers = (shards,)
@@ -201,8 +207,8 @@ def _plan(
         numbers = range(fitting, len(items) // MIN_ITEMS_A_SHARD + 1)
     longest = 0
     for number in numbers:
-        texts = _texts(items, number, permutations, separator, seed)
-        longest = max(map(_tokens, encode(model, list(chain.from_iterable(texts)))))
+        texts = _build_shard_texts(items, number, permutations, separator, seed)
+        longest = max(map(_count_tokens, encode(model, list(chain.from_iterable(texts)))))
         if longest <= window:
             short = explain_shortage(number, sum(map(len, texts)) - number)
             return texts if short is None else refuse(f"{short}; items as long as these call for more of them", number)
@@ -214,47 +220,51 @@ def _plan(
     )
 
 
-def _too_few(n_items: int, permutations: int, shards: int | None) -> str | None:
+def _explain_too_few_items(n_items: int, permutations: int, shards: int | None) -> str | None:
     """Why the test cannot be made of so many items, whatever they are; None where it can."""
-    needed = items_needed(permutations, shards)
+    needed = count_items_needed(permutations, shards)
     if needed is None:
-        most = shards or default_shards(n_items)
+        most = shards or default_shard_count(n_items)
         return explain_shortage(most, most * permutations)
     if n_items >= needed:
         return None
     return (
         f"the test needs at least {needed} items, and there are {n_items}. Fewer do not have {MIN_ORDERS} random "
-        f"orders in all in {shards or default_shards(needed)} shards"
+        f"orders in all in {shards or default_shard_count(needed)} shards"
     )
 
 
-def _fitting_shards(model: TokenizedModel, items: Sequence[str], separator: str, least: int, window: int) -> int | None:
-    """The smallest number of shards, from ``least`` on, that fit into ``window`` tokens, by the items' own lengths.
+def _find_fitting_shard_count(
+    model: TokenizedModel, items: Sequence[str], separator: str, minimum: int, window: int
+) -> int | None:
+    """The smallest number of shards, from ``minimum`` on, that fit into ``window`` tokens, by the items' own lengths.
 
     Joined texts may take a token more or less than their parts; whoever runs them counts again. None: none do.
     """
-    lengths = np.array([_tokens(one) for one in encode(model, [item + separator for item in items])])
+    lengths = np.array([_count_tokens(one) for one in encode(model, [item + separator for item in items])])
     ends = np.concatenate([[0], np.cumsum(lengths)])
-    for number in range(least, len(items) // MIN_ITEMS_A_SHARD + 1):
-        if max(ends[shard.stop] - ends[shard.start] for shard in deal_into_shards(len(items), number)) <= window:
+    for number in range(minimum, len(items) // MIN_ITEMS_A_SHARD + 1):
+        if max(ends[shard.stop] - ends[shard.start] for shard in divide_into_shards(len(items), number)) <= window:
             return number
     return None
 
 
-def _texts(items: Sequence[str], shards: int, permutations: int, separator: str, seed: int) -> list[list[str]]:
+def _build_shard_texts(
+    items: Sequence[str], shards: int, permutations: int, separator: str, seed: int
+) -> list[list[str]]:
     rows = []
-    for number, shard in enumerate(deal_into_shards(len(items), shards)):
+    for number, shard in enumerate(divide_into_shards(len(items), shards)):
         orders = [list(shard), *draw_orders(shard, permutations, seed=seed, number=number)]
         rows.append([separator.join(items[place] for place in order) for order in orders])
     return rows
 
 
-def _tokens(text: EncodedText) -> int:
+def _count_tokens(text: EncodedText) -> int:
     return len(text.token_id) + (text.start_token_id is not None)
 
 
-def _log_likelihood(found: Statistics, text: str) -> float:
-    statistics = found.find(text)
+def _log_likelihood(statistics_of_texts: Statistics, text: str) -> float:
+    statistics = statistics_of_texts.find(text)
     if statistics is None:
         raise DataError("a shard that the model was run over is not in the cache: run the test again")
     return float(np.sum(statistics.logprob, dtype=np.float64))
@@ -263,7 +273,7 @@ def _log_likelihood(found: Statistics, text: str) -> float:
 CODE_VERSION = "1"
 
 
-def keep_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPaths, *, run_id: str) -> None:
+def write_corpus_test(result: CorpusTest, model: TokenizedModel, paths: DataPaths, *, run_id: str) -> None:
     """Write the result of a test that a user ran, with its lineage row; raises DataError for a name with a bar."""
     if "|" in result.benchmark:
         raise DataError(f"{result.benchmark}: the file's name holds a bar, which divides partitions: rename it")

@@ -30,11 +30,11 @@ from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import Interval, metric_intervals
-from audit_pipeline.metrics.roc import Floats, explain_undefined, metrics
+from audit_pipeline.metrics.roc import Floats, compute_metrics, explain_undefined
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
-from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, together
+from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_passes_summaries
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
@@ -51,12 +51,12 @@ class ChunkLimits:
     characters: int = _CHARACTERS
 
 
-def bounds_for(held_per_text: int) -> ChunkLimits:
+def compute_chunk_limits(held_per_text: int) -> ChunkLimits:
     """The bounds of a chunk where so many times a text's own statistics are held for it (Session.held_per_text)."""
     return ChunkLimits(characters=_CHARACTERS // held_per_text)
 
 
-def chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> Iterator[list[TextRow]]:
+def split_texts_into_chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> Iterator[list[TextRow]]:
     """``texts`` in their order, in chunks within ``bounds``."""
     chunk: list[TextRow] = []
     characters = 0
@@ -152,12 +152,12 @@ class LabelledScores:
         named = [f"{count:,} {side}{'' if count == 1 else 's'}" for side, count in counted.items() if count]
         return f"no AUROC: it takes texts of both sides, and the labels name {named[0] if named else 'neither side'}"
 
-    def separations(self) -> list[Separation]:
+    def compute_separations(self) -> list[Separation]:
         """AUROC of every detector's default setting; nothing for one that has scored no text of a side."""
-        found = (self._separation(place) for place in self._scores)
+        found = (self._compute_separation(place) for place in self._scores)
         return [one for one in found if one is not None]
 
-    def _separation(self, place: int) -> Separation | None:
+    def _compute_separation(self, place: int) -> Separation | None:
         scores, labels = np.asarray(self._scores[place]), np.asarray(self._labels)
         scored = ~np.isnan(scores)
         scores, labels = scores[scored], labels[scored]
@@ -167,7 +167,7 @@ class LabelledScores:
         if len(labels) > FEW_ENOUGH_TO_RESAMPLE:
             auroc, interval = auroc_with_interval(scores, labels)
         else:
-            auroc = metrics(scores, labels)["auroc"]
+            auroc = compute_metrics(scores, labels)["auroc"]
             groups = self._groups_of(np.flatnonzero(scored).tolist())
             interval = metric_intervals(scores, labels, groups)["auroc"]
         return Separation(*self.settings[place], auroc, interval, members, len(labels) - members)
@@ -221,7 +221,7 @@ def score_file(
     paths: DataPaths,
     backend_of: BackendOf,
     *,
-    beside: UserInputs | None = None,
+    user_inputs: UserInputs | None = None,
     label_column: str = "label",
     overrides: Overrides | None = None,
     listener: ProgressListener | None = None,
@@ -235,21 +235,21 @@ def score_file(
     rows that cannot be read have no rows in the table.
     """
     listener, caches = listener or ProgressListener(), Caches(paths)
-    session = Session(model, selection, caches, in_parts=True, beside=beside or UserInputs())
-    bounds = bounds or bounds_for(session.held_per_text)
+    session = Session(model, selection, caches, in_parts=True, user_inputs=user_inputs or UserInputs())
+    bounds = bounds or compute_chunk_limits(session.held_per_text)
     extra = _run_other_models(texts, session, backend_of, bounds, listener)
     settings = [(detector.name, detector.label(one)) for detector, own in session.selection for one in own]
-    labelled = LabelledScores(settings, label_column, session.defaults(overrides))
+    labelled = LabelledScores(settings, label_column, session.limit_overrides(overrides))
     run = _Run(session, backend_of, labelled, listener)
 
     with (
         write_atomically(out) as temporary,
         pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table,
     ):
-        for part in _parts(texts, bounds, _weights(session), listener):
-            run.over(part, table)
+        for part in _iterate_parts(texts, bounds, _list_pass_weights(session), listener):
+            run.score_part(part, table)
     caches.compact()
-    summary = together(run.summaries)
+    summary = join_passes_summaries(run.summaries)
     summary = replace(summary, extra={**extra, **summary.extra})
     return FileScores(run.written, texts.skipped, summary, labelled, run.unscored)
 
@@ -271,7 +271,7 @@ class _Run:
     def unscored(self) -> Mapping[str, str]:
         return {name: reason for name, reason in self._reasons.items() if name not in self._have_scored}
 
-    def over(self, part: _Part, table: pq.ParquetWriter) -> None:
+    def score_part(self, part: _Part, table: pq.ParquetWriter) -> None:
         texts = [row.text for row in part.rows]
         if not self.summaries:
             of = "" if part.is_last else f"the first {len(texts):,} texts, "
@@ -280,7 +280,7 @@ class _Run:
         self.summaries.append(self.session.run(texts, self.backend_of, on_progress=part.pace))
         statistics = self.session.statistics(texts)
         a_text = max(1, len(self.labelled.settings))
-        for piece in _pieces(part.rows, max(1, _SCORES_AT_A_TIME // a_text)):
+        for piece in _split_rows(part.rows, max(1, _SCORES_AT_A_TIME // a_text)):
             self._score(piece, statistics, table)
 
     def _score(self, rows: Sequence[TextRow], statistics: Statistics, table: pq.ParquetWriter) -> None:
@@ -313,7 +313,7 @@ def _run_other_models(
         return {}
     done = [
         session.run_other_models([one.text for one in part.rows], backend_of, on_progress=part.pace)
-        for part in _parts(texts, bounds, [PassWeight()], listener)
+        for part in _iterate_parts(texts, bounds, [PassWeight()], listener)
     ]
     return {name: join_summaries([one[name] for one in done]) for name in done[0]}
 
@@ -327,34 +327,34 @@ class _Part:
     is_last: bool
 
 
-def _parts(
+def _iterate_parts(
     texts: TextStream, bounds: ChunkLimits, passes: Sequence[PassWeight], listener: ProgressListener
 ) -> Iterator[_Part]:
     """The file in chunks; its progress is reported as they are worked on."""
     pace = Pace(passes, listener.progress)
     seen = 0
-    for chunk, is_last in _with_end(chunks(texts, bounds)):
+    for chunk, is_last in _mark_last_chunk(split_texts_into_chunks(texts, bounds)):
         seen += len(chunk)
         pace.begin(len(chunk), Expected(seen, estimated=False) if is_last else texts.expected())
         yield _Part(chunk, pace, is_last)
         pace.end()
 
 
-def _weights(session: Session) -> list[PassWeight]:
+def _list_pass_weights(session: Session) -> list[PassWeight]:
     """What each pass over a chunk takes, in the order of Session.run."""
     own = PassWeight(time=session.own_pass_time)
     return [own, *(PassWeight(passes, passes) for passes in session.further_passes.values())]
 
 
-def _pieces(rows: Sequence[TextRow], size: int) -> Iterator[Sequence[TextRow]]:
+def _split_rows(rows: Sequence[TextRow], size: int) -> Iterator[Sequence[TextRow]]:
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
 
 
-def _with_end(found: Iterator[list[TextRow]]) -> Iterator[tuple[list[TextRow], bool]]:
+def _mark_last_chunk(chunk_iterator: Iterator[list[TextRow]]) -> Iterator[tuple[list[TextRow], bool]]:
     """Each chunk, and whether it is the last."""
-    chunk = next(found, None)
+    chunk = next(chunk_iterator, None)
     while chunk is not None:
-        following = next(found, None)
+        following = next(chunk_iterator, None)
         yield chunk, following is None
         chunk = following

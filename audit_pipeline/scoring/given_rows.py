@@ -32,7 +32,7 @@ from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import read_pieces
-from audit_pipeline.fetch.labels import NOT_UNDERSTOOD, LabelReader, as_written, label_of
+from audit_pipeline.fetch.labels import NOT_UNDERSTOOD, LabelReader, format_label, label_of
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.fetch.stream import Cells, Piece
 from audit_pipeline.separability import blind_controls
@@ -164,10 +164,10 @@ def read_given_rows(file: Path) -> GivenRows:
                 f"{file}: the detectors have unequally many rows and there is no column 'example_id', so nothing says "
                 "which rows are of one text; add it"
             )
-        settings = _interpret(cells, ["detector", "parameters"], _read_setting, _SETTING)
+        settings = _parse_distinct_cells(cells, ["detector", "parameters"], _parse_setting, _SETTING)
         connection.register("settings", settings)
-        connection.register("labels", _interpret(cells, ["label"], label_of, pa.int8()))
-        connection.register("days", _interpret(cells, ["published"], _read_day, pa.date32()))
+        connection.register("labels", _parse_distinct_cells(cells, ["label"], label_of, pa.int8()))
+        connection.register("days", _parse_distinct_cells(cells, ["published"], _parse_day, pa.date32()))
         connection.execute(_ROWS, {"ids": ids, "has_groups": has_groups, "no_number": _NO_NUMBER})
         connection.execute(_USABLE)
         _refuse_contradictions(connection)
@@ -198,17 +198,17 @@ def _read_cells(file: Path) -> tuple[pa.Table, set[str], list[Skipped]]:
     names: set[str] = set()
     skipped: list[Skipped] = []
     for piece in read_pieces(file):
-        batches.append(_cells_of(piece))
+        batches.append(_build_cell_batch(piece))
         names.update(piece.columns)
         skipped += piece.skipped
     return pa.Table.from_batches(batches), names, skipped
 
 
-def _cells_of(piece: Piece) -> pa.RecordBatch:
+def _build_cell_batch(piece: Piece) -> pa.RecordBatch:
     nothing = pa.nulls(len(piece), pa.string())
     strings = {name: _as_strings(piece.columns.get(name, nothing)) for name in _STRINGS}
     parameters = piece.columns.get("parameters", nothing)
-    scores = [_read_score(cell) for cell in _as_list(piece.columns.get("score", nothing))]
+    scores = [_parse_score(cell) for cell in _as_list(piece.columns.get("score", nothing))]
     return pa.RecordBatch.from_pydict(
         {
             **strings,
@@ -225,7 +225,7 @@ def _cells_of(piece: Piece) -> pa.RecordBatch:
     )
 
 
-def _as_strings(cells: Cells, as_string: Callable[[object], str] = as_written) -> pa.StringArray:
+def _as_strings(cells: Cells, as_string: Callable[[object], str] = format_label) -> pa.StringArray:
     """Every cell as a string without the white space around it; empty where there is nothing (null, NaN).
 
     ``as_string`` makes one of what is no string.
@@ -236,17 +236,17 @@ def _as_strings(cells: Cells, as_string: Callable[[object], str] = as_written) -
 
 
 def _as_json(cell: object) -> str:
-    return json.dumps(cell) if isinstance(cell, dict) else as_written(cell)
+    return json.dumps(cell) if isinstance(cell, dict) else format_label(cell)
 
 
 def _as_list(cells: Cells) -> Sequence[object]:
     return cells.to_pylist() if isinstance(cells, pa.Array) else cells
 
 
-def _read_score(cell: object) -> tuple[float | None, str | None]:
+def _parse_score(cell: object) -> tuple[float | None, str | None]:
     """A score, infinite where it is too large, or why there is none. An empty cell is a text that was not scored."""
     if not isinstance(cell, float):
-        written = as_written(cell)
+        written = format_label(cell)
         if not written:
             return None, "the file has no score of the text"
         try:
@@ -258,15 +258,17 @@ def _read_score(cell: object) -> tuple[float | None, str | None]:
     return (cell if abs(cell) <= _LARGEST else math.copysign(math.inf, cell)), None
 
 
-def _interpret(cells: pa.Table, names: list[str], read: Callable[..., object], meaning: pa.DataType) -> pa.Table:
+def _parse_distinct_cells(
+    cells: pa.Table, names: list[str], parse: Callable[..., object], meaning: pa.DataType
+) -> pa.Table:
     """The distinct cells of these columns, each with its ``meaning``, or with the ``problem`` why it means nothing:
-    ``read`` raises ValueError for it."""
+    ``parse`` raises ValueError for it."""
     distinct = cells.group_by(names).aggregate([])
     meanings: list[object] = []
     problems: list[str | None] = []
     for spelling in zip(*(distinct[name].to_pylist() for name in names), strict=True):
         try:
-            meanings.append(read(*spelling))
+            meanings.append(parse(*spelling))
             problems.append(None)
         except ValueError as error:
             meanings.append(None)
@@ -275,21 +277,21 @@ def _interpret(cells: pa.Table, names: list[str], read: Callable[..., object], m
     return found.append_column("problem", pa.array(problems, pa.string()))
 
 
-def _read_day(written: str) -> date | None:
+def _parse_day(text: str) -> date | None:
     try:
-        return date.fromisoformat(written) if written else None
+        return date.fromisoformat(text) if text else None
     except ValueError:
         raise ValueError("published is no date (2024-05-31)") from None
 
 
-def _read_setting(detector: str, written: str) -> Mapping[str, str]:
+def _parse_setting(detector: str, text: str) -> Mapping[str, str]:
     """A detector by its name and its parameters as the registry writes them; what is not said of a detector of ours is
     at its default, and one that the registry does not know is a detector by both together."""
     name = detector or "score"
     if name == blind_controls.NAME:
         raise ValueError(f"a detector cannot be called {name}: that is the classifier that sees no model")
     try:
-        parameters = json.loads(written or "{}")
+        parameters = json.loads(text or "{}")
     except ValueError:
         parameters = None
     if not isinstance(parameters, dict):

@@ -18,17 +18,17 @@ import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, digest_of_items
-from audit_pipeline.catalogue.files import checked
+from audit_pipeline.catalogue.files import cast_to_columns
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.group_rows import ALPHAS
-from audit_pipeline.evidence.thresholds import marginal_needs
+from audit_pipeline.evidence.thresholds import min_marginal_groups
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.metrics.claims import FEW_TEXTS
 from audit_pipeline.scoring.given_rows import Setting, read_given_rows
 from audit_pipeline.separability.blind_controls import is_unspaced
-from audit_pipeline.separability.shared_text import MOST_COMPARED, on_both_sides
+from audit_pipeline.separability.shared_text import MOST_COMPARED, find_texts_on_both_sides
 
 _NAMED = 3
 _BOTH_SIDES = "the text stands on both sides"
@@ -90,7 +90,7 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     on both sides are left out and told of in ``notes``; where none is left that is a DataError, too.
     """
     rows = read_given_rows(file)
-    contradicting = _on_both_sides(rows.texts, language)
+    contradicting = _find_texts_on_both_sides(rows.texts, language)
     reasons = Counter(row.reason for row in rows.skipped)
     unscored = Counter(rows.scores["unscored"].drop_null().to_pylist())
     notes = [rows.not_understood] if rows.not_understood is not None else []
@@ -105,15 +105,17 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     if not has_text:
         notes.append("there is no column 'text': the blind control, which needs the texts, was not computed")
     if contradicting:
-        notes.append(_contradiction(rows.texts, contradicting))
+        notes.append(_format_contradiction(rows.texts, contradicting))
     if has_text and len(rows.texts) > MOST_COMPARED:
         notes.append(f"near-duplicates across the sides were not looked for: more than {MOST_COMPARED:,} texts")
     if len(contradicting) == len(rows.texts):
-        raise DataError(f"{file}: this comparison could not find anything: {_contradiction(rows.texts, contradicting)}")
-    splits, set_apart = _splits(rows.texts, calibration, seed, set(contradicting))
+        raise DataError(
+            f"{file}: this comparison could not find anything: {_format_contradiction(rows.texts, contradicting)}"
+        )
+    splits, set_apart = _assign_splits(rows.texts, calibration, seed, set(contradicting))
     notes += [set_apart] if set_apart else []
-    examples = _examples_table(rows.texts, splits, pair.benchmark, language, run_id)
-    table = _scores_table(scores, rows.settings, pair, run_id)
+    examples = _build_examples_table(rows.texts, splits, pair.benchmark, language, run_id)
+    table = _build_scores_table(scores, rows.settings, pair, run_id)
     if contradicting:
         left_out = examples["example_id"].take(pa.array(contradicting)).combine_chunks()
         n_rows = len(table)
@@ -126,18 +128,18 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
         left_out=dict(sorted((reasons + unscored).items())),
         notes=tuple(notes),
         has_text=has_text,
-        names_splits=_names_splits(rows.texts),
+        names_splits=_has_named_splits(rows.texts),
     )
 
 
-def _on_both_sides(texts: pa.Table, language: str) -> list[int]:
+def _find_texts_on_both_sides(texts: pa.Table, language: str) -> list[int]:
     """The places of the texts that stand on the other side, too."""
     split = list if is_unspaced(language) else str.split
     content, digests, labels = (texts[name].to_pylist() for name in ("text", "sha256", "label"))
-    return on_both_sides(content, digests, labels, NEAR_DUPLICATE, split)
+    return find_texts_on_both_sides(content, digests, labels, NEAR_DUPLICATE, split)
 
 
-def _contradiction(texts: pa.Table, places: Sequence[int]) -> str:
+def _format_contradiction(texts: pa.Table, places: Sequence[int]) -> str:
     """How many texts stand on both sides, and the first of them by where they are; a text is never quoted."""
     where = ", ".join(texts["location"][place].as_py() for place in places[:_NAMED])
     more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
@@ -161,11 +163,11 @@ def _place_infinite(scores: pa.Table) -> tuple[pa.Table, str | None]:
     )
 
 
-def _names_splits(texts: pa.Table) -> bool:
+def _has_named_splits(texts: pa.Table) -> bool:
     return bool(texts["split"].null_count < len(texts))
 
 
-def _splits(
+def _assign_splits(
     texts: pa.Table, calibration: float, seed: int, left_out: Collection[int]
 ) -> tuple[list[Split], str | None]:
     """The split of every text, and in words what was set apart. Texts of unknown label are audited, so their groups
@@ -176,14 +178,14 @@ def _splits(
     an AUROC some groups of either side. ``left_out``: places that do not count.
     """
     groups, labels = texts["group"].to_pylist(), texts["label"].to_pylist()
-    if _names_splits(texts):
-        fixed = _fixed_splits(texts)
+    if _has_named_splits(texts):
+        fixed = _collect_named_splits(texts)
         return [fixed.get(group, "evaluation") for group in groups], None
     audited = {group for group, label in zip(groups, labels, strict=True) if label is None}
     known = [group not in audited for group in groups]
     if audited and not any(label == MEMBER and one for label, one in zip(labels, known, strict=True)):
         return ["calibration" if one else "evaluation" for one in known], None
-    if not audited and calibration and (lacking := _too_few_to_divide(groups, labels, calibration, left_out)):
+    if not audited and calibration and (lacking := _explain_too_few_groups(groups, labels, calibration, left_out)):
         return ["evaluation"] * len(labels), lacking
     content = digest_of_items(sorted(zip(texts["example_id"].to_pylist(), groups, strict=True)))
     described = zip(groups, texts["collection"].to_pylist(), labels, strict=True)
@@ -195,7 +197,7 @@ def _splits(
     return found, words if apart else None
 
 
-def _too_few_to_divide(
+def _explain_too_few_groups(
     groups: Sequence[str], labels: Sequence[int | None], calibration: float, left_out: Collection[int]
 ) -> str | None:
     """Why nothing is set apart for calibration; None where enough groups of each side are left for both."""
@@ -204,7 +206,7 @@ def _too_few_to_divide(
         if place not in left_out:
             sides[label].add(group)
     members, nonmembers = len(sides[MEMBER]), len(sides[NON_MEMBER])
-    thresholds = marginal_needs(max(ALPHAS))
+    thresholds = min_marginal_groups(max(ALPHAS))
     left = min(members, nonmembers) * (1 - calibration)
     if nonmembers * calibration >= thresholds and left >= FEW_TEXTS:
         return None
@@ -215,7 +217,7 @@ def _too_few_to_divide(
     )
 
 
-def _fixed_splits(texts: pa.Table) -> dict[str, Split]:
+def _collect_named_splits(texts: pa.Table) -> dict[str, Split]:
     """The splits that the file names, by group; raises DataError where a group is in both."""
     fixed: dict[str, Split] = {}
     named = texts.select(["group", "split", "location"]).filter(pc.is_valid(texts["split"]))
@@ -225,10 +227,10 @@ def _fixed_splits(texts: pa.Table) -> dict[str, Split]:
     return fixed
 
 
-def _scores_table(scores: pa.Table, settings: Collection[Setting], pair: Pair, run_id: str) -> pa.Table:
-    defaults = _defaults(settings)
+def _build_scores_table(scores: pa.Table, settings: Collection[Setting], pair: Pair, run_id: str) -> pa.Table:
+    defaults = _mark_default_settings(settings)
     named = zip(scores["detector"].to_pylist(), scores["parameters"].to_pylist(), strict=True)
-    return _table(
+    return _build_table(
         SCORES,
         {
             "example_id": scores["example_id"],
@@ -246,7 +248,7 @@ def _scores_table(scores: pa.Table, settings: Collection[Setting], pair: Pair, r
     )
 
 
-def _defaults(settings: Collection[Setting]) -> Mapping[Setting, bool]:
+def _mark_default_settings(settings: Collection[Setting]) -> Mapping[Setting, bool]:
     """Whether each of the settings is its detector's default.
 
     One that its detector alone has is: there was nothing to choose from.
@@ -255,9 +257,9 @@ def _defaults(settings: Collection[Setting]) -> Mapping[Setting, bool]:
     return {setting: counted[setting[0]] == 1 or is_default(*setting) for setting in settings}
 
 
-def _examples_table(texts: pa.Table, splits: list[Split], benchmark: str, language: str, run_id: str) -> pa.Table:
+def _build_examples_table(texts: pa.Table, splits: list[Split], benchmark: str, language: str, run_id: str) -> pa.Table:
     words = pc.list_value_length(pc.utf8_split_whitespace(texts["text"]))
-    return _table(
+    return _build_table(
         EXAMPLES,
         {
             "example_id": texts["example_id"],
@@ -278,7 +280,7 @@ def _examples_table(texts: pa.Table, splits: list[Split], benchmark: str, langua
     )
 
 
-def _table(table: Table, columns: Mapping[str, pa.Array | pa.ChunkedArray | str], n: int) -> pa.Table:
+def _build_table(table: Table, columns: Mapping[str, pa.Array | pa.ChunkedArray | str], n: int) -> pa.Table:
     """Columns of n rows; a string stands in every row."""
     whole = {name: pa.repeat(cells, n) if isinstance(cells, str) else cells for name, cells in columns.items()}
-    return checked(pa.table(whole), table)
+    return cast_to_columns(pa.table(whole), table)

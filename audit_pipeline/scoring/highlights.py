@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS, HIGHLIGHTS, Pair, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.min_k import selected, z_scores
+from audit_pipeline.detectors.min_k import count_selected, z_scores
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
-from audit_pipeline.evidence.options import PREFERRED, headline_detector
+from audit_pipeline.evidence.options import PREFERRED, choose_headline_detector
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 
@@ -43,14 +43,16 @@ class Excerpt:
     tokens: tuple[int, ...]
 
 
-def highlights(scores: pa.Table, examples: pa.Table, pair: Pair, model: TokenizedModel, paths: DataPaths) -> pa.Table:
+def build_highlights(
+    scores: pa.Table, examples: pa.Table, pair: Pair, model: TokenizedModel, paths: DataPaths
+) -> pa.Table:
     """The ten highest scores of the evaluated texts by the headline detector (schema HIGHLIGHTS).
 
     ``scores`` (schema SCORES) are the pair's; the token statistics are read from the cache. No row where that detector
     has no score, or where none of the texts is in the cache any more.
     """
     ok = scores.filter(pc.equal(scores["status"], "ok"))
-    detector = headline_detector(set(ok["detector"].to_pylist()))
+    detector = choose_headline_detector(set(ok["detector"].to_pylist()))
     if detector not in PREFERRED:
         return HIGHLIGHTS.empty_table()
     own = ok.filter(pc.and_(pc.equal(ok["detector"], detector), ok["is_default"]))
@@ -68,17 +70,17 @@ def highlights(scores: pa.Table, examples: pa.Table, pair: Pair, model: Tokenize
         key=lambda row: (-row["score"], row["example_id"]),
     )[:MOST_TEXTS]
     table = read_statistics(model, ["".join(evaluated[row["example_id"]]) for row in ranked], paths)
-    index, ends = StatisticsIndex(table, model.gives), _token_ends(table)
+    index, ends = StatisticsIndex(table, model.gives), _collect_token_spans(table)
     rows = []
     for place, row in enumerate(ranked, start=1):
         context, text = evaluated[row["example_id"]]
         statistics = index.find(context + text, len(context))
         if statistics is None or not len(statistics):
             continue
-        token_scores = _token_scores(detector, statistics)
-        counted = lowest(token_scores, _k(detector, row["parameters"]))
-        spans = _spans(ends[text_sha256(context + text)], len(statistics), len(context))
-        shown = excerpt(text, spans, counted)
+        token_scores = _compute_token_scores(detector, statistics)
+        counted = mark_lowest_tokens(token_scores, _parse_k(detector, row["parameters"]))
+        spans = _select_last_spans(ends[text_sha256(context + text)], len(statistics), len(context))
+        shown = select_excerpt(text, spans, counted)
         rows.append(
             {
                 "model": pair.model,
@@ -98,14 +100,14 @@ def highlights(scores: pa.Table, examples: pa.Table, pair: Pair, model: Tokenize
     return table_from_rows(rows, HIGHLIGHTS)
 
 
-def lowest(token_scores: npt.NDArray[np.float64], k: float) -> npt.NDArray[np.bool_]:
+def mark_lowest_tokens(token_scores: npt.NDArray[np.float64], k: float) -> npt.NDArray[np.bool_]:
     """Which of n >= 1 tokens are the lowest k% that a score averages: [n]; of equal ones the first."""
     chosen = np.zeros(len(token_scores), dtype=np.bool_)
-    chosen[np.argsort(token_scores, kind="stable")[: selected(len(token_scores), k)]] = True
+    chosen[np.argsort(token_scores, kind="stable")[: count_selected(len(token_scores), k)]] = True
     return chosen
 
 
-def excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np.bool_]) -> Excerpt:
+def select_excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np.bool_]) -> Excerpt:
     """At most 50 words, and 500 characters, in a row of ``text``: those with the most ``counted`` tokens.
 
     ``spans`` are the first character and one past the last of each of n tokens, in order; what stands between two
@@ -133,21 +135,21 @@ def excerpt(text: str, spans: Sequence[tuple[int, int]], counted: npt.NDArray[np
     return Excerpt(tuple(pieces), tuple(tokens[: len(pieces)]))
 
 
-def _token_scores(detector: str, statistics: TextStatistics) -> npt.NDArray[np.float64]:
+def _compute_token_scores(detector: str, statistics: TextStatistics) -> npt.NDArray[np.float64]:
     return z_scores(statistics) if detector == "min_k_plus_plus" else statistics.logprob.astype(np.float64)
 
 
-def _k(detector: str, parameters: str) -> float:
+def _parse_k(detector: str, parameters: str) -> float:
     # The mean log-likelihood averages every token.
     return float(json.loads(parameters).get("k", 1.0)) if detector != "loss" else 1.0
 
 
-def _token_ends(table: pa.Table) -> Mapping[str, tuple[list[int], list[int]]]:
+def _collect_token_spans(table: pa.Table) -> Mapping[str, tuple[list[int], list[int]]]:
     columns = (table.column(name).to_pylist() for name in ("text_sha256", "char_start", "char_end"))
     return {sha256: (starts, ends) for sha256, starts, ends in zip(*columns, strict=True)}
 
 
-def _spans(characters: tuple[list[int], list[int]], n: int, behind: int) -> list[tuple[int, int]]:
-    """The spans of a text's last n tokens, counted from ``behind`` on."""
+def _select_last_spans(characters: tuple[list[int], list[int]], n: int, offset: int) -> list[tuple[int, int]]:
+    """The spans of a text's last n tokens, counted from ``offset`` on."""
     pairs: Iterable[tuple[int, int]] = list(zip(*characters, strict=True))[-n:]
-    return [(max(0, start - behind), max(0, end - behind)) for start, end in pairs]
+    return [(max(0, start - offset), max(0, end - offset)) for start, end in pairs]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.benchmarks.built import BuiltBenchmark
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest, texts_read
+from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, build_model_inputs, digest
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, BehindPrefix
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.detectors.statistics import Need
@@ -53,34 +53,34 @@ class Shots:
 
     @cached_property
     def _as_words(self) -> Sequence[str]:
-        return [_words(text) for text in self.texts]
+        return [_normalise_whitespace(text) for text in self.texts]
 
     @cached_property
     def _beginnings(self) -> Mapping[str, int]:
         # The first of equal ones counts: it stands in more prefixes.
-        return {_beginning(words): place for place, words in reversed(list(enumerate(self._as_words)))}
+        return {_take_first_words(words): place for place, words in reversed(list(enumerate(self._as_words)))}
 
-    def give_away(self, text: str) -> int | None:
+    def find_revealing_shot(self, text: str) -> int | None:
         """The first shot that is of the document of ``text``, by its place; None where none is.
 
         Besides what is known of documents: texts that begin with the same 32 words are of one document, and so are a
         text and another that stands in it.
         """
-        words = _words(text)
+        words = _normalise_whitespace(text)
         found = [place for place, shot in enumerate(self._as_words) if shot in words or words in shot]
         found += [
             table[key]
-            for table, key in ((self.of_document, text), (self._beginnings, _beginning(words)))
+            for table, key in ((self.of_document, text), (self._beginnings, _take_first_words(words)))
             if key in table
         ]
         return min(found, default=None)
 
 
-def _words(text: str) -> str:
+def _normalise_whitespace(text: str) -> str:
     return " ".join(text.split())
 
 
-def _beginning(words: str) -> str:
+def _take_first_words(words: str) -> str:
     return " ".join(words.split(" ")[:_BEGINNING_WORDS])
 
 
@@ -94,7 +94,7 @@ def shots_of_benchmark(benchmark: BuiltBenchmark, side: Side) -> Shots:
             by_group.setdefault(group, []).append(text)
     groups = sorted(by_group, key=lambda group: digest(benchmark.name, "prefix", group))
     places = {group: place for place, group in enumerate(groups)}
-    whose = zip(texts_read(examples), examples.column("group").to_pylist(), strict=True)
+    whose = zip(build_model_inputs(examples), examples.column("group").to_pylist(), strict=True)
     return Shots(
         [min(by_group[group], key=lambda text: digest(benchmark.name, "prefix", text)) for group in groups],
         f"the calibration split of {benchmark.name}",
@@ -102,25 +102,29 @@ def shots_of_benchmark(benchmark: BuiltBenchmark, side: Side) -> Shots:
     )
 
 
-def known_texts(
-    files: Mapping[Side, Path], needs: Collection[Need[Any]], scored: Path, text_column: str | None, label_column: str
+def read_known_texts(
+    files: Mapping[Side, Path],
+    needs: Collection[Need[Any]],
+    scored_file: Path,
+    text_column: str | None,
+    label_column: str,
 ) -> dict[Side, list[str]]:
-    """The texts of a user's ``files`` of sides, for detectors with these ``needs`` over the texts of ``scored``.
+    """The texts of a user's ``files`` of sides, for detectors with these ``needs`` over the texts of ``scored_file``.
 
-    Raises ConfigError where a file is without effect or serves twice, DataError as :func:`texts_of_side` does.
+    Raises ConfigError where a file is without effect or serves twice, DataError as :func:`read_texts_of_side` does.
     """
     for side in files:
         if side.need not in needs:
-            raise ConfigError(_no_effect(side))
+            raise ConfigError(_explain_no_effect(side))
     if MEMBERS in files and NON_MEMBERS not in files:
         raise ConfigError(f"{MEMBERS.option} without {NON_MEMBERS.option} has no effect: give both")
-    named = {"--texts": scored, **{side.option: path for side, path in files.items()}}
+    named = {"--texts": scored_file, **{side.option: path for side, path in files.items()}}
     from_input = [option for option, path in named.items() if path == STANDARD_INPUT]
     if len(from_input) > 1:
         raise ConfigError(f"{' and '.join(from_input)} cannot all read standard input: name a file for all but one")
     if len({path.resolve() for path in files.values()}) < len(files):
         raise ConfigError(f"{NON_MEMBERS.option} and {MEMBERS.option} name the same file: a text is of one side")
-    texts = {side: texts_of_side(path, side, text_column, label_column) for side, path in files.items()}
+    texts = {side: read_texts_of_side(path, side, text_column, label_column) for side, path in files.items()}
     both = set(texts.get(NON_MEMBERS, ())).intersection(texts.get(MEMBERS, ()))
     if both:
         raise ConfigError(
@@ -130,7 +134,7 @@ def known_texts(
     return texts
 
 
-def _no_effect(side: Side) -> str:
+def _explain_no_effect(side: Side) -> str:
     having = [name for name, detector in REGISTRY.items() if side.need in detector.needs]
     return (
         f"{side.option} has no effect: none of the chosen detectors takes a {side.need.summary}; choose "
@@ -138,7 +142,7 @@ def _no_effect(side: Side) -> str:
     )
 
 
-def texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:
+def read_texts_of_side(path: Path, side: Side, text_column: str | None, label_column: str) -> list[str]:
     """The texts of a user's file of one side, each once, in file order.
 
     Raises DataError where a row cannot be read, and where its label says that its text is of the other side or is not

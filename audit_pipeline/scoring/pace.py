@@ -50,9 +50,9 @@ class Pace:
     """
 
     def __init__(
-        self, passes: Sequence[PassWeight], tell: OnFileProgress, clock: Callable[[], float] = time.monotonic
+        self, passes: Sequence[PassWeight], on_progress: OnFileProgress, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._passes, self._tell, self._clock = passes, tell, clock
+        self._passes, self._tell, self._clock = passes, on_progress, clock
         self._expected = Expected(0, estimated=True)
         self._texts_before = self._chunk = self._chunks = 0
         self._tokens_before = 0
@@ -80,7 +80,7 @@ class Pace:
             self._computes = True
             self._since, self._since_texts = self._clock() - inner.seconds, self._texts_before
         share = inner.tokens_done / inner.tokens_total if inner.tokens_total else 1.0
-        self._say(
+        self._report_progress(
             self._texts_before + self._chunk * self._share_of_chunk(share),
             self._tokens_before + self._tokens_of_chunk + inner.tokens_done,
             self._tokens_before + self._tokens_of_chunk + round(inner.tokens_total * self._compute_remaining_ratio()),
@@ -92,25 +92,25 @@ class Pace:
         self._tokens_before += self._tokens_of_chunk
         self._texts_before += self._chunk
         if self._has_told or self._chunks > 1 or self._texts_before < self._expected.rows:
-            self._say(self._texts_before, self._tokens_before, self._tokens_before)
+            self._report_progress(self._texts_before, self._tokens_before, self._tokens_before)
 
     def _end_pass(self) -> None:
         if self._inner is not None:
             self._tokens_of_chunk += self._inner.tokens_total
             self._inner = None
 
-    def _share_of_chunk(self, of_pass: float) -> float:
-        """How much of the chunk's time is behind, ``of_pass`` of the pass that has begun among it."""
+    def _share_of_chunk(self, pass_share: float) -> float:
+        """How much of the chunk's time is behind, ``pass_share`` of the pass that has begun among it."""
         times = [weight.time for weight in self._passes]
         before, now = sum(times[: self._begun - 1]), sum(times[self._begun - 1 : self._begun])
-        return min(1.0, (before + now * of_pass) / sum(times))
+        return min(1.0, (before + now * pass_share) / sum(times))
 
     def _compute_remaining_ratio(self) -> float:
         """Tokens of the pass that has begun and of those behind it, as multiples of the former."""
         tokens = [weight.tokens for weight in self._passes[self._begun - 1 :]]
         return sum(tokens) / tokens[0] if tokens else 1.0
 
-    def _say(self, done: float, tokens: int, tokens_of_texts_begun: int) -> None:
+    def _report_progress(self, done: float, tokens: int, tokens_of_texts_begun: int) -> None:
         begun = self._texts_before + (self._chunk if self._inner else 0)
         total = max(self._expected.rows, begun)
         elapsed, texts = self._clock() - self._since, done - self._since_texts

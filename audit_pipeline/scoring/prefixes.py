@@ -28,14 +28,14 @@ from audit_pipeline.scoring.needs.provider import (
     TextWithStatistics,
 )
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import Plan, lists_by_text
+from audit_pipeline.token_statistics.cached_texts import Plan, collect_lists_by_text
 from audit_pipeline.token_statistics.prefixed_texts import (
     compute_prefixed,
     count_own_tokens,
     has_room,
+    is_prefix_rerun,
     plan_prefixed,
     read_prefixed,
-    reruns_prefix,
 )
 from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
 from audit_pipeline.token_statistics.tokens import Prefix, encode_prefix, window_and_stride
@@ -46,15 +46,17 @@ GIVEN_AWAY = "given away"
 _NOT_RUN = "the model has not been run on the text behind the prefix: run it again"
 
 
-def _tell(on_progress: OnProgress, before: RunSummary | None, planned: Sequence[Plan], now: Progress) -> None:
-    """How far several runs in a row are, those ``before`` the one that is on being done, as if they were one."""
+def _report_joint_progress(
+    on_progress: OnProgress, previous_summary: RunSummary | None, plans: Sequence[Plan], progress: Progress
+) -> None:
+    """How far several runs in a row are, those ``previous_summary`` the one that is on being done, as if they were one."""
     on_progress(
         Progress(
-            now.texts_done + (before.texts_computed if before else 0),
-            sum(one.texts_to_run for one in planned),
-            now.tokens_done + (before.tokens_computed if before else 0),
-            sum(one.tokens_to_run for one in planned),
-            now.seconds + (before.seconds if before else 0.0),
+            progress.texts_done + (previous_summary.texts_computed if previous_summary else 0),
+            sum(one.texts_to_run for one in plans),
+            progress.tokens_done + (previous_summary.tokens_computed if previous_summary else 0),
+            sum(one.tokens_to_run for one in plans),
+            progress.seconds + (previous_summary.seconds if previous_summary else 0.0),
         )
     )
 
@@ -82,15 +84,15 @@ class PrefixProvider(Provider[BehindPrefix]):
             return f"no prefix of {side.name}: name a file of texts known to be {side.name} with {side.option}"
         return Shots(given[side], f"the file of {side.option}", {})
 
-    def _too_few(self, found: Shots, shots: int) -> str:
+    def _too_few(self, known_shots: Shots, shots: int) -> str:
         what_to_do = (
-            f"add texts to it, or set the parameter shots to {len(found.texts)} or less"
+            f"add texts to it, or set the parameter shots to {len(known_shots.texts)} or less"
             if self._scope.benchmark is None
             else "raise calibration_fraction in config/benchmarks.yaml"
         )
         return (
             f"a prefix of {shots} takes the texts of {shots} known {self.side.name}, each of another document, and "
-            f"{found.source} has {len(found.texts)}: {what_to_do}"
+            f"{known_shots.source} has {len(known_shots.texts)}: {what_to_do}"
         )
 
     @property
@@ -99,19 +101,19 @@ class PrefixProvider(Provider[BehindPrefix]):
             raise ConfigError(self._shots)
         return self._shots
 
-    def _room(self, most: int, join: str) -> int:
-        """How many of the first ``most`` shots there is room for, joined by ``join``.
+    def _room(self, n_shots: int, join: str) -> int:
+        """How many of the first ``n_shots`` shots there is room for, joined by ``join``.
 
         The prefix and a text twice as long as its longest shot have to fit into the model's context.
         """
-        if (most, join) not in self._rooms:
-            lengths = count_own_tokens(self._model, self._known.texts[:most])
-            down = range(most, 0, -1)
-            fits = (n for n in down if has_room(self._model, self._encoded(n, join), 2 * max(lengths[:n])))
-            self._rooms[most, join] = next(fits, 0)
-        return self._rooms[most, join]
+        if (n_shots, join) not in self._rooms:
+            lengths = count_own_tokens(self._model, self._known.texts[:n_shots])
+            down = range(n_shots, 0, -1)
+            fits = (n for n in down if has_room(self._model, self._encode_shots(n, join), 2 * max(lengths[:n])))
+            self._rooms[n_shots, join] = next(fits, 0)
+        return self._rooms[n_shots, join]
 
-    def _encoded(self, shots: int, join: str) -> Prefix:
+    def _encode_shots(self, shots: int, join: str) -> Prefix:
         text = "".join(shot + JOINS[join] for shot in self._known.texts[:shots])
         return encode_prefix(self._model, text)
 
@@ -142,18 +144,18 @@ class PrefixProvider(Provider[BehindPrefix]):
     @cached_property
     def _prefixes(self) -> Mapping[tuple[int, str], Prefix]:
         """The prefixes that can be made."""
-        return {one: self._encoded(*one) for one in self._asked if one not in self._unmet}
+        return {one: self._encode_shots(*one) for one in self._asked if one not in self._unmet}
 
     def missing(self) -> str | None:
         """Why there is no prefix. Raises ConfigError where a user has asked for it, or given texts for it."""
         if self._scope.in_context:
             return BY_ITSELF
-        reason, beside = self._problem(), self._scope.beside
+        reason, beside = self._find_problem(), self._scope.beside
         if reason is not None and beside is not None and (self.need in beside.asked_for or self.side in beside.known):
             raise ConfigError(reason)
         return reason
 
-    def _problem(self) -> str | None:
+    def _find_problem(self) -> str | None:
         if isinstance(self._shots, str):
             return self._shots
         return self._unmet[self._asked[0]] if len(self._unmet) == len(self._asked) else None
@@ -176,21 +178,22 @@ class PrefixProvider(Provider[BehindPrefix]):
     def _find_revealing_shots(self, texts: Sequence[str]) -> Mapping[str, int | None]:
         """The place of the shot that gives a text away, by the text; kept of those that were asked for last."""
         self._given = {
-            text: self._given[text] if text in self._given else self._looked_at.give_away(text) for text in texts
+            text: self._given[text] if text in self._given else self._looked_at.find_revealing_shot(text)
+            for text in texts
         }
         return self._given
 
-    def _to_run(self, texts: Sequence[str], shots: int) -> list[str]:
+    def _select_texts_to_run(self, texts: Sequence[str], shots: int) -> list[str]:
         """Of ``texts`` those that so many shots do not give away."""
         return [text for text, place in self._find_revealing_shots(texts).items() if place is None or place >= shots]
 
     def plan(self, texts: Sequence[str]) -> Plan:
         each = {
-            prefix: plan_prefixed(self._model, self._to_run(texts, shots), prefix, self._where)
+            prefix: plan_prefixed(self._model, self._select_texts_to_run(texts, shots), prefix, self._where)
             for (shots, _), prefix in self._prefixes.items()
         }
         tokens = sum(one.tokens_to_run for one in each.values())
-        if reruns_prefix(self._model, self._where):
+        if is_prefix_rerun(self._model, self._where):
             # The prefix's last token stands in each text's pass: it takes the place of the start token.
             tokens += sum(one.passes * (len(prefix.ids) - 1) for prefix, one in each.items())
         sizes = sum(one.bytes_to_write.get("prefixed", 0) for one in each.values())
@@ -205,20 +208,20 @@ class PrefixProvider(Provider[BehindPrefix]):
         tokens, passes = self.plan(texts).tokens_to_run, len(self._prefixes)
         each = ", ".join(str(shots) for shots in dict.fromkeys(shots for shots, _ in self._prefixes))
         what = f"the texts behind prefixes of {each} {self.side.name}"
-        if reruns_prefix(self._model, self._where):
+        if is_prefix_rerun(self._model, self._where):
             what += ", each with its prefix anew"
         return f"{what}, {passes} pass{'es' if passes > 1 else ''}, about {tokens:,} tokens in all" if tokens else None
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         backend = partial(backend_of, self._model)
-        each = {prefix: self._to_run(texts, shots) for (shots, _), prefix in self._prefixes.items()}
+        each = {prefix: self._select_texts_to_run(texts, shots) for (shots, _), prefix in self._prefixes.items()}
         planned = [plan_prefixed(self._model, to_run, prefix, self._where) for prefix, to_run in each.items()]
         done: list[RunSummary] = []
         for prefix, to_run in each.items():
             told = (
                 None
                 if on_progress is None
-                else partial(_tell, on_progress, join_summaries(done) if done else None, planned)
+                else partial(_report_joint_progress, on_progress, join_summaries(done) if done else None, planned)
             )
             done.append(compute_prefixed(self._model, to_run, prefix, self._where, backend, told))
         return join_summaries(done)
@@ -229,33 +232,39 @@ class PrefixProvider(Provider[BehindPrefix]):
 
         def find(scored: TextWithStatistics) -> BehindPrefix:
             place = given[scored.whole]
-            return {one: self._of_text(scored.whole, one, place, cached.get(one)) for one in self._asked}
+            return {one: self._find_logprobs(scored.whole, one, place, cached.get(one)) for one in self._asked}
 
         return find
 
     def _read(self, texts: Sequence[str], prefix: Prefix) -> Mapping[str, Float32s]:
         """The cached log-probabilities of ``texts`` behind ``prefix``, by the text's sha256."""
-        rows = lists_by_text(read_prefixed(self._model, texts, prefix, self._where), ["logprob"])
+        rows = collect_lists_by_text(read_prefixed(self._model, texts, prefix, self._where), ["logprob"])
         return {sha256: row["logprob"] for sha256, row in rows.items()}
 
-    def _of_text(
-        self, text: str, one: tuple[int, str], given: int | None, cached: Mapping[str, Float32s] | None
+    def _find_logprobs(
+        self,
+        text: str,
+        prefix_key: tuple[int, str],
+        revealing_shot: int | None,
+        cached_logprobs: Mapping[str, Float32s] | None,
     ) -> Float32s | Lacking:
-        shots, join = one
-        if given is not None and given < shots:
+        shots, join = prefix_key
+        if revealing_shot is not None and revealing_shot < shots:
             return Lacking(
                 f"{GIVEN_AWAY}: the text's document is one of the {shots} {self.side.name} that the prefix is made of"
             )
-        if cached is None:
-            return Lacking(self._unmet[one])
-        found = cached.get(text_sha256(text))
+        if cached_logprobs is None:
+            return Lacking(self._unmet[prefix_key])
+        found = cached_logprobs.get(text_sha256(text))
         return self._explain_unscored_text(text, shots, join) if found is None else found
 
     def _explain_unscored_text(self, text: str, shots: int, join: str) -> Lacking:
         [tokens] = count_own_tokens(self._model, [text])
         if has_room(self._model, self._prefixes[shots, join], tokens):
             return Lacking(_NOT_RUN)
-        fit = next((n for n in range(shots - 1, 0, -1) if has_room(self._model, self._encoded(n, join), tokens)), 0)
+        fit = next(
+            (n for n in range(shots - 1, 0, -1) if has_room(self._model, self._encode_shots(n, join), tokens)), 0
+        )
         room, _ = window_and_stride(self._model)
         would = f"a prefix of {fit} would leave room" if fit else "no prefix leaves room"
         return Lacking(

@@ -22,14 +22,14 @@ from audit_pipeline.detectors import combined, infilling
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
 from audit_pipeline.detectors.registry import (
     Overrides,
-    overrides_limited,
+    add_fixed_settings,
+    clamp_overrides,
+    clamp_settings,
+    fix_settings,
+    restrict_settings,
     select,
-    settings_at,
-    settings_limited,
-    settings_up_to,
-    settings_with,
 )
-from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics, not_given
+from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics, explain_missing_columns
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
@@ -42,7 +42,14 @@ from audit_pipeline.scoring.needs.provider import (
 )
 from audit_pipeline.scoring.needs.registry import PROVIDERS
 from audit_pipeline.token_statistics.backend import BackendOf
-from audit_pipeline.token_statistics.cached_texts import CacheLocation, Caches, Plan, kinds_of, plan, read_statistics
+from audit_pipeline.token_statistics.cached_texts import (
+    CacheLocation,
+    Caches,
+    Plan,
+    add_branches_kind,
+    plan,
+    read_statistics,
+)
 from audit_pipeline.token_statistics.run import Phase, RunSummary, compute, join_summaries
 
 Selection = Sequence[tuple[Detector, Sequence[Settings]]]
@@ -85,7 +92,7 @@ class PassesSummary:
         return sum(summary.tokens_computed + summary.branch_tokens for summary in self.all)
 
 
-def together(summaries: Sequence[PassesSummary]) -> PassesSummary:
+def join_passes_summaries(summaries: Sequence[PassesSummary]) -> PassesSummary:
     """What several runs over different texts came to together."""
     names = dict.fromkeys(name for one in summaries for name in one.extra)
     extra = {name: join_summaries([one.extra[name] for one in summaries if name in one.extra]) for name in names}
@@ -104,33 +111,33 @@ class Session:
         self,
         model: TokenizedModel,
         selection: Selection,
-        where: CacheLocation,
+        location: CacheLocation,
         *,
         benchmark: str | None = None,
         in_context: bool = False,
         in_parts: bool = False,
-        beside: UserInputs | None = None,
+        user_inputs: UserInputs | None = None,
     ) -> None:
-        paths: DataPaths = where.paths if isinstance(where, Caches) else where
-        scope = ScoringScope(model, where, paths, benchmark, in_context, in_parts, beside)
-        self.model, self.where = model, where
-        providers = _providers(scope, selection)
+        paths: DataPaths = location.paths if isinstance(location, Caches) else location
+        scope = ScoringScope(model, location, paths, benchmark, in_context, in_parts, user_inputs)
+        self.model, self.where = model, location
+        providers = _build_providers(scope, selection)
         self.selection: Selection = [
-            (detector, settings_limited(detector, partial(_limits_of, detector, providers), own))
+            (detector, clamp_settings(detector, partial(_find_parameter_limits, detector, providers), own))
             for detector, own in selection
         ]
-        limited = any(_limits_of(detector, providers, one) for detector, own in selection for one in own)
-        self._providers = _providers(scope, self.selection) if limited else providers
+        limited = any(_find_parameter_limits(detector, providers, one) for detector, own in selection for one in own)
+        self._providers = _build_providers(scope, self.selection) if limited else providers
         self._reasons: dict[Need[Any], str | None] = {}
 
-    def defaults(self, overrides: Overrides | None) -> Overrides:
+    def limit_overrides(self, overrides: Overrides | None) -> Overrides:
         """What is fixed of the detectors' defaults: ``overrides``, as far as what the needs are met with reaches."""
         fixed = overrides or {}
         limited = {}
         for detector, _ in self.selection:
             own = fixed.get(detector.name, {})
-            if limits := _limits_of(detector, self._providers, {**detector.default, **own}):
-                limited[detector.name] = overrides_limited(detector, limits, own)
+            if limits := _find_parameter_limits(detector, self._providers, {**detector.default, **own}):
+                limited[detector.name] = clamp_overrides(detector, limits, own)
         return {**fixed, **limited}
 
     @property
@@ -169,8 +176,8 @@ class Session:
     def held_per_text(self) -> int:
         """What is in memory of a text while it is scored, as a multiple of its own statistics."""
         sizes = {
-            kind: KINDS[kind].bytes_a_token(self.model.vocab_size, self.branch_steps)
-            for kind in kinds_of(self._kinds(("base",)), self.branch_steps)
+            kind: KINDS[kind].estimate_bytes_per_token(self.model.vocab_size, self.branch_steps)
+            for kind in add_branches_kind(self._list_kinds(("base",)), self.branch_steps)
         }
         return sum(self.further_passes.values()) + round(sum(sizes.values()) / sizes["base"])
 
@@ -184,11 +191,11 @@ class Session:
 
         Texts are counted once; the tokens are those of all.
         """
-        total = plan(self.model, texts, self.where, self._kinds(kinds), self.branch_steps)
+        total = plan(self.model, texts, self.where, self._list_kinds(kinds), self.branch_steps)
         for one in self._find_met_providers(other_model=False):
             more = one.plan(texts)
             if more is not None:
-                total = _with(total, more)
+                total = _add_plans(total, more)
         return total
 
     def run_other_models(
@@ -216,11 +223,11 @@ class Session:
             texts,
             self.where,
             partial(backend_of, self.model),
-            kinds=self._kinds(kinds),
+            kinds=self._list_kinds(kinds),
             along=[kind for one in self._find_met_providers(other_model=False) for kind in one.along],
             branch_steps=self.branch_steps,
             logits_budget=logits_budget,
-            on_progress=self._in_phase(_OWN, on_progress),
+            on_progress=self._wrap_progress_callback(_OWN, on_progress),
         )
         return PassesSummary(own, self._compute(texts, backend_of, on_progress, other_model=False))
 
@@ -248,7 +255,7 @@ class Session:
         self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None, *, other_model: bool
     ) -> dict[str, RunSummary]:
         done = {
-            one.need.name: one.compute(texts, backend_of, self._in_phase(one.need.name, on_progress))
+            one.need.name: one.compute(texts, backend_of, self._wrap_progress_callback(one.need.name, on_progress))
             for one in self._find_met_providers(other_model)
         }
         return {name: summary for name, summary in done.items() if summary is not None}
@@ -258,7 +265,7 @@ class Session:
         """What a text's own pass takes with its branches, as a multiple of a pass without."""
         return 1 + SHARE_WITH_BRANCH * self.branch_steps
 
-    def _in_phase(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
+    def _wrap_progress_callback(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
         """``on_progress``, told which of the passes of :meth:`run` it hears of; as it is for passes of other models."""
         times = {_OWN: self.own_pass_time, **self.further_passes}
         if on_progress is None or name not in times:
@@ -268,7 +275,7 @@ class Session:
         phase = Phase(step, len(times), f"{name.replace('_', ' ')} pass", later)
         return lambda progress: on_progress(replace(progress, phase=phase))
 
-    def _kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
+    def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:
         """``kinds`` and those that needs ask for."""
         return list(
             dict.fromkeys(
@@ -285,12 +292,12 @@ class Session:
 
     def _missing(self, need: Need[Any]) -> str | None:
         if need not in self._reasons:
-            lacks = not_given(self.model.gives, need.statistics)
+            lacks = explain_missing_columns(self.model.gives, need.statistics)
             self._reasons[need] = self._providers[need].missing() if lacks is None else lacks
         return self._reasons[need]
 
 
-def _providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any], Provider[Any]]:
+def _build_providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any], Provider[Any]]:
     """A provider of every need of the selected detectors, by the settings of all that have it."""
     wanted: dict[Need[Any], list[Settings]] = {}
     for detector, settings in selection:
@@ -299,7 +306,9 @@ def _providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any], Pro
     return {need: PROVIDERS[need.name](scope, settings) for need, settings in wanted.items()}
 
 
-def _limits_of(detector: Detector, providers: Mapping[Need[Any], Provider[Any]], setting: Settings) -> Settings:
+def _find_parameter_limits(
+    detector: Detector, providers: Mapping[Need[Any], Provider[Any]], setting: Settings
+) -> Settings:
     """The most that its parameters can be at ``setting``: the least that any of its needs allows."""
     found: dict[str, ParameterValue] = {}
     for need in detector.needs:
@@ -312,9 +321,9 @@ class Statistics:
     """The cached statistics of a session's texts with their extras, found by text."""
 
     def __init__(
-        self, own: StatisticsIndex, found: Mapping[Need[Any], Read[Any]], lacking: Mapping[Need[Any], Lacking]
+        self, index: StatisticsIndex, readers: Mapping[Need[Any], Read[Any]], reasons: Mapping[Need[Any], Lacking]
     ) -> None:
-        self._own, self._found, self._lacking = own, found, lacking
+        self._own, self._found, self._lacking = index, readers, reasons
 
     def __len__(self) -> int:
         return len(self._own)
@@ -345,27 +354,27 @@ class Statistics:
         return score_texts(zip(ids, found, strict=True), selection)
 
 
-def _with(total: Plan, more: Plan) -> Plan:
-    """``total`` and the passes of ``more``, over texts that are made of the same ones."""
-    sizes = {kind: total.bytes_to_write.get(kind, 0) + more.bytes_to_write.get(kind, 0) for kind in KINDS}
+def _add_plans(total: Plan, extra_plan: Plan) -> Plan:
+    """``total`` and the passes of ``extra_plan``, over texts that are made of the same ones."""
+    sizes = {kind: total.bytes_to_write.get(kind, 0) + extra_plan.bytes_to_write.get(kind, 0) for kind in KINDS}
     return replace(
         total,
-        tokens_to_run=total.tokens_to_run + more.tokens_to_run,
-        passes=total.passes + more.passes,
+        tokens_to_run=total.tokens_to_run + extra_plan.tokens_to_run,
+        passes=total.passes + extra_plan.passes,
         bytes_to_write={kind: size for kind, size in sizes.items() if size},
     )
 
 
-def audit_selection(overrides: Overrides) -> Selection:
+def build_audit_selection(overrides: Overrides) -> Selection:
     """What an audit scores: every detector that is not on request, at every setting of its grid and of ``overrides``.
 
     Of infilling, every m up to that of the benchmark: what one pass over branches of that length gives. Of what takes
     passes of its own for every value, the default. Of combined the benchmark's list alone: it is named beforehand, so
     that there is nothing to choose from.
     """
-    special = {infilling.NAME: settings_up_to, combined.NAME: settings_at}
+    special = {infilling.NAME: restrict_settings, combined.NAME: fix_settings}
     return [
-        (detector, special.get(detector.name, settings_with)(detector, overrides.get(detector.name, {}), settings))
+        (detector, special.get(detector.name, add_fixed_settings)(detector, overrides.get(detector.name, {}), settings))
         for detector, settings in select(grid=True, overrides=_build_single_value_defaults())
     ]
 
@@ -378,13 +387,13 @@ def _build_single_value_defaults() -> Overrides:
     }
 
 
-def audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:
+def build_audit_session(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> Session:
     """The session of an audit of ``benchmark``."""
-    selection = audit_selection(benchmark.overrides)
+    selection = build_audit_selection(benchmark.overrides)
     return Session(model, selection, paths, benchmark=benchmark.name, in_context=any(benchmark.contexts))
 
 
-def upstream_now(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
+def find_current_upstream(model: TokenizedModel, paths: DataPaths) -> Mapping[str, str] | None:
     """What the needs of an audit would bring now, a reference model and token frequencies, with their versions.
 
     None where the hub cannot be reached, or what is there cannot be read: nothing is known of them now.

@@ -24,10 +24,10 @@ from audit_pipeline.separability.blind_controls import (
     WORDS,
     BlindControl,
     ControlAuroc,
-    blind_control,
+    compute_blind_control,
     measure_controls,
 )
-from audit_pipeline.separability.evaluation_texts import labelled_examples
+from audit_pipeline.separability.evaluation_texts import select_labelled_examples
 
 MEASURE = "blind_auroc"
 """The rows of split_quality that hold AUROCs of blind controls."""
@@ -53,7 +53,7 @@ class AssessedSplit:
         """The most that may be claimed from the benchmark."""
         return claim_level(self.design, self.verdict)
 
-    def control_of(self, example_ids: Sequence[str]) -> BlindControl:
+    def align_control(self, example_ids: Sequence[str]) -> BlindControl:
         """The control's scores in the order of ``example_ids``; raises DataError for a text that it has no score of."""
         if self.control.scores is None:
             return self.control
@@ -73,16 +73,16 @@ class AssessedSplit:
         return table_from_rows(rows, BLIND_SCORES)
 
 
-def assess(
+def compute_assessed_split(
     examples: pa.Table, design: str, language: str, *, matched: bool = False, resamples: int = RESAMPLES, seed: int = 0
 ) -> AssessedSplit:
     """Read the blind control on the labelled examples of the evaluation split (schema EXAMPLES), all of them.
 
-    ``language`` is theirs (ISO 639-1). Raises DataError as :func:`labelled_examples` does, ConfigError for an unknown
-    design.
+    ``language`` is theirs (ISO 639-1). Raises DataError as :func:`select_labelled_examples` does, ConfigError for an
+    unknown design.
     """
-    labelled = labelled_examples(examples)
-    control = blind_control(
+    labelled = select_labelled_examples(examples)
+    control = compute_blind_control(
         labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language=language, seed=seed
     )
     (auroc,) = measure_controls({WORDS: control}, labelled.labels, labelled.groups, resamples=resamples, seed=seed)
@@ -90,7 +90,7 @@ def assess(
     return AssessedSplit(design, matched, verdict, auroc, control, labelled.example_ids)
 
 
-def split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
+def assessed_split_from_tables(design: str, matched: bool, quality: pa.Table, scores: pa.Table) -> AssessedSplit:
     """The split as it was assessed, from its tables (schemas SPLIT_QUALITY and BLIND_SCORES)."""
     (row,) = (
         measured for measured in quality.to_pylist() if (measured["measure"], measured["part"]) == (MEASURE, WORDS)

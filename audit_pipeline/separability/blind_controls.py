@@ -87,7 +87,7 @@ class Folds:
     reason: str | None
 
 
-def blind_control(
+def compute_blind_control(
     example_ids: Sequence[str],
     texts: Sequence[str],
     labels: npt.ArrayLike,
@@ -101,7 +101,7 @@ def blind_control(
     It is not computed on fewer than 200 examples, or where either side has fewer than 5 groups: every fold needs texts
     of both sides whose groups the classifier has not seen. Raises DataError for unequal lengths.
     """
-    folds = folds_by_group(example_ids, labels, groups, seed=seed)
+    folds = split_folds_by_group(example_ids, labels, groups, seed=seed)
     if len(texts) != len(folds.labels):
         raise DataError("the blind control needs one id, text, label and group for each example")
     characters = is_unspaced(language)
@@ -114,7 +114,7 @@ def blind_control(
         from audit_pipeline.separability.term_counts import count_terms, tf_idf  # noqa: PLC0415
 
         if not counted:
-            counted.append(count_terms(texts, _analyser(characters)))
+            counted.append(count_terms(texts, _build_analyser(characters)))
         found = tf_idf(counted[0], training, held_out, _MAX_FEATURES)
         if found is None:
             return "the texts hold no words"
@@ -134,7 +134,9 @@ def is_unspaced(language: str) -> bool:
     return language.lower().split("-")[0] in UNSPACED_LANGUAGES
 
 
-def folds_by_group(example_ids: Sequence[str], labels: npt.ArrayLike, groups: Sequence[str], *, seed: int = 0) -> Folds:
+def split_folds_by_group(
+    example_ids: Sequence[str], labels: npt.ArrayLike, groups: Sequence[str], *, seed: int = 0
+) -> Folds:
     """The folds of n labelled examples (labels 0 or 1), the same for every order of them.
 
     There are none on fewer than 200 examples, or where either side has fewer than 5 groups. Raises DataError for
@@ -143,7 +145,7 @@ def folds_by_group(example_ids: Sequence[str], labels: npt.ArrayLike, groups: Se
     classes = np.asarray(labels)
     if not len(example_ids) == len(classes) == len(groups):
         raise DataError("the blind control needs one id, text, label and group for each example")
-    reason = _too_small(classes, groups)
+    reason = _explain_shortage(classes, groups)
     if reason is not None:
         return Folds((), classes, reason)
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
@@ -161,14 +163,14 @@ def folds_by_group(example_ids: Sequence[str], labels: npt.ArrayLike, groups: Se
     return Folds(parts, classes, reason)
 
 
-def cross_fit(folds: Folds, features: FoldFeatures, what: str) -> BlindControl:
-    """A logistic regression of membership on ``features`` (``what`` names them), out of fold.
+def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) -> BlindControl:
+    """A logistic regression of membership on ``features`` (``feature_description`` names them), out of fold.
 
     ``features`` is asked once for each fold, and not where there are none.
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
 
-    method = f"{what} and logistic regression, out-of-fold log odds of {FOLDS} folds by group"
+    method = f"{feature_description} and logistic regression, out-of-fold log odds of {FOLDS} folds by group"
     scores = np.zeros(len(folds.labels))
     reason = folds.reason
     for training, held_out in folds.parts if reason is None else ():
@@ -188,7 +190,7 @@ def cross_fit(folds: Folds, features: FoldFeatures, what: str) -> BlindControl:
     return BlindControl(scores, None, method)
 
 
-def _too_small(classes: npt.NDArray[np.integer], groups: Sequence[str]) -> str | None:
+def _explain_shortage(classes: npt.NDArray[np.integer], groups: Sequence[str]) -> str | None:
     if len(classes) < MIN_EXAMPLES:
         return f"{len(classes)} labelled examples, it needs {MIN_EXAMPLES}"
     for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)):
@@ -200,7 +202,7 @@ def _too_small(classes: npt.NDArray[np.integer], groups: Sequence[str]) -> str |
     return None
 
 
-def _analyser(characters: bool) -> Callable[[str], list[str]]:
+def _build_analyser(characters: bool) -> Callable[[str], list[str]]:
     """The terms of a text: words one by one and two by two, or characters up to three by three."""
     from sklearn.feature_extraction.text import CountVectorizer  # noqa: PLC0415
 
@@ -235,7 +237,7 @@ class DatesInText:
     months: tuple[int, ...]
 
 
-def dates_in(text: str) -> DatesInText:
+def find_dates(text: str) -> DatesInText:
     """The years (1500 to 2099) and months that ``text`` mentions; see the module for what is read as one."""
     plain = unicodedata.normalize("NFKC", text)
     plain = _HAN_YEAR.sub(lambda found: found.group().translate(_HAN_DIGITS), plain)
@@ -269,7 +271,7 @@ class ControlAuroc:
     method: str
 
 
-def other_controls(
+def compute_other_controls(
     example_ids: Sequence[str],
     texts: Sequence[str],
     labels: npt.ArrayLike,
@@ -285,16 +287,16 @@ def other_controls(
     script without blanks between words the control of words has character n-grams already, so there is none of
     characters. Raises DataError for unequal lengths.
     """
-    folds = folds_by_group(example_ids, labels, groups, seed=seed)
+    folds = split_folds_by_group(example_ids, labels, groups, seed=seed)
     found = {}
     if not is_unspaced(language):
         first = MOST_CHARACTERS // max(1, len(texts))
         what = "TF-IDF of character 3-5-grams"
         if any(len(text) > first for text in texts):
             what += f" of each text's first {first} characters"
-        found[CHARACTERS] = cross_fit(folds, character_features([text[:first] for text in texts], (3, 5)), what)
-    length = dense_features(length_features(texts, word_counts))
-    dates = date_features([dates_in(text) for text in texts])
+        found[CHARACTERS] = cross_fit(folds, build_character_features([text[:first] for text in texts], (3, 5)), what)
+    length = build_dense_features(compute_length_features(texts, word_counts))
+    dates = build_date_features([find_dates(text) for text in texts])
     return {
         **found,
         LENGTH: cross_fit(folds, length, "words, characters, bytes and zlib bytes of each text"),
@@ -330,13 +332,13 @@ def measure_controls(
     return found
 
 
-def strongest_control(measured: Sequence[ControlAuroc]) -> ControlAuroc | None:
+def find_strongest_control(controls: Sequence[ControlAuroc]) -> ControlAuroc | None:
     """The control with the highest AUROC, the first of equal ones; None where none was read."""
-    read = [(control.auroc, -place, control) for place, control in enumerate(measured) if control.auroc is not None]
+    read = [(control.auroc, -place, control) for place, control in enumerate(controls) if control.auroc is not None]
     return max(read, key=lambda entry: entry[:2])[2] if read else None
 
 
-def character_features(texts: Sequence[str], lengths: tuple[int, int]) -> FoldFeatures:
+def build_character_features(texts: Sequence[str], lengths: tuple[int, int]) -> FoldFeatures:
     """TF-IDF of character n-grams of the given lengths, learnt in each fold from those in two or more training texts.
 
     Counted once for all folds, when the first asks, in 2^20 buckets of a hash that learns nothing from any text.
@@ -365,13 +367,13 @@ def character_features(texts: Sequence[str], lengths: tuple[int, int]) -> FoldFe
     return features
 
 
-def length_features(texts: Sequence[str], word_counts: Sequence[int]) -> Floats:
+def compute_length_features(texts: Sequence[str], word_counts: Sequence[int]) -> Floats:
     """Logarithms of the four lengths, and zlib bytes for each byte: [n, 5]."""
-    sizes = text_lengths(texts, word_counts)
+    sizes = measure_text_lengths(texts, word_counts)
     return np.column_stack([np.log1p(sizes), sizes[:, 3] / np.maximum(1.0, sizes[:, 2])])
 
 
-def text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Floats:
+def measure_text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Floats:
     """Words, characters, UTF-8 bytes and zlib bytes of each text, as ``LENGTH_UNITS`` names them: [n, 4]."""
     rows = []
     for text, words in zip(texts, word_counts, strict=True):
@@ -380,14 +382,14 @@ def text_lengths(texts: Sequence[str], word_counts: Sequence[int]) -> Floats:
     return np.asarray(rows, dtype=np.float64).reshape(-1, len(LENGTH_UNITS))
 
 
-def date_features(found: Sequence[DatesInText]) -> FoldFeatures:
+def build_date_features(text_dates: Sequence[DatesInText]) -> FoldFeatures:
     """Whether a text mentions a year, how many years and months, and its first, mean and last year."""
-    rows = np.full((len(found), 6), np.nan)
-    for row, dates in zip(rows, found, strict=True):
+    rows = np.full((len(text_dates), 6), np.nan)
+    for row, dates in zip(rows, text_dates, strict=True):
         row[:3] = bool(dates.years), np.log1p(len(dates.years)), np.log1p(len(dates.months))
         if dates.years:
             row[3:] = min(dates.years), sum(dates.years) / len(dates.years), max(dates.years)
-    dense = dense_features(rows)
+    dense = build_dense_features(rows)
 
     def features(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
         if not rows[training, :3].any():
@@ -397,7 +399,7 @@ def date_features(found: Sequence[DatesInText]) -> FoldFeatures:
     return features
 
 
-def dense_features(rows: Floats) -> FoldFeatures:
+def build_dense_features(rows: Floats) -> FoldFeatures:
     """The columns of ``rows`` [n, d] in standard deviations from their mean, cut off at 4, and the squares of those.
 
     Mean and deviation are those of the training texts. NaN means no value and counts as the mean. The squares let

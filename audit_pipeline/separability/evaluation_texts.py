@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, digest
-from audit_pipeline.catalogue.files import checked
+from audit_pipeline.catalogue.files import cast_to_columns
 from audit_pipeline.errors import DataError
 
 SIDES: Mapping[int | None, str] = {MEMBER: "members", NON_MEMBER: "nonmembers", None: "unlabelled"}
@@ -39,7 +39,7 @@ class Lengths:
     most: float
 
 
-def by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
+def group_places_by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
     """The positions of the texts of each side, in order; sides without a text are left out."""
     places: dict[str, list[int]] = {side: [] for side in SIDES.values()}
     for place, label in enumerate(labels):
@@ -47,14 +47,14 @@ def by_side(labels: Iterable[int | None]) -> dict[str, list[int]]:
     return {side: found for side, found in places.items() if found}
 
 
-def shares(values: Iterable[str]) -> dict[str, tuple[int, float]]:
+def compute_shares(values: Iterable[str]) -> dict[str, tuple[int, float]]:
     """How often each value occurs, and its share of all, by name."""
     counts = Counter(values)
     total = counts.total()
     return {name: (counts[name], counts[name] / total) for name in sorted(counts)}
 
 
-def date_unit(dates: Iterable[date | None]) -> str:
+def choose_date_unit(dates: Iterable[date | None]) -> str:
     """`month` where all dates lie within three years, else `year`, so that a reader can distinguish the bars."""
     known = [day for day in dates if day is not None]
     if not known:
@@ -64,13 +64,13 @@ def date_unit(dates: Iterable[date | None]) -> str:
     return "month" if months <= _MOST_MONTHS else "year"
 
 
-def date_bins(dates: Iterable[date | None], unit: str) -> list[str]:
+def bin_dates(dates: Iterable[date | None], unit: str) -> list[str]:
     """The bin of each date: `2024` or `2024-03`; `undated` without one."""
     form = "%Y-%m" if unit == "month" else "%Y"
     return [UNDATED if day is None else day.strftime(form) for day in dates]
 
 
-def lengths(values: Sequence[float]) -> Lengths:
+def summarise_lengths(values: Sequence[float]) -> Lengths:
     """Mean, standard deviation (of the population), least and most of at least one length."""
     array = np.asarray(values, dtype=np.float64)
     return Lengths(float(array.mean()), float(array.std()), float(array.min()), float(array.max()))
@@ -89,13 +89,13 @@ class LabelledExamples:
         return len(self.example_ids)
 
 
-def labelled_examples(examples: pa.Table) -> LabelledExamples:
+def select_labelled_examples(examples: pa.Table) -> LabelledExamples:
     """The examples of the evaluation split that have a label.
 
     Raises DataError for a missing column, a null, a label other than 0 and 1, or an example_id that occurs twice.
     """
     names = ("example_id", "text", "label", "split", "group")
-    table = checked(
+    table = cast_to_columns(
         examples.select([name for name in names if name in examples.column_names]),
         pa.schema([EXAMPLES.field(name) for name in names]),
     )
@@ -152,33 +152,33 @@ class EvaluationTexts:
         there_are_none = " and no ".join(absent)
         return f"not defined: the evaluation split holds no {there_are_none}" if absent else None
 
-    def sample(self, most: int, seed: int) -> tuple[EvaluationTexts, str]:
-        """At most ``most`` texts of each side, drawn by ``seed``, and in words which; "" where these are all."""
+    def sample(self, max_per_side: int, seed: int) -> tuple[EvaluationTexts, str]:
+        """At most ``max_per_side`` texts of each side, drawn by ``seed``, and in words which; "" where these are all."""
         ids = self.columns["example_id"]
         chosen: list[int] = []
         drawn = []
         for side, places in self.sides.items():
-            if len(places) > most:
-                chosen += sorted(places, key=lambda place: digest(seed, "sample", ids[place]))[:most]
-                drawn.append(f"{most} of {len(places)} {side}")
+            if len(places) > max_per_side:
+                chosen += sorted(places, key=lambda place: digest(seed, "sample", ids[place]))[:max_per_side]
+                drawn.append(f"{max_per_side} of {len(places)} {side}")
             else:
                 chosen += places
         if not drawn:
             return self, ""
         chosen.sort()
         columns = {name: [column[place] for place in chosen] for name, column in self.columns.items()}
-        sample = EvaluationTexts(self.benchmark, columns, _sides_of(columns), self.split)
+        sample = EvaluationTexts(self.benchmark, columns, _group_sides(columns), self.split)
         return sample, f"read on {' and '.join(drawn)}, drawn at random (seed {seed})"
 
 
-def evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> EvaluationTexts:
+def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> EvaluationTexts:
     """The texts of the evaluation split of one benchmark's ``examples`` (schema EXAMPLES); ``split`` gives words.
 
     Raises DataError for examples of no benchmark or of several, a missing column, a label other than 0, 1 and null, and
     an example_id that occurs twice.
     """
     names = ["example_id", "benchmark", "text", "label", "split", "published", "language", "collection", "group"]
-    table = checked(
+    table = cast_to_columns(
         examples.select([name for name in names if name in examples.column_names]),
         pa.schema([EXAMPLES.field(name) for name in names]),
     )
@@ -192,8 +192,8 @@ def evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]]) -> E
     columns = {name: table[name].to_pylist() for name in names}
     if not set(columns["label"]) <= set(SIDES):
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
-    return EvaluationTexts(benchmarks[0], columns, _sides_of(columns), split)
+    return EvaluationTexts(benchmarks[0], columns, _group_sides(columns), split)
 
 
-def _sides_of(columns: Mapping[str, list[object]]) -> dict[str, list[int]]:
-    return by_side(columns["label"])  # type: ignore[arg-type]
+def _group_sides(columns: Mapping[str, list[object]]) -> dict[str, list[int]]:
+    return group_places_by_side(columns["label"])  # type: ignore[arg-type]

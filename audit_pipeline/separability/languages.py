@@ -17,18 +17,18 @@ from py3langid.langid import MODEL_FILE, LanguageIdentifier
 MOST_CHARACTERS = 1000
 
 
-def detected_languages(texts: Sequence[str]) -> list[str]:
+def detect_languages(texts: Sequence[str]) -> list[str]:
     """The most likely language of each text's first 1000 characters, ISO 639-1 (639-3 where there is no shorter)."""
-    identifier = _identifier()
+    identifier = _load_identifier()
     return [str(identifier.classify(text[:MOST_CHARACTERS])[0]) for text in texts]
 
 
-def same_language(declared: str, detected: str) -> bool:
+def is_same_language(declared: str, detected: str) -> bool:
     """Whether the codes name one language: `zh-TW` is declared, `zh` detected."""
     return declared.lower().replace("_", "-").split("-")[0] == detected.lower().split("-")[0]
 
 
 @cache
-def _identifier() -> LanguageIdentifier:
+def _load_identifier() -> LanguageIdentifier:
     # One of our own: the package's module-wide one can be restricted to some languages by anybody.
     return LanguageIdentifier.from_model_file(MODEL_FILE)

@@ -36,18 +36,18 @@ from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import MILD_BELOW
 from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval, metric_intervals
-from audit_pipeline.metrics.roc import Floats, metrics
+from audit_pipeline.metrics.roc import Floats, compute_metrics
 from audit_pipeline.separability.blind_controls import (
     MOST_CHARACTERS,
     BlindControl,
     FoldFeatures,
     Matrix,
     Places,
-    blind_control,
-    character_features,
+    build_character_features,
+    compute_blind_control,
     cross_fit,
-    folds_by_group,
     is_unspaced,
+    split_folds_by_group,
 )
 
 CALIPER = 0.25
@@ -118,7 +118,7 @@ def match_sides(
     order = sorted(range(len(texts)), key=lambda place: (groups[place], texts[place], int(classes[place])))
     pool = _Pool([texts[i] for i in order], classes[order], [groups[i] for i in order], seed, language)
     everything = np.arange(len(order))
-    pairs, beyond = _nearest_pairs(pool, *_least_obvious(pool, per_side), per_side)
+    pairs, beyond = _match_nearest_pairs(pool, *_select_least_obvious(pool, per_side), per_side)
     chosen = np.sort(pairs.ravel())
     by_all = pool.control(everything)
     generator = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ class _Pool:
         return [f"{place:09d}" for place in places]
 
     def control(self, places: Places) -> BlindControl:
-        return blind_control(
+        return compute_blind_control(
             self.ids(places),
             [self.texts[place] for place in places],
             self.labels[places],
@@ -164,16 +164,16 @@ class _Pool:
         if control.scores is None:
             return BlindAuroc(None, NO_INTERVAL, len(places), control.reason or control.method)
         groups = [self.groups[place] for place in places]
-        value = metrics(control.scores, self.labels[places])["auroc"]
+        value = compute_metrics(control.scores, self.labels[places])["auroc"]
         interval = metric_intervals(control.scores, self.labels[places], groups, resamples=_RESAMPLES, seed=self.seed)[
             "auroc"
         ]
         return BlindAuroc(value, interval, len(places), control.method)
 
 
-def _least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
+def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:
     """The places of a tenth more than ``per_side`` texts per side, and their log odds of being members."""
-    features = character_features(
+    features = build_character_features(
         [text[: MOST_CHARACTERS // len(pool.texts)] for text in pool.texts],
         (1, 3) if is_unspaced(pool.language) else (3, 5),
     )
@@ -201,21 +201,23 @@ def _log_odds(pool: _Pool, places: Places, features: FoldFeatures, seed: int) ->
     From there on the log odds are mostly noise, and to go by noise is to choose texts that happen to resemble the other
     side: classifiers would then be wrong more often than right, which is no better match.
     """
-    folds = folds_by_group(pool.ids(places), pool.labels[places], [pool.groups[place] for place in places], seed=seed)
+    folds = split_folds_by_group(
+        pool.ids(places), pool.labels[places], [pool.groups[place] for place in places], seed=seed
+    )
 
     def of_places(training: Places, held_out: Places) -> tuple[Matrix, Matrix] | str:
         return features(places[training], places[held_out])
 
     found = cross_fit(folds, of_places, "character n-grams").scores
-    if found is None or metrics(found, pool.labels[places])["auroc"] < MILD_BELOW:
+    if found is None or compute_metrics(found, pool.labels[places])["auroc"] < MILD_BELOW:
         return np.zeros(len(places))
     return found
 
 
-def _nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side: int) -> tuple[Places, int]:
+def _match_nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side: int) -> tuple[Places, int]:
     """The ``per_side`` nearest pairs of the optimal assignment, [per_side, 2], and how many are beyond the caliper."""
     texts = [pool.texts[place] for place in places]
-    topics = _topics(texts, pool)
+    topics = _compute_topics(texts, pool)
     near = _standardise(np.column_stack([log_odds, np.log1p([len(text) for text in texts])]))
     member, other = (np.flatnonzero(pool.labels[places] == label) for label in _LABELS)
     apart = np.abs(near[member][:, None, :] - near[other][None, :, :])
@@ -228,7 +230,7 @@ def _nearest_pairs(pool: _Pool, places: Places, log_odds: Floats, per_side: int)
     return np.column_stack([places[member[rows]], places[other[columns]]]), int(beyond[rows, columns].sum())
 
 
-def _topics(texts: Sequence[str], pool: _Pool) -> Floats:
+def _compute_topics(texts: Sequence[str], pool: _Pool) -> Floats:
     """Topic vectors of length 1 (0 for a text without words): [n, at most 50]."""
     unspaced = is_unspaced(pool.language)
     vectoriser = HashingVectorizer(

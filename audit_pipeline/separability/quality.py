@@ -27,15 +27,21 @@ from audit_pipeline.separability.blind_controls import (
     CHARACTERS,
     LENGTH_UNITS,
     ControlAuroc,
-    dates_in,
+    compute_other_controls,
+    find_dates,
+    find_strongest_control,
     measure_controls,
-    other_controls,
-    strongest_control,
-    text_lengths,
+    measure_text_lengths,
 )
 from audit_pipeline.separability.evaluation_texts import MEMBERS, NONMEMBERS, SIDES, EvaluationTexts
-from audit_pipeline.separability.languages import MOST_CHARACTERS, detected_languages, same_language
-from audit_pipeline.separability.shared_text import LIMITS, SHINGLE_WORDS, SIZES, near_pairs_of, overlap_of_words
+from audit_pipeline.separability.languages import MOST_CHARACTERS, detect_languages, is_same_language
+from audit_pipeline.separability.shared_text import (
+    LIMITS,
+    SHINGLE_WORDS,
+    SIZES,
+    compute_word_overlap,
+    find_near_pairs_of_words,
+)
 
 BETWEEN = "between"
 BOTH = "both"
@@ -75,7 +81,7 @@ class QualityRow:
         }
 
 
-def balance_rows(texts: EvaluationTexts) -> list[QualityRow]:
+def build_balance_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """How many texts, groups and texts of each collection a side has, and how many collections are uneven."""
     rows = []
     counts = {}
@@ -83,7 +89,7 @@ def balance_rows(texts: EvaluationTexts) -> list[QualityRow]:
         n = len(places)
         rows.append(QualityRow("texts", "all", side, n, n, "counted"))
         rows.append(QualityRow("groups", "all", side, len(set(texts.strings("group", places))), n, "counted"))
-        counts[side] = evaluation_texts.shares(texts.strings("collection", places))
+        counts[side] = evaluation_texts.compute_shares(texts.strings("collection", places))
         rows += [
             QualityRow("texts_of_collection", name, side, count, n, f"counted; {share:.1%} of the side")
             for name, (count, share) in counts[side].items()
@@ -99,11 +105,11 @@ def balance_rows(texts: EvaluationTexts) -> list[QualityRow]:
     return [*rows, QualityRow("uneven_collections", "all", BOTH, compared, len(texts.labelled), method)]
 
 
-def published_rows(texts: EvaluationTexts) -> list[QualityRow]:
+def build_published_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """How many texts of each side are of documents of a month or year."""
     published = texts.columns["published"]
-    unit = evaluation_texts.date_unit(published)  # type: ignore[arg-type]
-    bins = evaluation_texts.date_bins(published, unit)  # type: ignore[arg-type]
+    unit = evaluation_texts.choose_date_unit(published)  # type: ignore[arg-type]
+    bins = evaluation_texts.bin_dates(published, unit)  # type: ignore[arg-type]
     return [
         QualityRow(
             "texts_published",
@@ -114,16 +120,16 @@ def published_rows(texts: EvaluationTexts) -> list[QualityRow]:
             f"by {unit} of the document's date; {share:.1%} of the side",
         )
         for side, places in texts.sides.items()
-        for name, (count, share) in evaluation_texts.shares(bins[place] for place in places).items()
+        for name, (count, share) in evaluation_texts.compute_shares(bins[place] for place in places).items()
     ]
 
 
-def mention_rows(texts: EvaluationTexts) -> list[QualityRow]:
+def build_mention_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """Which years the texts of each side mention."""
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
-        mentioned = [dates_in(text).years for text in texts.strings("text", places)]
+        mentioned = [find_dates(text).years for text in texts.strings("text", places)]
         latest = [max(years) for years in mentioned if years]
         read = "numbers of four digits from 1500 to 2099 in the text"
         rows += [
@@ -141,13 +147,13 @@ def mention_rows(texts: EvaluationTexts) -> list[QualityRow]:
     return rows
 
 
-def length_rows(texts: EvaluationTexts) -> list[QualityRow]:
+def build_length_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """How long the texts of each side are, in each unit of length."""
     rows = []
     for side, places in texts.sides.items():
-        sizes = text_lengths(texts.strings("text", places), texts.word_counts(places))
+        sizes = measure_text_lengths(texts.strings("text", places), texts.word_counts(places))
         for unit, column in zip(LENGTH_UNITS, sizes.T, strict=True):
-            found = evaluation_texts.lengths(column.tolist())
+            found = evaluation_texts.summarise_lengths(column.tolist())
             values = {"mean": found.mean, "std": found.std, "min": found.least, "max": found.most}
             rows += [
                 QualityRow(f"length_{name}", unit, side, value, len(places), f"in {unit.replace('_', ' ')}")
@@ -156,7 +162,7 @@ def length_rows(texts: EvaluationTexts) -> list[QualityRow]:
     return rows
 
 
-def language_rows(texts: EvaluationTexts) -> list[QualityRow]:
+def build_language_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """The languages that are detected in the texts of each side, and the share that is not in the declared one."""
     method = (
         f"detected by py3langid in the first {MOST_CHARACTERS} characters, often wrong on short texts, lists and code"
@@ -164,23 +170,23 @@ def language_rows(texts: EvaluationTexts) -> list[QualityRow]:
     rows = []
     for side, places in texts.sides.items():
         n = len(places)
-        detected = detected_languages(texts.strings("text", places))
+        detected = detect_languages(texts.strings("text", places))
         declared = texts.strings("language", places)
-        other = sum(not same_language(language, two) for language, two in zip(declared, detected, strict=True))
+        other = sum(not is_same_language(language, two) for language, two in zip(declared, detected, strict=True))
         rows.append(QualityRow("language_mismatch", "all", side, other / n, n, method))
         rows += [
             QualityRow("language_share", name, side, share, n, f"{count} texts; {method}")
-            for name, (count, share) in evaluation_texts.shares(detected).items()
+            for name, (count, share) in evaluation_texts.compute_shares(detected).items()
         ]
     return rows
 
 
-def measured_controls(texts: EvaluationTexts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
+def measure_other_controls(texts: EvaluationTexts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
     """The AUROC of each control beside that of words, with its interval of ``resamples`` resamples of groups."""
     places = texts.labelled
     labels = np.asarray(texts.of("label", places), dtype=np.int8)
     groups = texts.strings("group", places)
-    controls = other_controls(
+    controls = compute_other_controls(
         texts.strings("example_id", places),
         texts.strings("text", places),
         labels,
@@ -192,13 +198,13 @@ def measured_controls(texts: EvaluationTexts, language: str, seed: int, resample
     return measure_controls(controls, labels, groups, resamples=resamples, seed=seed)
 
 
-def control_rows(
-    controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed: AssessedSplit
+def build_control_rows(
+    controls: Iterable[ControlAuroc], strongest: ControlAuroc | None, assessed_split: AssessedSplit
 ) -> list[QualityRow]:
     """One row per control, each with the verdict by it alone, and one for the strongest where there is one."""
 
     def verdict_of(interval: Interval) -> SplitVerdict:
-        return split_verdict(assessed.design, interval, matched=assessed.matched)
+        return split_verdict(assessed_split.design, interval, matched=assessed_split.matched)
 
     rows = [
         QualityRow(
@@ -230,20 +236,20 @@ def control_rows(
     return rows
 
 
-def overlap_rows(texts: EvaluationTexts) -> list[QualityRow]:
+def build_overlap_rows(texts: EvaluationTexts) -> list[QualityRow]:
     """How much of each side's n-grams of words is in the other side too."""
     rows = []
     for size, (side, other) in product(SIZES, ((NONMEMBERS, MEMBERS), (MEMBERS, NONMEMBERS))):
         words, other_words = (
             [texts.words[place] for place in texts.sides.get(name_of_side, [])] for name_of_side in (side, other)
         )
-        found = overlap_of_words(words, other_words, size)
+        found = compute_word_overlap(words, other_words, size)
         method = f"{size}-grams of words of each text that stand in any of the {other}, case ignored"
         if found.too_short:
             method += f"; {found.too_short} texts of fewer than {size} words left out"
         method = texts.why_not_comparable or method
         values = {"mean": found.mean, "max": found.most}
-        values |= {f"above_{round(100 * limit)}": found.above(limit) for limit in LIMITS}
+        values |= {f"above_{round(100 * limit)}": found.share_above(limit) for limit in LIMITS}
         rows += [
             QualityRow(
                 f"ngram_overlap_{name}",
@@ -258,7 +264,7 @@ def overlap_rows(texts: EvaluationTexts) -> list[QualityRow]:
     return rows
 
 
-def near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[QualityRow]:
+def build_near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[QualityRow]:
     """Pairs of texts that are nearly the same, between the sides and within each; ``threshold`` is in (0, 1]."""
     places = texts.labelled
     side_of = {place: side for side, of_side in texts.sides.items() for place in of_side}
@@ -266,7 +272,7 @@ def near_duplicate_rows(texts: EvaluationTexts, threshold: float) -> list[Qualit
     within = {(side, part): 0 for side in (MEMBERS, NONMEMBERS) for part in ("one group", "different groups")}
     involved: dict[str, set[int]] = {MEMBERS: set(), NONMEMBERS: set()}
     similarities: list[float] = []
-    for pair in near_pairs_of([texts.words[place] for place in places], threshold):
+    for pair in find_near_pairs_of_words([texts.words[place] for place in places], threshold):
         first, second = places[pair.first], places[pair.second]
         if side_of[first] == side_of[second]:
             within[side_of[first], "one group" if group[first] == group[second] else "different groups"] += 1
@@ -321,9 +327,9 @@ class Quality:
     summary: Mapping[str, str | int | float | None]
 
 
-def split_quality(
+def measure_split_quality(
     texts: EvaluationTexts,
-    assessed: AssessedSplit,
+    assessed_split: AssessedSplit,
     language: str,
     seed: int = 0,
     resamples: int = RESAMPLES,
@@ -334,7 +340,7 @@ def split_quality(
 ) -> Quality:
     """The quality of the evaluation split of one benchmark, of which ``texts`` are all.
 
-    ``assessed`` is the blind control of words on these texts, ``language`` (ISO 639-1) is theirs. Members and
+    ``assessed_split`` is the blind control of words on these texts, ``language`` (ISO 639-1) is theirs. Members and
     non-members are compared where there are both; what cannot be measured is null, with the reason in ``method``. Of a
     side of more than ``most_per_side`` texts a random sample of that size is read, and ``method`` says so; the control
     of words reads all, and texts, groups, collections and dates are counted over all. The result depends on the texts
@@ -345,39 +351,41 @@ def split_quality(
     if most_per_side < 1:
         raise ValueError(f"at least one text of a side is read, not {most_per_side}")
     sample, sampled = texts.sample(most_per_side, seed)
-    others = [_note_sample(control, sampled) for control in measured_controls(sample, language, seed, resamples)]
+    others = [_note_sample(control, sampled) for control in measure_other_controls(sample, language, seed, resamples)]
     # In a script without blanks between words the control of words reads characters.
-    characters = [] if any(other.name == CHARACTERS for other in others) else [replace(assessed.auroc, name=CHARACTERS)]
-    controls = [assessed.auroc, *characters, *others]
-    strongest = strongest_control(controls)
+    characters = (
+        [] if any(other.name == CHARACTERS for other in others) else [replace(assessed_split.auroc, name=CHARACTERS)]
+    )
+    controls = [assessed_split.auroc, *characters, *others]
+    strongest = find_strongest_control(controls)
     read = [
-        *overlap_rows(sample),
-        *near_duplicate_rows(sample, near_duplicate_threshold),
-        *mention_rows(sample),
-        *length_rows(sample),
-        *language_rows(sample),
+        *build_overlap_rows(sample),
+        *build_near_duplicate_rows(sample, near_duplicate_threshold),
+        *build_mention_rows(sample),
+        *build_length_rows(sample),
+        *build_language_rows(sample),
     ]
     rows = [
-        *control_rows(controls, strongest, assessed),
+        *build_control_rows(controls, strongest, assessed_split),
         *(_note_sample(row, sampled) for row in read),
-        *balance_rows(texts),
-        *published_rows(texts),
+        *build_balance_rows(texts),
+        *build_published_rows(texts),
     ]
-    same = {"benchmark": texts.benchmark, "split_verdict": assessed.verdict, "run_id": run_id}
+    same = {"benchmark": texts.benchmark, "split_verdict": assessed_split.verdict, "run_id": run_id}
     table = table_from_rows([{**same, **row.columns} for row in rows], SPLIT_QUALITY)
-    return Quality(table, assessed.verdict, strongest, _summary(rows, assessed, strongest))
+    return Quality(table, assessed_split.verdict, strongest, _build_summary(rows, assessed_split, strongest))
 
 
 _Read = TypeVar("_Read", ControlAuroc, QualityRow)
 
 
-def _note_sample(found: _Read, sampled: str) -> _Read:
-    """What was found on a sample, with ``sampled`` in its method; as it is where that is empty."""
-    return replace(found, method=f"{found.method}; {sampled}") if sampled else found
+def _note_sample(result: _Read, sample_note: str) -> _Read:
+    """What was found on a sample, with ``sample_note`` in its method; as it is where that is empty."""
+    return replace(result, method=f"{result.method}; {sample_note}") if sample_note else result
 
 
-def _summary(
-    rows: Sequence[QualityRow], assessed: AssessedSplit, strongest: ControlAuroc | None
+def _build_summary(
+    rows: Sequence[QualityRow], assessed_split: AssessedSplit, strongest: ControlAuroc | None
 ) -> dict[str, str | int | float | None]:
     values = {(row.measure, row.part, row.side): row.value for row in rows}
 
@@ -385,12 +393,12 @@ def _summary(
         return values.get((measure, part, side))
 
     return {
-        "split_verdict": assessed.verdict,
-        "in_words": VERDICT_IN_WORDS[assessed.verdict],
-        "blind_auroc": assessed.auroc.auroc,
-        "blind_ci_low": assessed.auroc.interval.low,
-        "blind_ci_high": assessed.auroc.interval.high,
-        "blind_method": assessed.auroc.method,
+        "split_verdict": assessed_split.verdict,
+        "in_words": VERDICT_IN_WORDS[assessed_split.verdict],
+        "blind_auroc": assessed_split.auroc.auroc,
+        "blind_ci_low": assessed_split.auroc.interval.low,
+        "blind_ci_high": assessed_split.auroc.interval.high,
+        "blind_method": assessed_split.auroc.method,
         "worst_control": strongest.name if strongest else None,
         "worst_auroc": strongest.auroc if strongest else None,
         "worst_ci_low": strongest.interval.low if strongest else None,

@@ -50,7 +50,7 @@ class NearPair:
     similarity: float
 
 
-def near_pairs(
+def find_near_pairs(
     texts: Sequence[str],
     threshold: float,
     *,
@@ -63,13 +63,13 @@ def near_pairs(
     Similarity is Jaccard's, |A and B| / |A or B|, exact; case does not matter; a text shorter than a shingle is one
     shingle. Pairs are in order of position. Raises ValueError for a threshold outside (0, 1].
     """
-    return near_pairs_of([split(text.lower()) for text in texts], threshold, shingle=shingle, seed=seed)
+    return find_near_pairs_of_words([split(text.lower()) for text in texts], threshold, shingle=shingle, seed=seed)
 
 
-def near_pairs_of(
+def find_near_pairs_of_words(
     texts: Sequence[Sequence[str]], threshold: float, *, shingle: int = SHINGLE_WORDS, seed: int = _SEED
 ) -> list[NearPair]:
-    """As :func:`near_pairs`, of texts that are words already, case as given.
+    """As :func:`find_near_pairs`, of texts that are words already, case as given.
 
     Shingles are kept of such texts only as are compared, so memory is that of the words and of 256 numbers per text.
     """
@@ -85,7 +85,7 @@ def near_pairs_of(
         return shingles_of[place]
 
     pairs = []
-    for second, first in _candidates(texts, threshold, shingle, seed):
+    for second, first in _iterate_candidates(texts, threshold, shingle, seed):
         shared = len(of(first) & of(second))
         similarity = shared / (len(of(first)) + len(of(second)) - shared)
         if similarity >= threshold:
@@ -98,7 +98,7 @@ def shingles(words: Sequence[str], size: int = SHINGLE_WORDS) -> Shingles:
     return frozenset(tuple(words[start : start + size]) for start in range(max(1, len(words) - size + 1)))
 
 
-def bands(threshold: float) -> tuple[int, int]:
+def choose_bands(threshold: float) -> tuple[int, int]:
     """How many bands of how many hash values: the longest bands, within 256 hash values, of which there are enough for
     a pair at the threshold to be missed with probability 1e-6 at most.
 
@@ -113,12 +113,14 @@ def bands(threshold: float) -> tuple[int, int]:
     return max(2, enough[length]), length
 
 
-def _candidates(texts: Sequence[Sequence[str]], threshold: float, shingle: int, seed: int) -> Iterator[tuple[int, int]]:
+def _iterate_candidates(
+    texts: Sequence[Sequence[str]], threshold: float, shingle: int, seed: int
+) -> Iterator[tuple[int, int]]:
     """Positions of pairs of texts that agree in a band, each pair once, the smaller position second."""
     # Imported where pairs are looked for: it brings pieces of scipy that take a while.
     from datasketch import MinHash, MinHashLSH  # noqa: PLC0415
 
-    number, length = bands(threshold)
+    number, length = choose_bands(threshold)
     values = (["\x1f".join(shingle_words).encode() for shingle_words in shingles(words, shingle)] for words in texts)
     index = MinHashLSH(num_perm=number * length, params=(number, length))
     for place, sketch in enumerate(MinHash.generator(values, num_perm=number * length, seed=seed)):
@@ -130,7 +132,7 @@ MOST_COMPARED = 10_000
 """Texts. Among more, only equal ones are looked for: near-duplicates of 10,000 take some ten seconds."""
 
 
-def on_both_sides(
+def find_texts_on_both_sides(
     texts: Sequence[str],
     digests: Sequence[str],
     labels: Sequence[int | None],
@@ -153,7 +155,7 @@ def on_both_sides(
     # Of equal texts the first represents all: near-duplicates of one are near-duplicates of each.
     chosen = [same[0] for same in places.values() if same[0] not in found and level[same[0]]]
     compared = [level[place] for place in chosen] if len(chosen) <= MOST_COMPARED else []
-    for pair in near_pairs(compared, threshold, split=split):
+    for pair in find_near_pairs(compared, threshold, split=split):
         first, second = chosen[pair.first], chosen[pair.second]
         if {labels[first], labels[second]} == both:
             for place in (first, second):
@@ -195,24 +197,24 @@ class Overlap:
         """The largest share; None without a text."""
         return float(self.shares.max()) if len(self.shares) else None
 
-    def above(self, limit: float) -> float | None:
+    def share_above(self, limit: float) -> float | None:
         """The share of texts of which more than ``limit`` is found on the other side; None without a text."""
         return float(np.mean(self.shares > limit)) if len(self.shares) else None
 
 
-def overlap_of_words(texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int) -> Overlap:
+def compute_word_overlap(texts: Sequence[Sequence[str]], others: Sequence[Sequence[str]], size: int) -> Overlap:
     """What of ``texts`` is found in ``others``, both as words in lower case, by sequences of ``size`` words.
 
     An n-gram that occurs twice in a text counts twice.
     """
-    grams_of_others = {gram for words in others for gram in _grams(words, size)}
+    grams_of_others = {gram for words in others for gram in _list_ngrams(words, size)}
     shares = []
     for words in texts:
-        grams = _grams(words, size)
+        grams = _list_ngrams(words, size)
         if grams:
             shares.append(sum(gram in grams_of_others for gram in grams) / len(grams))
     return Overlap(np.asarray(shares, dtype=np.float64), len(texts) - len(shares))
 
 
-def _grams(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
+def _list_ngrams(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
     return [tuple(words[start : start + size]) for start in range(len(words) - size + 1)]

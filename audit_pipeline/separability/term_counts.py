@@ -46,7 +46,7 @@ def count_terms(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) 
     return sparse.csr_array((counts, indices, starts), shape=(len(texts), len(names)))
 
 
-def tf_idf(counts: Counts, training: Places, held_out: Places, most: int) -> tuple[Counts, Counts] | None:
+def tf_idf(counts: Counts, training: Places, held_out: Places, max_terms: int) -> tuple[Counts, Counts] | None:
     """The features of the training and of the held-out texts, of at most so many terms; None where there is no term."""
     learnt = counts[training]
     if not learnt.nnz:
@@ -55,13 +55,13 @@ def tf_idf(counts: Counts, training: Places, held_out: Places, most: int) -> tup
     # Backwards, so that the first place of each term is what is left.
     met[learnt.indices[::-1]] = np.arange(learnt.nnz, dtype=np.int32)[::-1]
     terms = np.flatnonzero(met < learnt.nnz)
-    if len(terms) > most:
+    if len(terms) > max_terms:
         often = np.bincount(learnt.indices, weights=learnt.data, minlength=counts.shape[1])[terms]
-        terms = terms[np.sort((-often).argsort()[:most])]
-    fitted = _of_terms(learnt, terms, met)
+        terms = terms[np.sort((-often).argsort()[:max_terms])]
+    fitted = _select_terms(learnt, terms, met)
     del learnt
     weights = TfidfTransformer(sublinear_tf=True).fit(fitted)
-    scored = weights.transform(_of_terms(counts[held_out], terms), copy=False) if len(held_out) else fitted[:0]
+    scored = weights.transform(_select_terms(counts[held_out], terms), copy=False) if len(held_out) else fitted[:0]
     return weights.transform(fitted, copy=False), scored
 
 
@@ -79,15 +79,15 @@ def _count_part(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) 
     return terms_left, counts[order].astype(np.int32), sizes
 
 
-def _of_terms(counts: Counts, terms: Places, met: npt.NDArray[np.int32] | None = None) -> Counts:
-    """The entries of these terms alone, renumbered: in each row by where the term is ``met``, else by its number."""
+def _select_terms(counts: Counts, terms: Places, term_order: npt.NDArray[np.int32] | None = None) -> Counts:
+    """The entries of these terms alone, renumbered: in each row by where the term is ``term_order``, else by its number."""
     numbers = np.full(counts.shape[1], -1, np.int32)
     numbers[terms] = np.arange(len(terms), dtype=np.int32)
     columns = numbers[counts.indices]
     held = np.flatnonzero(columns >= 0)
     starts = np.searchsorted(held, counts.indptr).astype(np.int32)
     rows = np.repeat(np.arange(counts.shape[0], dtype=np.int32), np.diff(starts))
-    held = held[np.lexsort((columns[held] if met is None else met[counts.indices[held]], rows))]
+    held = held[np.lexsort((columns[held] if term_order is None else term_order[counts.indices[held]], rows))]
     return sparse.csr_array(
         (counts.data[held].astype(np.float64), columns[held], starts), shape=(counts.shape[0], len(terms))
     )

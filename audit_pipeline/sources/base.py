@@ -116,7 +116,7 @@ class Source(Generic[S]):
     on_request: bool = False
 
 
-def together(harvests: Iterable[Harvest]) -> Harvest:
+def merge_harvests(harvests: Iterable[Harvest]) -> Harvest:
     """Several harvests as one, in their order."""
     every = tuple(harvests)
     return Harvest(

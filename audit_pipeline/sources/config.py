@@ -23,11 +23,11 @@ from typing import Any
 from audit_pipeline import sources
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import is_workspace
-from audit_pipeline.config.discovery import by_name, merge_entry_points
+from audit_pipeline.config.discovery import collect_by_name, merge_entry_points
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
-from audit_pipeline.config.validating import resolve_paths_against, validated
+from audit_pipeline.config.validating import resolve_paths_against, validate_as
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection
 
@@ -37,21 +37,21 @@ _CONNECTORS = "audit_pipeline.connectors"
 @cache
 def all_sources() -> Mapping[str, Source[Any]]:
     """Every source by name; a new one needs no entry here. Raises ConfigError if two of ours have the same name."""
-    modules = (importlib.import_module(name) for name in _modules())
-    ours: dict[str, Source[Any]] = by_name(
-        modules, what="sources", is_one=lambda value: isinstance(value, Source), name_of=lambda source: source.name
+    modules = (importlib.import_module(name) for name in _iterate_module_names())
+    ours: dict[str, Source[Any]] = collect_by_name(
+        modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
     return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name).found
 
 
-def _modules() -> Iterator[str]:
+def _iterate_module_names() -> Iterator[str]:
     connectors = importlib.import_module(_CONNECTORS)
     yield from (f"{sources.__name__}.{module.name}" for module in pkgutil.iter_modules(sources.__path__))
     packages = (module for module in pkgutil.iter_modules(connectors.__path__) if module.ispkg)
     yield from (f"{_CONNECTORS}.{package.name}.source" for package in packages)
 
 
-def source_named(name: str) -> Source[Any]:
+def require_source(name: str) -> Source[Any]:
     """The source called ``name``; raises SourceError, naming the nearest names, or all."""
     if name not in all_sources():
         raise SourceError(f"there is no source '{name}'; {did_you_mean(name, all_sources(), 'the sources are')}")
@@ -99,7 +99,7 @@ class SourceSettings:
         section is broken.
         """
         section = self.for_source(source)
-        files = {name: found for name, value in section if (found := _stamped(value))}
+        files = {name: found for name, value in section if (found := _collect_stamps(value))}
         return digest(source, section.model_dump(mode="json"), *([files] if files else []))
 
     def to_be_set_for(self, source: str) -> str | None:
@@ -110,15 +110,15 @@ class SourceSettings:
         return self.for_source(source).to_be_set
 
 
-def _section(name: str, fields: Any, folder: Path) -> SourceSection:
+def _parse_section(name: str, fields: Any, folder: Path) -> SourceSection:
     known = all_sources()
     if name not in known:
         raise InvalidEntryError([Fault((), f"there is no such section; {did_you_mean(name, known)}")])
-    section: SourceSection = validated(known[name].settings, fields)
+    section: SourceSection = validate_as(known[name].settings, fields)
     return resolve_paths_against(folder, section)
 
 
-FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _section)
+FILE = EntryFile(FILE_NAME, None, "section", "it says which sources to read", _parse_section)
 
 
 def load_source_settings(folder: Path | None = None) -> SourceSettings:
@@ -130,28 +130,28 @@ def load_source_settings(folder: Path | None = None) -> SourceSettings:
     return SourceSettings(FILE.load(folder))
 
 
-def _stamped(value: Any) -> Any:
+def _collect_stamps(value: Any) -> Any:
     """The stamps of a setting that is a path, or holds some; nothing of any other."""
     if isinstance(value, Path):
-        return stamps(value)
+        return list_file_stamps(value)
     if isinstance(value, tuple):
-        return [stamp for item in value if (stamp := _stamped(item))]
+        return [stamp for item in value if (stamp := _collect_stamps(item))]
     if isinstance(value, Mapping):
-        return {key: stamp for key, item in value.items() if (stamp := _stamped(item))}
+        return {key: stamp for key, item in value.items() if (stamp := _collect_stamps(item))}
     return None
 
 
-def stamps(path: Path) -> list[tuple[str, int, int]]:
+def list_file_stamps(path: Path) -> list[tuple[str, int, int]]:
     """Name, size and time of a file, or of every file in a folder: what changes when they do. Nothing is read.
 
     A workspace within the folder is no part of it: it changes by being used.
     """
-    files = sorted(_files_below(path)) if path.is_dir() else [path]
+    files = sorted(_iterate_files(path)) if path.is_dir() else [path]
     found = [(file, file.stat()) for file in files if file.exists()]
     return [(file.relative_to(path.parent).as_posix(), stat.st_size, stat.st_mtime_ns) for file, stat in found]
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def _iterate_files(folder: Path) -> Iterator[Path]:
     for above, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not is_workspace(Path(above) / name)]
         yield from (file for name in names if (file := Path(above) / name).is_file())

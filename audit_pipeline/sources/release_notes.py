@@ -22,8 +22,8 @@ from pydantic import Field, field_validator
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
-from audit_pipeline.fetch.index import Index, configured_index
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection, together
+from audit_pipeline.fetch.index import Index, read_configured_index
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection, merge_harvests
 from audit_pipeline.sources.rst_text import plain_text, section_titles
 
 NAME = "release_notes"
@@ -79,15 +79,15 @@ class Project:
 
 def fetch(settings: ReleaseNotesSettings, downloads: Path) -> Harvest:
     """The release notes of every project in ``settings``, from the package index that pip is configured with."""
-    return fetch_from(configured_index(), settings.projects, downloads)
+    return fetch_release_notes(read_configured_index(), settings.projects, downloads)
 
 
-def fetch_from(index: Index, projects: tuple[str, ...], downloads: Path) -> Harvest:
+def fetch_release_notes(index: Index, projects: tuple[str, ...], downloads: Path) -> Harvest:
     """The release notes of ``projects``; a project that cannot be fetched is named in ``missing``."""
-    return together(_project_harvest(PROJECTS[name], index, downloads) for name in projects)
+    return merge_harvests(_harvest_project(PROJECTS[name], index, downloads) for name in projects)
 
 
-def _project_harvest(project: Project, index: Index, downloads: Path) -> Harvest:
+def _harvest_project(project: Project, index: Index, downloads: Path) -> Harvest:
     # Here and not above: the client of the package index brings parsers of HTML with it.
     from audit_pipeline.fetch.distributions import fetch_archive  # noqa: PLC0415
 
@@ -117,7 +117,7 @@ def harvest_archive(project: Project, archive: Archive) -> Harvest:
             pages[name] = members.files[name].decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             missing.append(MissingPart(f"{project.collection}/{name}", f"invalid UTF-8 at byte {error.start}"))
-    titles = _titles(pages, project)
+    titles = _collect_titles(pages, project)
     documents: list[Document] = []
     left_out: list[LeftOut] = []
     for name in filter(project.is_notes, pages):
@@ -147,7 +147,7 @@ def _document(project: Project, release: Release, text: str) -> Document:
     )
 
 
-def _titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
+def _collect_titles(pages: Mapping[str, str], project: Project) -> dict[str, str]:
     """What references between the project's pages show: label -> section title, /page -> page title."""
     titles: dict[str, str] = {}
     for name, markup in pages.items():
@@ -176,7 +176,7 @@ def django_releases(page: str, markup: str) -> Iterator[Release]:
     body = _DJANGO_TITLE.sub("", markup, count=1)
     head = "\n".join(body.splitlines()[:_DJANGO_HEAD_LINES])
     pending, dated = _DJANGO_PENDING.search(head), _DJANGO_DATE.search(head)
-    published = parsed_date(dated.group(1)) if dated else None
+    published = parse_release_date(dated.group(1)) if dated else None
     if pending and (dated is None or pending.start() < dated.start()):
         yield Release(version, None, "", address, f"not released: {pending.group().strip('*')}")
     elif dated is None or published is None:
@@ -195,7 +195,7 @@ def pytest_releases(page: str, markup: str) -> Iterator[Release]:
     ends = [heading.start() for heading in headings[1:]] + [len(markup)]
     for heading, end in zip(headings, ends, strict=True):
         version, note = heading.group(1), heading.group(2)
-        published = parsed_date(note) if note else None
+        published = parse_release_date(note) if note else None
         if published is not None:
             yield Release(version, published, markup[heading.end() : end], address)
         else:
@@ -222,7 +222,7 @@ def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
         if version is None:
             continue
         noted = [note for note in _RELEASED.findall(options) if note]
-        dates = [parsed_date(note) for note in noted]
+        dates = [parse_release_date(note) for note in noted]
         known = [day for day in dates if day is not None]
         if not noted:
             yield Release(version.group(1), None, "", address, "not released: no date")
@@ -236,7 +236,7 @@ def sqlalchemy_releases(page: str, markup: str) -> Iterator[Release]:
 _DATE_FORMATS = ("%Y-%m-%d", "%B %d, %Y", "%A, %B %d, %Y", "%a %b %d %Y")
 
 
-def parsed_date(text: str) -> date | None:
+def parse_release_date(text: str) -> date | None:
     """A date in one of the spellings that the projects use; None for anything else."""
     for spelling in _DATE_FORMATS:
         try:

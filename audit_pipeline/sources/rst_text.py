@@ -79,7 +79,7 @@ def plain_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     the words that a cross-reference without words of its own shows.
     """
     names = {name for name in _NAMED_TARGET.findall(markup) if name.isidentifier()}
-    blocks = _blocks(markup.expandtabs(8).splitlines(), _Inline(titles or {}, frozenset(names)))
+    blocks = _render_blocks(markup.expandtabs(8).splitlines(), _Inline(titles or {}, frozenset(names)))
     return "\n\n".join(block for block in blocks if block.strip())
 
 
@@ -158,7 +158,7 @@ def _object_name(target: str, *, callable_: bool) -> str:
     return f"{name}()" if callable_ and not name.endswith(")") else name
 
 
-def _blocks(lines: list[str], inline: _Inline) -> list[str]:
+def _render_blocks(lines: list[str], inline: _Inline) -> list[str]:
     """The blocks of ``lines``, in order: one string a paragraph, heading or piece of code."""
     blocks: list[str] = []
     at = 0
@@ -168,59 +168,59 @@ def _blocks(lines: list[str], inline: _Inline) -> list[str]:
         if not text or _is_ruler(lines, at):
             at += 1
         elif _EXPLICIT.match(text):
-            body, at = _body(lines, at)
-            blocks += _explicit(text, body, inline)
+            body, at = _take_body(lines, at)
+            blocks += _render_explicit_markup(text, body, inline)
         elif text.startswith(">>> "):
-            code, at = _paragraph_lines(lines, at)
+            code, at = _take_paragraph_lines(lines, at)
             blocks.append("\n".join(code))
         elif bullet := _BULLET.match(text):
-            body, at = _body(lines, at, first=text[bullet.end() :])
-            blocks += _blocks(body, inline)
+            body, at = _take_body(lines, at, first=text[bullet.end() :])
+            blocks += _render_blocks(body, inline)
         else:
-            paragraph, at = _paragraph(lines, at)
+            paragraph, at = _take_paragraph(lines, at)
             literal = paragraph.endswith("::")
             blocks.append(inline.shown(paragraph[:-1] if literal else paragraph) if paragraph != "::" else "")
             if literal:
                 indent = _indent(line)
-                code, at = _indented(lines, at, indent)
-                blocks.append(_verbatim(code))
+                code, at = _take_indented_lines(lines, at, indent)
+                blocks.append(_format_code(code))
     return blocks
 
 
-def _explicit(text: str, body: list[str], inline: _Inline) -> list[str]:
+def _render_explicit_markup(text: str, body: list[str], inline: _Inline) -> list[str]:
     """The blocks of a directive, footnote, target or comment, given its first line and what is indented below it."""
     footnote = _FOOTNOTE.match(text)
     if footnote:
-        return _blocks([footnote.group(1), *body], inline)
+        return _render_blocks([footnote.group(1), *body], inline)
     directive = _DIRECTIVE.match(text)
     if not directive or directive.group(1) in _HIDDEN:
         return []
     name, argument = directive.group(1), directive.group(2) or ""
     if name in _VERBATIM:
-        return [_verbatim(_without_options(body))]
+        return [_format_code(_remove_options(body))]
     head = [argument] if argument and name in _TITLED else []
     if head and body and body[0].strip() and not _OPTION.match(body[0].strip()):
-        return _blocks([*head, *body], inline)
-    return [*(inline.shown(part) for part in head), *_blocks(_without_options(body), inline)]
+        return _render_blocks([*head, *body], inline)
+    return [*(inline.shown(part) for part in head), *_render_blocks(_remove_options(body), inline)]
 
 
-def _body(lines: list[str], at: int, first: str | None = None) -> tuple[list[str], int]:
-    """What belongs to the marker on line ``at`` (all lines indented deeper than it), dedented, and the line after.
+def _take_body(lines: list[str], position: int, first: str | None = None) -> tuple[list[str], int]:
+    """What belongs to the marker on line ``position`` (all lines indented deeper than it), dedented, and the line after.
 
     With ``first``, the text after the marker on its own line opens the body.
     """
-    rest, after = _indented(lines, at + 1, _indent(lines[at]))
-    return _dedented(rest) if first is None else [first, *_dedented(rest)], after
+    rest, after = _take_indented_lines(lines, position + 1, _indent(lines[position]))
+    return _dedent(rest) if first is None else [first, *_dedent(rest)], after
 
 
-def _indented(lines: list[str], at: int, indent: int) -> tuple[list[str], int]:
-    end = at
+def _take_indented_lines(lines: list[str], position: int, indent: int) -> tuple[list[str], int]:
+    end = position
     while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > indent):
         end += 1
-    return lines[at:end], end
+    return lines[position:end], end
 
 
-def _without_options(body: list[str]) -> list[str]:
+def _remove_options(body: list[str]) -> list[str]:
     """``body`` without the field list (``:tags: bug``) that opens it."""
     at = 0
     while at < len(body) and not body[at].strip():
@@ -230,52 +230,52 @@ def _without_options(body: list[str]) -> list[str]:
     indent = _indent(body[at])
     while at < len(body) and body[at].strip() and (_OPTION.match(body[at].strip()) or _indent(body[at]) > indent):
         at += 1
-    return _without_options(_dedented(body[at:]))
+    return _remove_options(_dedent(body[at:]))
 
 
-def _paragraph(lines: list[str], at: int) -> tuple[str, int]:
-    taken, after = _paragraph_lines(lines, at)
+def _take_paragraph(lines: list[str], position: int) -> tuple[str, int]:
+    taken, after = _take_paragraph_lines(lines, position)
     return " ".join(" ".join(taken).split()), after
 
 
-def _paragraph_lines(lines: list[str], at: int) -> tuple[list[str], int]:
+def _take_paragraph_lines(lines: list[str], position: int) -> tuple[list[str], int]:
     """The lines up to the next blank line, ruler or marker; a title is a paragraph of its own."""
-    if _is_title(lines, at):
-        return lines[at : at + 1], at + 1
-    end = at + 1
+    if _is_title(lines, position):
+        return lines[position : position + 1], position + 1
+    end = position + 1
     while end < len(lines) and lines[end].strip() and not _is_ruler(lines, end) and not _is_title(lines, end):
         text = lines[end].strip()
-        if _DIRECTIVE.match(text) or (_BULLET.match(text) and _indent(lines[end]) != _indent(lines[at])):
+        if _DIRECTIVE.match(text) or (_BULLET.match(text) and _indent(lines[end]) != _indent(lines[position])):
             break
-        if _ENUMERATED.match(text) and _ENUMERATED.match(lines[at].strip()):
+        if _ENUMERATED.match(text) and _ENUMERATED.match(lines[position].strip()):
             break
         end += 1
-    return lines[at:end], end
+    return lines[position:end], end
 
 
-def _is_title(lines: list[str], at: int) -> bool:
-    """Whether line ``at`` is a heading: a ruler of at least its length is below it."""
-    text = lines[at].rstrip()
-    if not text.strip() or at + 1 >= len(lines) or _RULER.match(text.strip()):
+def _is_title(lines: list[str], position: int) -> bool:
+    """Whether line ``position`` is a heading: a ruler of at least its length is below it."""
+    text = lines[position].rstrip()
+    if not text.strip() or position + 1 >= len(lines) or _RULER.match(text.strip()):
         return False
-    below = lines[at + 1].rstrip()
-    return bool(_RULER.match(below)) and len(below) >= min(len(text.strip()), 4) and _starts_block(lines, at)
+    below = lines[position + 1].rstrip()
+    return bool(_RULER.match(below)) and len(below) >= min(len(text.strip()), 4) and _is_block_start(lines, position)
 
 
-def _starts_block(lines: list[str], at: int) -> bool:
-    return at == 0 or not lines[at - 1].strip() or bool(_RULER.match(lines[at - 1].strip()))
+def _is_block_start(lines: list[str], position: int) -> bool:
+    return position == 0 or not lines[position - 1].strip() or bool(_RULER.match(lines[position - 1].strip()))
 
 
-def _is_ruler(lines: list[str], at: int) -> bool:
-    text = lines[at].strip()
+def _is_ruler(lines: list[str], position: int) -> bool:
+    text = lines[position].strip()
     return bool(_TABLE_RULER.match(text) or _RULER.match(text))
 
 
-def _verbatim(code: list[str]) -> str:
-    return "\n".join(_dedented(code)).strip("\n").rstrip()
+def _format_code(code: list[str]) -> str:
+    return "\n".join(_dedent(code)).strip("\n").rstrip()
 
 
-def _dedented(lines: list[str]) -> list[str]:
+def _dedent(lines: list[str]) -> list[str]:
     """``lines`` less the indent of the least indented of them."""
     indent = min((_indent(line) for line in lines if line.strip()), default=0)
     return [line[indent:] if line.strip() else "" for line in lines]

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
-from audit_pipeline.catalogue.lineage import latest_is_whole
+from audit_pipeline.catalogue.lineage import is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import documents_version, read_documents
+from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
-from audit_pipeline.sources.config import SourceSettings, all_sources, source_named
+from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,11 @@ def refresh(
     Raises SourceError where nothing arrived and nothing was there before, ConfigError where the source's section of
     the settings is broken.
     """
-    known = source_named(source)
+    known = require_source(source)
     harvest = known.fetch(settings.for_source(source), paths.downloads)
-    return keep(source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source), known.version)
+    return store_harvest(
+        source, harvest, paths, run_id, datetime.now(UTC), write, settings.digest_for(source), known.version
+    )
 
 
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
@@ -68,7 +70,7 @@ def read_settings_digest(source: str, paths: DataPaths) -> str | None:
     lack columns, or those that an earlier version of the source yielded.
     """
     known = all_sources().get(source)
-    if known is None or not paths.documents(source).exists() or not latest_is_whole(paths, "documents", source):
+    if known is None or not paths.documents(source).exists() or not is_latest_file_whole(paths, "documents", source):
         return None
     try:
         written = read_json(paths.source_manifest(source))
@@ -79,7 +81,7 @@ def read_settings_digest(source: str, paths: DataPaths) -> str | None:
     return written.get("settings") if as_now else None
 
 
-def keep(
+def store_harvest(
     source: str,
     harvest: Harvest,
     paths: DataPaths,
@@ -93,7 +95,7 @@ def keep(
 
     Raises SourceError where nothing would be kept; what was there before is then left alone.
     """
-    documents, duplicates = _unique_documents(source, harvest.documents)
+    documents, duplicates = _remove_duplicate_documents(source, harvest.documents)
     fresh = table_from_rows((_row(source, document, retrieved_at, run_id) for document in documents), DOCUMENTS)
     earlier, unreadable = _read_earlier_documents(source, paths, harvest.missing)
     kept = _select_kept_rows(source, fresh, earlier, harvest.missing)
@@ -101,20 +103,20 @@ def keep(
     missing = (*harvest.missing, *unreadable)
     left_out = (*harvest.left_out, *duplicates)
     if not table.num_rows:
-        raise SourceError(_nothing(source, missing, left_out))
+        raise SourceError(_format_nothing_kept(source, missing, left_out))
     report = SourceReport(
         source=source,
         documents=table.num_rows,
-        by_collection=_count(table),
-        kept=_count(kept),
+        by_collection=_count_by_collection(table),
+        kept=_count_by_collection(kept),
         missing=missing,
         left_out=left_out,
-        data_version=documents_version(table),
+        data_version=compute_documents_version(table),
         retrieved_at=retrieved_at,
         path=paths.documents(source),
         table=table,
     )
-    (write or _write)(report)
+    (write or _write_documents)(report)
     made_under = {
         "settings": settings_digest,
         "columns": DOCUMENTS.names,
@@ -138,7 +140,7 @@ def manifest(report: SourceReport) -> dict[str, object]:
     }
 
 
-def _write(report: SourceReport) -> None:
+def _write_documents(report: SourceReport) -> None:
     write_table(report.path, report.table)
 
 
@@ -163,7 +165,7 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
     }
 
 
-def _unique_documents(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
+def _remove_duplicate_documents(source: str, documents: Iterable[Document]) -> tuple[list[Document], list[LeftOut]]:
     """The first document of each identity, and the others named."""
     first: dict[str, Document] = {}
     duplicates: list[LeftOut] = []
@@ -201,11 +203,11 @@ def _select_kept_rows(source: str, fresh: pa.Table, earlier: pa.Table, missing: 
     return earlier.filter(pa.array(mask, pa.bool_()))
 
 
-def _count(table: pa.Table) -> dict[str, int]:
+def _count_by_collection(table: pa.Table) -> dict[str, int]:
     return dict(sorted(Counter(table.column("collection").to_pylist()).items()))
 
 
-def _nothing(source: str, missing: tuple[MissingPart, ...], left_out: tuple[LeftOut, ...]) -> str:
+def _format_nothing_kept(source: str, missing: tuple[MissingPart, ...], left_out: tuple[LeftOut, ...]) -> str:
     entries: list[MissingPart | LeftOut] = [*missing, *left_out]
     reasons = [f"{item.part}: {item.reason}" for item in entries]
     more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""

@@ -17,7 +17,7 @@ import torch
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import BackendOf, WindowResult, Work
-from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, batches
+from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, iterate_batches
 
 TOKEN_BUDGET = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch."""
@@ -110,7 +110,7 @@ class LocalPass(ABC):
         """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
 
     @abstractmethod
-    def apply(self, function: Callable[[Any, *Arguments], Result], *given: *Arguments) -> Result:
+    def apply(self, function: Callable[[Any, *Arguments], Result], *arguments: *Arguments) -> Result:
         """What ``function``, of a module's top level, finds with the ForwardPass as its first argument."""
 
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
@@ -119,7 +119,7 @@ class LocalPass(ABC):
         A batch that the device's memory does not hold is run in halves.
         """
         try:
-            for task, batch in self._tasks(work):
+            for task, batch in self._batch_by_task(work):
                 waiting = [batch]
                 while waiting:
                     part = waiting.pop()
@@ -146,7 +146,7 @@ class LocalPass(ABC):
         finally:
             self.forget_prefix()
 
-    def _tasks(self, work: Work) -> Iterator[tuple[Task, Sequence[Window]]]:
+    def _batch_by_task(self, work: Work) -> Iterator[tuple[Task, Sequence[Window]]]:
         """Batches of windows that want the same."""
         groups: dict[Task, list[Window]] = {}
         prepared = work.prepared
@@ -158,17 +158,17 @@ class LocalPass(ABC):
         for task, windows in groups.items():
             yield from (
                 (task, batch)
-                for batch in batches(
+                for batch in iterate_batches(
                     windows,
                     TOKEN_BUDGET[self.device.type],
                     equal_lengths=self.equal_lengths,
                     length_step=self.length_step,
-                    before=0 if self.shared_prefix else len(work.before),
+                    prefix_length=0 if self.shared_prefix else len(work.before),
                 )
             )
 
 
-def in_memory(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:
+def load_local_pass(model: TokenizedModel, backend_of: BackendOf) -> LocalPass:
     """The model on this machine, for work that does not go window by window.
 
     One that workers run is loaded here as well. Raises ModelError where its entry names a back end elsewhere.

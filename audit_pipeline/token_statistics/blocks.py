@@ -40,7 +40,7 @@ class Scratch:
         self.columns = columns or _COLUMNS[device.type]
         self._buffers: dict[str, torch.Tensor] = {}
 
-    def rows_kept(self, width: int) -> int:
+    def compute_rows_per_sweep(self, width: int) -> int:
         """How many positions are swept at once where something is kept of each of ``width`` tokens."""
         return max(1, min(self.rows, _KEPT_BYTES[self._device.type] // (KEPT_TYPE.itemsize * width)))
 
@@ -115,14 +115,14 @@ class Block:
     room: torch.Tensor
 
 
-def weigh(block: Block) -> torch.Tensor:
+def weigh_block(block: Block) -> torch.Tensor:
     """Weigh a block, in place, and return the log of the sum of exp(logit - the row's largest): [n]."""
     block.largest.clamp_(min=_LOG_ZERO)
     block.logits.clamp_(min=_LOG_ZERO).sub_(block.largest.unsqueeze(1))
-    return softmax(block)
+    return apply_softmax(block)
 
 
-def softmax(block: Block) -> torch.Tensor:
+def apply_softmax(block: Block) -> torch.Tensor:
     """Fill the room of a block whose rows have 0 as their largest logit; the log of the sum of exp(logit): [n]."""
     torch.softmax(block.logits, dim=1, out=block.room)
     # The largest logit is 0, so its softmax is 1 over the sum.
@@ -221,7 +221,7 @@ class HeadLogits:
         return len(self.hidden)
 
     def block(self, begin: int, end: int, room: torch.Tensor) -> torch.Tensor:
-        product = self._product(slice(begin, end), self.hidden)
+        product = self._compute_product(slice(begin, end), self.hidden)
         # In a half precision the products are rounded to it before they are reduced in float32, as the model does.
         return product if product.dtype == room.dtype else room.copy_(product)
 
@@ -230,14 +230,15 @@ class HeadLogits:
         # the vocabulary, where a sum of products would be rounded otherwise, and equal logits counted as larger ones.
         rows = range(0, max(len(self), 1), _SQUARE)
         squares = [
-            self._product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE]) for begin in rows
+            self._compute_product(tokens[begin : begin + _SQUARE], self.hidden[begin : begin + _SQUARE])
+            for begin in rows
         ]
         return torch.cat([square.diagonal() for square in squares]).float()
 
     def part(self, begin: int, end: int) -> HeadLogits:
         return HeadLogits(self.head, self.hidden[begin:end])
 
-    def _product(self, tokens: Any, hidden: torch.Tensor) -> torch.Tensor:
+    def _compute_product(self, tokens: Any, hidden: torch.Tensor) -> torch.Tensor:
         bias = self.head.bias
         product = self.head.linear(hidden, self.head.weight[tokens], None if bias is None else bias[tokens])
         return self.head.finish(product)

@@ -97,7 +97,7 @@ def branches_of(batch: Sequence[Window], ids: Ints, argmax: Sequence[IntArray], 
     return Branches(ids, *(np.concatenate([empty, *parts]) for parts in zip(*columns, strict=True)))
 
 
-def rows_of(branches: Branches, row_tokens: int) -> Ints:
+def assign_rows(branches: Branches, row_tokens: int) -> Ints:
     """The number of the row that each branch goes through the model in: [B], rows counted from 0 without a gap.
 
     A row holds branches of one window, about ``row_tokens`` tokens at most: a branch is never cut, so its last one may
@@ -116,7 +116,7 @@ def rows_of(branches: Branches, row_tokens: int) -> Ints:
     return rows.astype(np.int64)
 
 
-def row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[Ints]:
+def iterate_row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[Ints]:
     """Rows in batches of at most ``token_budget`` padded tokens, rows of like length and prefix together.
 
     The mask of a batch has at most ``PLACES_A_TOKEN`` places a token of the budget, and all of its rows' prefixes
@@ -143,13 +143,13 @@ def row_batches(branches: Branches, rows: Ints, token_budget: int) -> Iterator[I
         begin += count
 
 
-def halve(rows: Ints, chosen: Ints) -> list[Ints]:
+def halve_batch(rows: Ints, branch_numbers: Ints) -> list[Ints]:
     """The branches of a batch in two, no row cut; as they are where they are one row."""
-    numbers = np.unique(rows[chosen])
+    numbers = np.unique(rows[branch_numbers])
     if len(numbers) == 1:
-        return [chosen]
-    first = np.isin(rows[chosen], numbers[: len(numbers) // 2])
-    return [chosen[first], chosen[~first]]
+        return [branch_numbers]
+    first = np.isin(rows[branch_numbers], numbers[: len(numbers) // 2])
+    return [branch_numbers[first], branch_numbers[~first]]
 
 
 class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
@@ -168,9 +168,9 @@ class _SharedPrefix(DynamicLayer):  # type: ignore[misc]
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        return self._behind(self.keys, key_states), self._behind(self.values, value_states)
+        return self._append_to_prefix(self.keys, key_states), self._append_to_prefix(self.values, value_states)
 
-    def _behind(self, prefix: torch.Tensor | None, own: torch.Tensor) -> torch.Tensor:
+    def _append_to_prefix(self, prefix: torch.Tensor | None, own: torch.Tensor) -> torch.Tensor:
         assert prefix is not None
         # Layers may lie on several devices, their parts of the cache with them.
         windows = self._windows.to(prefix.device)
@@ -201,18 +201,18 @@ class Layout:
     prefix: int
 
 
-def lay_out(branches: Branches, rows: Ints, chosen: Ints, device: torch.device) -> Layout:
-    """The ``chosen`` branches, those of one row one after the other, as tensors on ``device``.
+def build_layout(branches: Branches, rows: Ints, branch_numbers: Ints, device: torch.device) -> Layout:
+    """The ``branch_numbers`` branches, those of one row one after the other, as tensors on ``device``.
 
     ``rows`` holds the number of every branch's row.
     """
-    _, first, row = np.unique(rows[chosen], return_index=True, return_inverse=True)
+    _, first, row = np.unique(rows[branch_numbers], return_index=True, return_inverse=True)
     # Tokens of the chosen branches, in their order: which of all tokens, whose, in which row and column.
-    lengths = branches.length[chosen]
-    owner = np.repeat(np.arange(len(chosen)), lengths)
+    lengths = branches.length[branch_numbers]
+    owner = np.repeat(np.arange(len(branch_numbers)), lengths)
     before = np.cumsum(lengths) - lengths
     step = np.arange(len(owner)) - before[owner]
-    which = branches.offsets[chosen][owner] + step
+    which = branches.offsets[branch_numbers][owner] + step
     column = np.arange(len(owner)) - before[first][row[owner]]
     shape = (len(first), int(column.max()) + 1)
     used = row[owner] * shape[1] + column
@@ -222,14 +222,14 @@ def lay_out(branches: Branches, rows: Ints, chosen: Ints, device: torch.device) 
         flat[used] = values
         return torch.from_numpy(flat.reshape(shape)).to(device)
 
-    starts = branches.start[chosen][owner]
+    starts = branches.start[branch_numbers][owner]
     return Layout(
         ids=spread(branches.tokens[which], 0),
         # Padding sits at position 1 and sees the sequence's first token: no row of the mask is empty.
         positions=spread(starts + step, 1),
         starts=spread(starts, 1),
         branch=spread(owner, -1),
-        windows=torch.from_numpy(branches.window[chosen][first]).to(device),
+        windows=torch.from_numpy(branches.window[branch_numbers][first]).to(device),
         used=torch.from_numpy(used).to(device),
         which=which,
         prefix=int(starts.max()),
@@ -255,7 +255,7 @@ def mask_of(layout: Layout, dtype: torch.dtype, sliding_window: int | None = Non
     return mask.masked_fill_(~sees, torch.finfo(dtype).min).unsqueeze(1)
 
 
-def inputs_of(layout: Layout, prefix: Cache, config: Any, dtype: torch.dtype) -> dict[str, Any]:
+def build_branch_inputs(layout: Layout, prefix: Cache, config: Any, dtype: torch.dtype) -> dict[str, Any]:
     """What the model is called with for one batch of rows, ``prefix`` being the cache that their windows' pass left."""
     layers = [_SharedPrefix(layer.keys, layer.values, layout.windows, layout.prefix) for layer in prefix.layers]
     kinds = set(getattr(config, "layer_types", None) or ())
@@ -281,7 +281,7 @@ def inputs_of(layout: Layout, prefix: Cache, config: Any, dtype: torch.dtype) ->
 
 
 @contextmanager
-def key_positions(decoder: torch.nn.Module, layout: Layout) -> Iterator[None]:
+def use_key_positions(decoder: torch.nn.Module, layout: Layout) -> Iterator[None]:
     """ALiBi of a decoder that builds it from a mask (BLOOM), built from the positions of the packed keys instead.
 
     Such a decoder takes the place of a key in the cache for its position. Others are left alone.
@@ -318,40 +318,41 @@ class Rerun:
     which: Ints
 
 
-def reruns(
-    branches: Branches, whole: Ints, token_budget: int, *, equal: bool, length_step: int | None
+def iterate_reruns(
+    branches: Branches, window_lengths: Ints, token_budget: int, *, equal_lengths: bool, length_step: int | None
 ) -> Iterator[Rerun]:
     """The branches in batches of at most ``token_budget`` padded tokens, longest first.
 
-    ``whole`` are the lengths of the windows. ``equal``: only sequences of one length share a batch. ``length_step``:
-    where a window is longer than that, its branches are padded to its length, since the model encodes positions by it.
+    ``window_lengths`` are the lengths of the windows. ``equal_lengths``: only sequences of one length share a batch.
+    ``length_step``: where a window is longer than that, its branches are padded to its length, since the model encodes
+    positions by it.
     """
     lengths = branches.start + branches.length
     if length_step is not None:
-        own = whole[branches.window]
+        own = window_lengths[branches.window]
         lengths = np.where(own > length_step, own, lengths)
     batch: list[int] = []
     for branch in np.argsort(-lengths, kind="stable").tolist():
         longest = int(lengths[batch[0]]) if batch else 0
         if batch and (
             (len(batch) + 1) * longest > token_budget
-            or (equal and lengths[branch] != longest)
+            or (equal_lengths and lengths[branch] != longest)
             or (length_step is not None and lengths[branch] <= length_step < longest)
         ):
-            yield _rerun(branches, np.array(batch), longest)
+            yield _build_rerun(branches, np.array(batch), longest)
             batch = []
         batch.append(branch)
     if batch:
-        yield _rerun(branches, np.array(batch), int(lengths[batch[0]]))
+        yield _build_rerun(branches, np.array(batch), int(lengths[batch[0]]))
 
 
-def _rerun(branches: Branches, chosen: Ints, length: int) -> Rerun:
-    start, count = branches.start[chosen], branches.length[chosen]
+def _build_rerun(branches: Branches, branch_numbers: Ints, length: int) -> Rerun:
+    start, count = branches.start[branch_numbers], branches.length[branch_numbers]
     place = np.arange(length)
-    ids = branches.ids[branches.window[chosen], :length].copy()
-    ids[np.arange(len(chosen)), start] = branches.replacement[chosen]
+    ids = branches.ids[branches.window[branch_numbers], :length].copy()
+    ids[np.arange(len(branch_numbers)), start] = branches.replacement[branch_numbers]
     ids[place >= (start + count)[:, None]] = 0
     along = (place >= start[:, None]) & (place < (start + count)[:, None])
-    owner = np.repeat(np.arange(len(chosen)), count)
+    owner = np.repeat(np.arange(len(branch_numbers)), count)
     step = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
-    return Rerun(ids, np.flatnonzero(along), branches.offsets[chosen][owner] + step)
+    return Rerun(ids, np.flatnonzero(along), branches.offsets[branch_numbers][owner] + step)

@@ -24,17 +24,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.exclusive import HeldError, exclusive
+from audit_pipeline.catalogue.exclusive import HeldError, hold_lock
 from audit_pipeline.catalogue.files import (
-    checked,
+    cast_to_columns,
     move_into_place,
     open_parquet,
     temporary_file,
     write_atomically,
     write_parquet,
 )
-from audit_pipeline.catalogue.integrity import DamagedError, file_sha256, known_sha256
-from audit_pipeline.catalogue.working_copy import bring, copy_of, refetch_damaged_file, remove
+from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
+from audit_pipeline.catalogue.working_copy import copy_of, fetch_folder_on_demand, refetch_damaged_file, remove
 from audit_pipeline.errors import DataError
 
 COMPACTION_LOCK = ".compaction.lock"
@@ -91,10 +91,10 @@ class PartCache:
         compared with the digest in its name, once, and one without such a name is read to its end.
         """
         for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_of):
-            self._keys_of[path] = _beginnings(table.column("key"))
+            self._keys_of[path] = _shorten_keys(table.column("key"))
         by_beginning = {key[:_KEPT_CHARACTERS]: key for key in keys}
         beginnings = pa.array(list(by_beginning), pa.string())
-        known_keys = (self._keys_of[path] for path in parts_of(self.folder) if path in self._keys_of)
+        known_keys = (self._keys_of[path] for path in list_parts(self.folder) if path in self._keys_of)
         return {
             by_beginning[key]
             for keys_of_part in known_keys
@@ -109,7 +109,7 @@ class PartCache:
 
     def read(self, keys: Iterable[str]) -> pa.Table:
         """The rows of ``keys`` that are on disk, each once, in no particular order."""
-        return _first_of_each_key(pa.concat_tables([self.schema.empty_table(), *self.read_by_part(keys)]))
+        return _drop_duplicate_keys(pa.concat_tables([self.schema.empty_table(), *self.read_by_part(keys)]))
 
     def read_by_part(self, keys: Iterable[str]) -> Iterator[pa.Table]:
         """As :meth:`read`, those of one part at a time: for rows that are not in memory together.
@@ -117,7 +117,7 @@ class PartCache:
         A row that is in two parts comes twice.
         """
         wanted_keys = pa.array(sorted(set(keys)), pa.string())
-        beginnings = _beginnings(wanted_keys)
+        beginnings = _shorten_keys(wanted_keys)
 
         def may_hold_one(path: Path) -> bool:
             return path not in self._keys_of or bool(pc.any(pc.is_in(self._keys_of[path], beginnings)).as_py())
@@ -150,12 +150,12 @@ class PartCache:
 
         Leaves it to the other process where one is at it.
         """
-        if all(map(_are_settled, _group_parts_by_size(parts_of(self.folder)))):
+        if all(map(_are_settled, _group_parts_by_size(list_parts(self.folder)))):
             return
         try:
-            with exclusive(self.folder / COMPACTION_LOCK, 0):
-                bring(self.folder)
-                for parts in _group_parts_by_size(parts_of(self.folder)):
+            with hold_lock(self.folder / COMPACTION_LOCK, 0):
+                fetch_folder_on_demand(self.folder)
+                for parts in _group_parts_by_size(list_parts(self.folder)):
                     self._merge(parts)
         except HeldError:
             return
@@ -163,15 +163,15 @@ class PartCache:
     def _merge(self, parts: Sequence[Path]) -> None:
         if _are_settled(parts):
             return
-        tables = {path: table for path in parts if (table := self._to_merge(path)) is not None}
+        tables = {path: table for path in parts if (table := self._read_part_to_merge(path)) is not None}
         if not _are_settled(tables):
-            self._write(_first_of_each_key(pa.concat_tables(tables.values())), time.time_ns())
+            self._write(_drop_duplicate_keys(pa.concat_tables(tables.values())), time.time_ns())
             for path in tables:
                 # Another process may have set it aside meanwhile.
                 remove(path)
                 self._keys_of.pop(path, None)
 
-    def _to_merge(self, path: Path) -> pa.Table | None:
+    def _read_part_to_merge(self, path: Path) -> pa.Table | None:
         try:
             return self._read_part_columns(path, self.schema.names)
         except FileNotFoundError:
@@ -179,22 +179,25 @@ class PartCache:
             return None
 
     def _write(self, table: pa.Table, number: int) -> None:
-        part = _write_part(self.folder, checked(table, self.schema), number)
-        self._keys_of[part] = _beginnings(table.column("key"))
+        part = _write_part(self.folder, cast_to_columns(table, self.schema), number)
+        self._keys_of[part] = _shorten_keys(table.column("key"))
 
     def _read_columns_by_part(
-        self, columns: Sequence[str], of: Callable[[Path], bool] = lambda path: True, take: _Take = lambda batch: batch
+        self,
+        columns: Sequence[str],
+        is_wanted: Callable[[Path], bool] = lambda path: True,
+        take: _Take = lambda batch: batch,
     ) -> Iterator[tuple[Path, pa.Table]]:
-        """``columns`` of what ``take`` takes of every part that ``of`` wants, those included that another process's
+        """``columns`` of what ``take`` takes of every part that ``is_wanted`` wants, those included that another process's
         compaction puts in the place of parts being read.
         """
         read: set[Path] = set()
-        while new := [path for path in parts_of(self.folder) if path not in read]:
+        while new := [path for path in list_parts(self.folder) if path not in read]:
             for path in new:
                 read.add(path)
                 # A part that is gone was merged meanwhile: the next look finds its rows in another part.
                 with suppress(FileNotFoundError):
-                    table = self._read_part_columns(path, columns, take) if of(path) else None
+                    table = self._read_part_columns(path, columns, take) if is_wanted(path) else None
                     if table is not None:
                         yield path, table
 
@@ -252,7 +255,7 @@ def _read_part_with_refetch(path: Path, columns: Sequence[str] | None, take: _Ta
 def require_part(path: Path) -> None:
     """Raise DamagedError where a part's bytes do not match the checksum in its name; earlier versions have none."""
     named = digest_in_name(path)
-    if named is not None and known_sha256(path)[:_DIGITS] != named:
+    if named is not None and cached_sha256(path)[:_DIGITS] != named:
         raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not the one in its name)")
 
 
@@ -266,8 +269,8 @@ def digest_in_name(path: Path) -> str | None:
 def no_compaction(folder: Path) -> Iterator[None]:
     """No other process merges the parts of ``folder`` meanwhile; raises DataError where one does not end in time."""
     try:
-        with exclusive(folder / COMPACTION_LOCK, LOCK_SECONDS):
-            bring(folder)
+        with hold_lock(folder / COMPACTION_LOCK, LOCK_SECONDS):
+            fetch_folder_on_demand(folder)
             yield
     except HeldError as error:
         raise DataError(
@@ -275,14 +278,14 @@ def no_compaction(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
+def measure_rows(folder: Path, text_sha256: Collection[str]) -> Weight:
     """The size of the rows of these texts in the parts of ``folder``, of any kind; damaged parts count nothing.
 
     A part's bytes are shared out by its rows.
     """
     hashes = pa.array(sorted(text_sha256), pa.string())
     rows, size = 0, 0.0
-    for part in parts_of(folder):
+    for part in list_parts(folder):
         try:
             texts = read_part(part, ["text_sha256"]).column("text_sha256")
             part_size = part.stat().st_size
@@ -294,7 +297,7 @@ def weigh(folder: Path, text_sha256: Collection[str]) -> Weight:
     return Weight(rows, round(size))
 
 
-def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
+def discard_rows(folder: Path, text_sha256: Collection[str]) -> Weight:
     """Take the rows of these texts out of the parts of ``folder``, of whatever kind; what went, in bytes on disk.
 
     A part is replaced by one without them: the new one is written before the old one goes: a kill in between costs no
@@ -304,7 +307,7 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
     unwanted = pa.array(sorted(text_sha256), pa.string())
     rows, size = 0, 0
     with no_compaction(folder):
-        for part in parts_of(folder):
+        for part in list_parts(folder):
             try:
                 texts = read_part(part, ["text_sha256"]).column("text_sha256")
                 keep = pc.invert(pc.is_in(texts, unwanted))
@@ -325,12 +328,12 @@ def discard(folder: Path, text_sha256: Collection[str]) -> Weight:
     return Weight(rows, size)
 
 
-def damaged_parts(folder: Path, schema: pa.Schema | None, *, whole: bool) -> Iterator[Path]:
+def find_damaged_parts(folder: Path, schema: pa.Schema | None, *, whole: bool) -> Iterator[Path]:
     """The parts of ``folder`` that are damaged: with ``whole`` anywhere, else where their footers are.
 
     ``schema`` is that of the parts' kind; None reads the columns that a part has.
     """
-    for part in parts_of(folder):
+    for part in list_parts(folder):
         try:
             if not whole:
                 with _translate_damage_errors(part), open_parquet(part):
@@ -360,7 +363,7 @@ def set_aside(part: Path) -> Path:
     return aside
 
 
-def _beginnings(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+def _shorten_keys(keys: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     """The keys cut to what is kept of them, in memory of their own."""
     cut = pc.utf8_slice_codeunits(keys, 0, _KEPT_CHARACTERS)
     return cut if isinstance(cut, pa.ChunkedArray) else pa.chunked_array([cut])
@@ -386,7 +389,7 @@ def _write_part(folder: Path, table: pa.Table, number: int) -> Path:
         return part
 
 
-def parts_of(folder: Path) -> list[Path]:
+def list_parts(folder: Path) -> list[Path]:
     """The parts of ``folder``, oldest first."""
     return sorted(folder.glob("part-*.parquet"))
 
@@ -423,7 +426,7 @@ def _group_parts_by_size(parts: Iterable[Path]) -> list[list[Path]]:
     return piles
 
 
-def _first_of_each_key(table: pa.Table) -> pa.Table:
+def _drop_duplicate_keys(table: pa.Table) -> pa.Table:
     keys: set[str] = set()
     keep = [not (key in keys or keys.add(key)) for key in table.column("key").to_pylist()]  # type: ignore[func-returns-value]
     return table if all(keep) else table.filter(pa.array(keep))

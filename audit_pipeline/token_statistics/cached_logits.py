@@ -19,11 +19,11 @@ from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.layers import use_threads
 from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
-from audit_pipeline.token_statistics.rows import Values, add_row, swept_columns
+from audit_pipeline.token_statistics.rows import Values, add_row, build_swept_columns
 from audit_pipeline.token_statistics.tokens import EncodedText
 
 
-def reduce_cached(
+def fill_rows_from_logits(
     prepared: Prepared,
     texts: Mapping[str, int],
     logits: PartCache,
@@ -44,11 +44,11 @@ def reduce_cached(
             for row, key in enumerate(batch.column("key").to_pylist()):
                 number = texts[key]
                 kinds = sorted(kind for kind in prepared.missing[number] if KINDS[kind].is_from_logits)
-                found = None if number in done else _reduce(batch, row, prepared.encoded[number], kinds, scratch)
+                found = None if number in done else _reduce_text(batch, row, prepared.encoded[number], kinds, scratch)
                 if found is None:
                     continue
                 for kind in kinds:
-                    columns = swept_columns(kind, [found], from_logits=True)
+                    columns = build_swept_columns(kind, [found], from_logits=True)
                     add_row(caches[kind], prepared.keys[number][kind], prepared.encoded[number], columns)
                 done.add(number)
                 tokens += prepared.encoded[number].n_scored
@@ -56,7 +56,9 @@ def reduce_cached(
     return done
 
 
-def _reduce(batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kind], scratch: Scratch) -> Values | None:
+def _reduce_text(
+    batch: pa.RecordBatch, row: int, text: EncodedText, kinds: list[Kind], scratch: Scratch
+) -> Values | None:
     """The statistics of one text; None where its row holds no logits for each of its tokens, or none to sum."""
     values: np.ndarray[Any, Any] = np.frombuffer(batch.column("logits")[row].as_buffer(), "<f2")
     width = batch.column("vocab_size")[row].as_py()

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind, text_sha256
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.working_copy import bring
+from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cache import PartCache
@@ -33,7 +33,7 @@ from audit_pipeline.token_statistics.tokens import (
 
 def require_kinds(model: TokenizedModel, kinds: Iterable[Kind]) -> None:
     """Raise ModelError where the model's back end does not give enough for rows of one of ``kinds``."""
-    if impossible := [kind for kind in kinds if not KINDS[kind].is_had_from(model.gives)]:
+    if impossible := [kind for kind in kinds if not KINDS[kind].is_available_from(model.gives)]:
         raise ModelError(f"the interface of {model.entry.name} does not give: {', '.join(impossible)}")
 
 
@@ -55,7 +55,7 @@ class Caches:
         if place not in self._open:
             folder = self.paths.token_statistics(*place)
             if not self._only_written:
-                bring(folder)
+                fetch_folder_on_demand(folder)
             self._open[place] = PartCache(folder, KINDS[kind].table.schema)
         return self._open[place]
 
@@ -81,13 +81,13 @@ class TextsWithBranches:
     def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Iterable[str]) -> None:
         self._model = model
         self._long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
-        self._known = cache.known(key for sha256 in texts_sha256 for key in self._keys(sha256))
+        self._known = cache.known(key for sha256 in texts_sha256 for key in self._list_keys(sha256))
 
     def best(self, sha256: str) -> str | None:
         """The key of the text's shortest branches that are long enough."""
-        return next((key for key in self._keys(sha256) if key in self._known), None)
+        return next((key for key in self._list_keys(sha256) if key in self._known), None)
 
-    def _keys(self, sha256: str) -> list[str]:
+    def _list_keys(self, sha256: str) -> list[str]:
         return [cache_key(self._model, sha256, "branches", length) for length in self._long_enough]
 
 
@@ -111,7 +111,7 @@ def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLo
     return cache.read(key for key in keys if key is not None)
 
 
-def lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
+def collect_lists_by_text(table: pa.Table, names: Sequence[str]) -> dict[str, Mapping[str, npt.NDArray[Any]]]:
     """The lists ``names`` of each row, by its text's sha256; they share the table's memory."""
     found: dict[str, Mapping[str, npt.NDArray[Any]]] = {}
     for batch in table.to_batches():
@@ -162,7 +162,7 @@ class Prepared:
     def wants_branches(self, text: int) -> bool:
         return "branches" in self.missing[text]
 
-    def without_sums(self, texts: Collection[int]) -> Prepared:
+    def drop_rows_from_logits(self, texts: Collection[int]) -> Prepared:
         """What is left to be run where the rows of ``texts`` that cached logits give are there."""
         missing = [lacking - _FROM_LOGITS if text in texts else lacking for text, lacking in enumerate(self.missing)]
         remaining = [text for text, lacking in enumerate(missing) if lacking]
@@ -184,8 +184,8 @@ def plan(
     branch_steps: int = 0,
 ) -> Plan:
     """What :func:`audit_pipeline.token_statistics.run.compute` would run for ``texts``; needs the tokenizer only."""
-    whole = prepare(model, texts, caches_of(model, location, kinds_of(kinds, branch_steps)), branch_steps)
-    prepared = whole.without_sums(
+    whole = prepare(model, texts, caches_of(model, location, add_branches_kind(kinds, branch_steps)), branch_steps)
+    prepared = whole.drop_rows_from_logits(
         find_texts_with_logits(model, whole, caches_of(model, location, ("logits",))["logits"]).values()
     )
     branched = sum(text.n_scored for number, text in enumerate(prepared.encoded) if prepared.wants_branches(number))
@@ -195,12 +195,12 @@ def plan(
         texts_to_run=len(prepared.encoded),
         tokens_to_run=sum(window.length for window in prepared.windows),
         passes=len(prepared.windows),
-        bytes_to_write=bytes_to_write(model, whole, branch_steps),
+        bytes_to_write=estimate_bytes_to_write(model, whole, branch_steps),
         branch_tokens=round(SHARE_WITH_BRANCH * branch_steps * branched),
     )
 
 
-def kinds_of(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
+def add_branches_kind(kinds: Sequence[Kind], steps: int) -> tuple[Kind, ...]:
     """``kinds``, and the branches where some of ``steps`` tokens are wanted."""
     return (*kinds, "branches") if steps else tuple(kinds)
 
@@ -260,10 +260,12 @@ def find_texts_with_logits(model: TokenizedModel, prepared: Prepared, logits: Pa
     return {key: number for key, number in keys.items() if key in cached}
 
 
-def bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
+def estimate_bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
     """About how many bytes the missing rows take, uncompressed, by kind."""
     totals: dict[Kind, int] = {}
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
         for kind in lacking:
-            totals[kind] = totals.get(kind, 0) + KINDS[kind].bytes_a_token(model.vocab_size, steps) * text.n_scored
+            totals[kind] = (
+                totals.get(kind, 0) + KINDS[kind].estimate_bytes_per_token(model.vocab_size, steps) * text.n_scored
+            )
     return totals

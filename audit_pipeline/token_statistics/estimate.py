@@ -10,14 +10,14 @@ import time
 import torch
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.models.weights import parameters, require_device
-from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by
+from audit_pipeline.models.weights import count_parameters, require_device
+from audit_pipeline.token_statistics.layers import choose_linear_function, is_faster_with_onednn
 
 _SIDE = {"cpu": 1024, "cuda": 8192}
 _SHARE_OF_PEAK = 0.7
 
 
-def seconds_for(model: TokenizedModel, tokens: int, device: str) -> float:
+def estimate_pass_seconds(model: TokenizedModel, tokens: int, device: str) -> float:
     """About how long ``tokens`` tokens take: two operations a parameter and token, at a measured rate.
 
     The rate is that of a square matrix product in the model's dtype on ``device``, of which a forward pass reaches
@@ -28,14 +28,14 @@ def seconds_for(model: TokenizedModel, tokens: int, device: str) -> float:
     if not tokens:
         return 0.0
     devices = model.entry.tensor_parallel or 1 if device.startswith("cuda") else 1
-    rate = _SHARE_OF_PEAK * devices * _operations_a_second(model.entry.dtype, device)
-    return 2.0 * parameters(model) * tokens / rate
+    rate = _SHARE_OF_PEAK * devices * _measure_operation_rate(model.entry.dtype, device)
+    return 2.0 * count_parameters(model) * tokens / rate
 
 
-def _operations_a_second(dtype: str, device: str) -> float:
+def _measure_operation_rate(dtype: str, device: str) -> float:
     side = _SIDE["cuda" if device.startswith("cuda") else "cpu"]
     matrix = torch.ones(side, side, dtype=getattr(torch, dtype), device=device)
-    linear = linear_by(onednn=faster_with_onednn(matrix))
+    linear = choose_linear_function(onednn=is_faster_with_onednn(matrix))
 
     def product() -> float:
         started = time.perf_counter()

@@ -21,28 +21,28 @@ from audit_pipeline.token_statistics.batches import Arguments, LoadCheck, LocalP
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
 from audit_pipeline.token_statistics.branches import (
     Branches,
+    assign_rows,
     branches_of,
-    halve,
-    inputs_of,
-    key_positions,
-    lay_out,
-    reruns,
-    row_batches,
-    rows_of,
+    build_branch_inputs,
+    build_layout,
+    halve_batch,
+    iterate_reruns,
+    iterate_row_batches,
+    use_key_positions,
 )
 from audit_pipeline.token_statistics.layers import (
+    choose_linear_function,
     device_of_ids,
     device_of_logits,
+    find_linear_layers,
     has_local_attention,
+    is_model_faster_with_onednn,
     length_step_of,
-    linear_by,
-    linear_layers,
-    most_faster_with_onednn,
     use_linear,
 )
 from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
-from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, batch_arrays
+from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
 
 # Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
@@ -71,7 +71,7 @@ class ForwardPass(LocalPass):
         self,
         model: torch.nn.Module,
         vocab_size: int,
-        known: LoadCheck | None = None,
+        load_check: LoadCheck | None = None,
         *,
         branch_tokens: int | None = None,
         in_step: bool = False,
@@ -90,12 +90,14 @@ class ForwardPass(LocalPass):
         self._config = config
         self._head: Head | None = None
         self._scratch = Scratch(self._end)
-        self._layers = linear_layers(model)
+        self._layers = find_linear_layers(model)
         self._last_prefix: SharedPrefix | None = None
-        self._onednn = self._agree_on(most_faster_with_onednn(self._layers)) if known is None else known.onednn
+        self._onednn = (
+            self._agree_on(is_model_faster_with_onednn(self._layers)) if load_check is None else load_check.onednn
+        )
         # Made while the model is not run: within that, every layer looks as if another library held it.
-        head = head_of(model, config, linear_by(onednn=self._onednn))
-        checked = self._run_load_checks(head) if known is None else known
+        head = head_of(model, config, choose_linear_function(onednn=self._onednn))
+        checked = self._run_load_checks(head) if load_check is None else load_check
         self._head = head if checked.split else None
         self._apply_load_check(checked)
 
@@ -105,15 +107,15 @@ class ForwardPass(LocalPass):
         with torch.inference_mode(), use_linear(self._layers, onednn=self._onednn):
             yield
 
-    def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *given: *Arguments) -> Result:
+    def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *arguments: *Arguments) -> Result:
         """See :class:`LocalPass`."""
-        return function(self, *given)
+        return function(self, *arguments)
 
-    def _agree_on(self, found: Result) -> Result:
-        """``found`` by the first of the processes that run in step, so that all go by the same; alone, by this one."""
+    def _agree_on(self, own_value: Result) -> Result:
+        """``own_value`` by the first of the processes that run in step, so that all go by the same; alone, by this one."""
         if not self._in_step:
-            return found
-        of_first = [found]
+            return own_value
+        of_first = [own_value]
         torch.distributed.broadcast_object_list(of_first)
         return of_first[0]
 
@@ -133,7 +135,7 @@ class ForwardPass(LocalPass):
         ids = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         other = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
         with self.running():
-            whole = self._whole(ids)
+            whole = self._compute_whole_logits(ids)
             if whole.isnan().any():
                 raise ModelError(
                     f"the model's logits are not numbers in {str(self.dtype).removeprefix('torch.')}: "
@@ -141,15 +143,15 @@ class ForwardPass(LocalPass):
                 )
             tolerance = _TOLERANCE[self.dtype]
             try:
-                split = head is not None and _are_close(self._logits_of(head, ids), whole, tolerance)
+                split = head is not None and _are_close(self._compute_split_logits(head, ids), whole, tolerance)
             except (AttributeError, TypeError, RuntimeError):
                 # A body that cannot be run without its head.
                 split = False
             padded = torch.cat([torch.cat([ids[:, :7], torch.zeros_like(ids[:, 7:])], dim=1), other])
-            alone, among = self._whole(ids[:, :7]), self._whole(padded)[:7]
+            alone, among = self._compute_whole_logits(ids[:, :7]), self._compute_whole_logits(padded)[:7]
             return split, not _are_close(among, alone, tolerance)
 
-    def _whole(self, ids: torch.Tensor) -> torch.Tensor:
+    def _compute_whole_logits(self, ids: torch.Tensor) -> torch.Tensor:
         """The logits [length, V] of the first sequence, from the model as it is."""
         logits: torch.Tensor = self.model(input_ids=ids, use_cache=False).logits
         return logits[0].to(self._end).float()
@@ -160,7 +162,7 @@ class ForwardPass(LocalPass):
         texts = [_text_of_ids(generator.integers(self.vocab_size, size=n, dtype=np.int32), None) for n in (24, 17)]
         batch = [Window(number, 0, len(text.token_id), 1, False) for number, text in enumerate(texts)]
         argmax = [generator.integers(self.vocab_size, size=len(text.token_id) - 1, dtype=np.int32) for text in texts]
-        ids, _, _ = batch_arrays(texts, batch, 24)
+        ids, _, _ = build_batch_arrays(texts, batch, 24)
         branches = branches_of(batch, ids, argmax, 3)
         return self._has_equal_results(
             lambda: self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))[0],
@@ -195,12 +197,12 @@ class ForwardPass(LocalPass):
         with self.running():
             return _are_close(torch.from_numpy(found), torch.from_numpy(other_way()), _TOLERANCE[self.dtype])
 
-    def _hidden(self, **inputs: Any) -> torch.Tensor:
+    def _compute_hidden(self, **inputs: Any) -> torch.Tensor:
         return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state.to(self._end)  # type: ignore[operator,no-any-return]
 
-    def _logits_of(self, head: Head, ids: torch.Tensor) -> torch.Tensor:
+    def _compute_split_logits(self, head: Head, ids: torch.Tensor) -> torch.Tensor:
         """The logits [length, V] of one sequence, from body and head apart."""
-        logits = head.logits(self._hidden(input_ids=ids)[0])
+        logits = head.logits(self._compute_hidden(input_ids=ids)[0])
         return logits.block(0, logits.width, torch.empty(len(logits), logits.width, device=self._end))
 
     def _prefix(self, ids: torch.Tensor) -> Cache:
@@ -208,12 +210,12 @@ class ForwardPass(LocalPass):
         cache = DynamicCache()
         inputs = {"input_ids": ids, "use_cache": True, "past_key_values": cache}
         if self._head is not None:
-            self._hidden(**inputs)
+            self._compute_hidden(**inputs)
         else:
             self.model(**inputs)
         return cache
 
-    def _prefix_once(self, ids: Sequence[int]) -> SharedPrefix:
+    def _get_shared_prefix(self, ids: Sequence[int]) -> SharedPrefix:
         """The keys and values of ``ids``; those of the last that were asked for are kept until they are forgotten."""
         if self._last_prefix is None or self._last_prefix.ids != ids:
             self._last_prefix = None
@@ -228,7 +230,7 @@ class ForwardPass(LocalPass):
     @property
     def described(self) -> str:
         """See :class:`LocalPass`."""
-        return f"on {self.device}, {branches_in_words(packed=self.packed)}"
+        return f"on {self.device}, {format_branch_mode(packed=self.packed)}"
 
     def run_batch(
         self,
@@ -286,7 +288,7 @@ class ForwardPass(LocalPass):
         with self.running():
             statistics = self._base(encoded, batch, {*wanted, "argmax_id"}, cache=cache)
             modes = [window.values["argmax_id"] for window in statistics] if argmax is None else argmax
-            return statistics, self._branches(encoded, batch, modes, steps, cache)
+            return statistics, self._compute_branches(encoded, batch, modes, steps, cache)
 
     def run_branches(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], argmax: Sequence[IntArray], steps: int
@@ -299,10 +301,10 @@ class ForwardPass(LocalPass):
         cache = None
         with self.running():
             if self.packed:
-                ids, _, _ = batch_arrays(encoded, batch, self._padded_length(batch))
+                ids, _, _ = build_batch_arrays(encoded, batch, self._padded_length(batch))
                 self.tokens_run += ids.size
                 cache = self._prefix(torch.from_numpy(ids).to(self.device))
-            return self._branches(encoded, batch, argmax, steps, cache)
+            return self._compute_branches(encoded, batch, argmax, steps, cache)
 
     def _padded_length(self, batch: Sequence[Window]) -> int:
         length = max(window.length for window in batch)
@@ -321,32 +323,36 @@ class ForwardPass(LocalPass):
         with ExitStack() as meanwhile:
             beside: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
             if before and shared:
-                prefix, before = self._prefix_once(before), ()
+                prefix, before = self._get_shared_prefix(before), ()
                 beside = build_prefix_inputs(prefix)
-                meanwhile.enter_context(attend_to_prefix(self._config, prefix, linear_by(onednn=self._onednn)))
-            ids, rows, targets = batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
+                meanwhile.enter_context(
+                    attend_to_prefix(self._config, prefix, choose_linear_function(onednn=self._onednn))
+                )
+            ids, rows, targets = build_batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
             self.tokens_run += ids.size
             inputs = {"input_ids": torch.from_numpy(ids).to(self.device), **beside}
             of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self._end)
-            logits = self._logits(inputs, torch.from_numpy(np.concatenate(rows)))
-            return _by_window(batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted))
+            logits = self._compute_logits(inputs, torch.from_numpy(np.concatenate(rows)))
+            return _split_statistics_by_window(
+                batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted)
+            )
 
-    def _logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
+    def _compute_logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
         """The logits at the places ``rows`` of the flattened batch."""
         rows = rows.to(self._end)
         if self._head is None:
             return ComputedLogits(self.model(**{"use_cache": False, **inputs}).logits.to(self._end).flatten(0, 1)[rows])
-        return self._head.logits(self._hidden(**inputs).flatten(0, 1)[rows])
+        return self._head.logits(self._compute_hidden(**inputs).flatten(0, 1)[rows])
 
     def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: npt.NDArray[np.int64]) -> FloatArray:
         """log p and z-score (log p - mu) / sigma, sigma at least ``SIGMA_FLOOR``, of the targets [n] at the places
         ``rows`` [n]: [2, n]."""
         of = torch.from_numpy(targets).to(self._end)
-        found = sweep(self._logits(inputs, rows), of, self._scratch, _MOMENTS)
+        found = sweep(self._compute_logits(inputs, rows), of, self._scratch, _MOMENTS)
         logprob, deviation = found["logprob"], found["std"].clamp(min=SIGMA_FLOOR)
         return torch.stack([logprob, (logprob - found["mean"]) / deviation]).cpu().numpy()
 
-    def _branches(
+    def _compute_branches(
         self,
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
@@ -354,27 +360,27 @@ class ForwardPass(LocalPass):
         steps: int,
         cache: Cache | None,
     ) -> list[WindowBranches]:
-        ids, _, _ = batch_arrays(encoded, batch, self._padded_length(batch))
+        ids, _, _ = build_batch_arrays(encoded, batch, self._padded_length(batch))
         branches = branches_of(batch, ids, argmax, steps)
         found = self._run_packed(branches, cache) if cache is not None else self._run_separately(branches, batch)
-        return _by_window_branches(batch, branches, found)
+        return _split_branches_by_window(batch, branches, found)
 
     def _run_packed(self, branches: Branches, prefix: Cache) -> FloatArray:
         """log p and z of every token along the branches: [2, tokens of all branches]."""
         found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
-        rows = rows_of(branches, _ROW_TOKENS[self.device.type])
+        rows = assign_rows(branches, _ROW_TOKENS[self.device.type])
         targets = branches.targets
-        pending = list(row_batches(branches, rows, self._branch_tokens))[::-1]
+        pending = list(iterate_row_batches(branches, rows, self._branch_tokens))[::-1]
         while pending:
             chosen = pending.pop()
             try:
-                layout = lay_out(branches, rows, chosen, self.device)
-                inputs = inputs_of(layout, prefix, self._config, self.dtype)
-                with key_positions(self._decoder(), layout):
+                layout = build_layout(branches, rows, chosen, self.device)
+                inputs = build_branch_inputs(layout, prefix, self._config, self.dtype)
+                with use_key_positions(self._decoder(), layout):
                     found[:, layout.which] = self._moments(inputs, layout.used, targets[layout.which])
                 self.branch_tokens_run += layout.ids.numel()
             except torch.OutOfMemoryError:
-                halves = halve(rows, chosen)
+                halves = halve_batch(rows, chosen)
                 if self._in_step or len(halves) == 1:
                     raise
                 torch.cuda.empty_cache()
@@ -386,8 +392,8 @@ class ForwardPass(LocalPass):
         found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
         whole = np.array([window.length for window in batch])
         targets = branches.targets
-        for rerun in reruns(
-            branches, whole, self._branch_tokens, equal=self.equal_lengths, length_step=self.length_step
+        for rerun in iterate_reruns(
+            branches, whole, self._branch_tokens, equal_lengths=self.equal_lengths, length_step=self.length_step
         ):
             self.branch_tokens_run += rerun.ids.size
             inputs = {"input_ids": torch.from_numpy(rerun.ids).to(self.device)}
@@ -399,7 +405,7 @@ class ForwardPass(LocalPass):
         return decoder
 
 
-def branches_in_words(*, packed: bool) -> str:
+def format_branch_mode(*, packed: bool) -> str:
     """How branches are run."""
     return f"branches {'packed over their text' if packed else 'each run separately, which takes far longer'}"
 
@@ -418,10 +424,12 @@ def _text_of_ids(ids: IntArray, start_token_id: int | None) -> EncodedText:
     return EncodedText("", ids, nowhere, nowhere, start_token_id, int(start_token_id is None))
 
 
-def _by_window_branches(batch: Sequence[Window], branches: Branches, found: FloatArray) -> list[WindowBranches]:
-    """``found`` [2, tokens of all branches], cut into windows."""
+def _split_branches_by_window(
+    batch: Sequence[Window], branches: Branches, branch_values: FloatArray
+) -> list[WindowBranches]:
+    """``branch_values`` [2, tokens of all branches], cut into windows."""
     tokens = np.bincount(branches.window, weights=branches.length, minlength=len(batch)).astype(np.int64)
-    parts = np.split(found, np.cumsum(tokens)[:-1], axis=1)
+    parts = np.split(branch_values, np.cumsum(tokens)[:-1], axis=1)
     result = []
     for number, window in enumerate(batch):
         own = branches.window == number
@@ -431,7 +439,9 @@ def _by_window_branches(batch: Sequence[Window], branches: Branches, found: Floa
     return result
 
 
-def _by_window(batch: Sequence[Window], lengths: Sequence[int], reduced: Reduced) -> list[WindowStatistics]:
+def _split_statistics_by_window(
+    batch: Sequence[Window], lengths: Sequence[int], reduced: Reduced
+) -> list[WindowStatistics]:
     ends = np.cumsum(lengths)[:-1]
     columns = {name: np.split(values, ends) for name, values in fetch_reduced(reduced).items()}
     return [

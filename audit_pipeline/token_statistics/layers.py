@@ -32,16 +32,16 @@ def is_wrapped(layer: torch.nn.Module) -> bool:
 def device_of_ids(model: torch.nn.Module) -> torch.device:
     """The device that token ids are given to a model on."""
     first = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None  # type: ignore[operator]
-    return _device(first) or next(model.parameters()).device
+    return _find_device(first) or next(model.parameters()).device
 
 
 def device_of_logits(model: torch.nn.Module) -> torch.device:
     """The device that a model's logits are made on."""
     last = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None  # type: ignore[operator]
-    return _device(last) or device_of_ids(model)
+    return _find_device(last) or device_of_ids(model)
 
 
-def _device(layer: Any) -> torch.device | None:
+def _find_device(layer: Any) -> torch.device | None:
     """Where a layer is run: weights that are not in memory (on 'meta') are brought there for it."""
     hook = getattr(layer, "_hf_hook", None)
     for inner in getattr(hook, "hooks", (hook,)):
@@ -67,13 +67,13 @@ _WORTH = 1.1
 _TOLERANCE = 1e-5
 
 
-def faster_with_onednn(weight: torch.Tensor) -> bool:
+def is_faster_with_onednn(weight: torch.Tensor) -> bool:
     """Whether oneDNN multiplies with the ``weight`` [out, in] of a linear layer faster than torch by itself, and right.
 
     False wherever torch cannot be asked for oneDNN (on a GPU, in other dtypes than float32, in a torch without it), and
     for weights so small that it does not matter.
     """
-    possible = weight.device.type == "cpu" and weight.dtype == torch.float32 and _operator() is not None
+    possible = weight.device.type == "cpu" and weight.dtype == torch.float32 and _find_onednn_operator() is not None
     if not possible or weight.numel() < _SMALLEST:
         return False
     weight = weight.detach()[:_COLUMNS]
@@ -84,48 +84,51 @@ def faster_with_onednn(weight: torch.Tensor) -> bool:
         return functional.linear(hidden, weight)
 
     def onednn() -> torch.Tensor:
-        return _by_onednn(hidden, weight)
+        return _multiply_with_onednn(hidden, weight)
 
     expected, found = own(), onednn()
     if not (found - expected).norm() <= _TOLERANCE * expected.norm():
         return False
-    best = [min(times) for times in zip(*((_seconds(own), _seconds(onednn)) for _ in range(_REPEATS)), strict=True)]
+    best = [
+        min(times)
+        for times in zip(*((_measure_seconds(own), _measure_seconds(onednn)) for _ in range(_REPEATS)), strict=True)
+    ]
     return bool(best[0] > _WORTH * best[1])
 
 
-def linear_by(*, onednn: bool) -> Linear:
+def choose_linear_function(*, onednn: bool) -> Linear:
     """The product of a linear layer, by oneDNN or, without ``onednn``, as torch makes it.
 
     Not for training: oneDNN's products have no gradient.
     """
-    return _by_onednn if onednn else functional.linear
+    return _multiply_with_onednn if onednn else functional.linear
 
 
-def linear_layers(model: torch.nn.Module) -> list[torch.nn.Linear]:
+def find_linear_layers(model: torch.nn.Module) -> list[torch.nn.Linear]:
     """The plain linear layers of a model, its head among them; those that another library has wrapped are left out."""
     return [layer for layer in model.modules() if type(layer) is torch.nn.Linear and not is_wrapped(layer)]
 
 
 @contextmanager
 def use_linear(layers: Sequence[torch.nn.Linear], *, onednn: bool) -> Iterator[None]:
-    """Within it, ``layers`` make their products as :func:`linear_by` says."""
+    """Within it, ``layers`` make their products as :func:`choose_linear_function` says."""
     changed = layers if onednn else []
     try:
         for layer in changed:
             # On the layer, not by intercepting torch's functions: that would cost every other one of them, too.
-            layer.__dict__["forward"] = partial(_forward, layer)
+            layer.__dict__["forward"] = partial(_forward_with_onednn, layer)
         yield
     finally:
         for layer in changed:
             layer.__dict__.pop("forward", None)
 
 
-def _forward(layer: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
-    return _by_onednn(hidden, layer.weight, layer.bias)
+def _forward_with_onednn(layer: torch.nn.Linear, hidden: torch.Tensor) -> torch.Tensor:
+    return _multiply_with_onednn(hidden, layer.weight, layer.bias)
 
 
-def _by_onednn(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    operator = _operator()
+def _multiply_with_onednn(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    operator = _find_onednn_operator()
     fits = hidden.device.type == weight.device.type == "cpu" and hidden.dtype == weight.dtype == torch.float32
     if operator is None or not fits or not hidden.numel():
         return functional.linear(hidden, weight, bias)
@@ -133,7 +136,7 @@ def _by_onednn(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | 
 
 
 @cache
-def _operator() -> Callable[..., torch.Tensor] | None:
+def _find_onednn_operator() -> Callable[..., torch.Tensor] | None:
     # torch has no public way to ask for oneDNN on plain tensors: this is the operator that its compiler calls, and a
     # version of torch without it does as it does by itself.
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
@@ -142,7 +145,7 @@ def _operator() -> Callable[..., torch.Tensor] | None:
     return None if operator is None else operator.default
 
 
-def _seconds(work: Callable[[], object]) -> float:
+def _measure_seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -164,7 +167,7 @@ def has_local_attention(config: Any) -> bool:
     return "local" in (getattr(config, "attention_layers", None) or ())
 
 
-def most_faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
+def is_model_faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
     """Whether oneDNN is faster with the shape of weights that most of the model's products are made with."""
     parameters: Counter[torch.Size] = Counter()
     for layer in layers:
@@ -172,7 +175,7 @@ def most_faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
     if not parameters:
         return False
     [(most, _)] = parameters.most_common(1)
-    return faster_with_onednn(next(layer.weight for layer in layers if layer.weight.shape == most))
+    return is_faster_with_onednn(next(layer.weight for layer in layers if layer.weight.shape == most))
 
 
 def use_threads() -> int:

@@ -19,8 +19,8 @@ from audit_pipeline.token_statistics.cached_texts import (
     Caches,
     Plan,
     Prepared,
-    bytes_to_write,
     caches_of,
+    estimate_bytes_to_write,
 )
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
 from audit_pipeline.token_statistics.tokens import Prefix, Window, encode, put_after, window_and_stride
@@ -36,7 +36,7 @@ def has_room(model: TokenizedModel, prefix: Prefix, tokens: int) -> bool:
     return len(prefix.ids) + tokens <= window_and_stride(model)[0]
 
 
-def reruns_prefix(model: TokenizedModel, location: CacheLocation) -> bool:
+def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
     """Whether the prefix is run again with every text, as far as the check at loading is known (ready.py)."""
     paths = location.paths if isinstance(location, Caches) else location
     load_check = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
@@ -46,7 +46,7 @@ def reruns_prefix(model: TokenizedModel, location: CacheLocation) -> bool:
 def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Plan:
     """What :func:`compute_prefixed` would run, but for the prefix itself; needs the tokenizer only.
 
-    Where the prefix is run again with every text (:func:`reruns_prefix`), its tokens come on top.
+    Where the prefix is run again with every text (:func:`is_prefix_rerun`), its tokens come on top.
     """
     prepared = _prepare_prefixed(model, texts, prefix, location)
     return Plan(
@@ -55,7 +55,7 @@ def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, l
         texts_to_run=len(prepared.encoded),
         tokens_to_run=sum(window.length for window in prepared.windows),
         passes=len(prepared.windows),
-        bytes_to_write=bytes_to_write(model, prepared, 0),
+        bytes_to_write=estimate_bytes_to_write(model, prepared, 0),
     )
 
 
@@ -83,11 +83,11 @@ def compute_prefixed(
 def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, location: CacheLocation) -> pa.Table:
     """The cached rows (PREFIXED) of ``texts`` after ``prefix``, each once; texts without one are absent."""
     cache = caches_of(model, location, ("prefixed",))["prefixed"]
-    return cache.read(_key(model, text_sha256(text), prefix) for text in texts)
+    return cache.read(_compute_row_key(model, text_sha256(text), prefix) for text in texts)
 
 
 def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Prepared:
-    keys: Mapping[str, str] = {text: _key(model, text_sha256(text), prefix) for text in texts}
+    keys: Mapping[str, str] = {text: _compute_row_key(model, text_sha256(text), prefix) for text in texts}
     known = caches_of(model, location, ("prefixed",))["prefixed"].known(keys.values())
     absent = [text for text, key in keys.items() if key not in known]
     fitting = {
@@ -109,7 +109,7 @@ def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefi
     )
 
 
-def _key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
+def _compute_row_key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
     """The key of a text's row after ``prefix``: whatever can change the row is in it.
 
     The tokens of the prefix include its start token and show how its text is cut. The length of the window decides

@@ -35,7 +35,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult
 from audit_pipeline.token_statistics.batches import Arguments, LoadCheck, LocalPass, Result, Task
-from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, branches_in_words
+from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, format_branch_mode
 from audit_pipeline.token_statistics.rank_process import Call, NoMemory, RankAnswer, RankFailed, RankReady, Start, serve
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
 
@@ -76,15 +76,15 @@ class Process:
     log: Path
 
 
-def collect_answers(started: Sequence[Process], *, in_step: bool) -> dict[int, Any]:
+def collect_answers(processes: Sequence[Process], *, in_step: bool) -> dict[int, Any]:
     """What each rank has answered; those are left out that have not, so long after the first or after a failure.
 
     Ranks that are not ``in_step`` wait for each other's disks.
     """
-    waiting = {rank.connection: rank for rank in started}
+    waiting = {rank.connection: rank for rank in processes}
     answers: dict[int, Any] = {}
     until = math.inf
-    idle = _IdleCounter(started)
+    idle = _IdleCounter(processes)
     while waiting and (now := time.monotonic()) < until:
         spoken = wait(list(waiting), min(until - now, _LOOK_SECONDS))
         for rank in [waiting.pop(connection) for connection in list(waiting) if connection in spoken]:
@@ -92,7 +92,7 @@ def collect_answers(started: Sequence[Process], *, in_step: bool) -> dict[int, A
             is_well = isinstance(answers[rank.rank], RankAnswer | RankReady)
             patience = (_IN_STEP_SECONDS if in_step else math.inf) if is_well else _LAST_WORDS_SECONDS
             until = min(until, time.monotonic() + patience)
-        if in_step and not spoken and (hung := idle.hung(waiting.values())):
+        if in_step and not spoken and (hung := idle.find_hung(waiting.values())):
             return answers | hung
     return answers
 
@@ -104,7 +104,7 @@ class _IdleCounter:
         self._looks = {rank.rank: 0 for rank in ranks}
         self._seconds = {rank.rank: 0.0 for rank in ranks}
 
-    def hung(self, ranks: Collection[Process]) -> dict[int, _Hung]:
+    def find_hung(self, ranks: Collection[Process]) -> dict[int, _Hung]:
         """Those of ``ranks`` that hang, after one more look at them."""
         found = {}
         for rank in ranks:
@@ -132,7 +132,7 @@ def _receive(process: Process) -> Any:
         return _Gone(code, next((line.strip() for line in reversed(lines) if line.strip()), "")[:_LAST_LINE])
 
 
-def error_in(answers: dict[int, Any], ranks: int, name: str) -> Exception | None:
+def find_rank_error(answers: dict[int, Any], ranks: int, name: str) -> Exception | None:
     """What went wrong, the cause before its consequences; None where every rank has answered."""
     for rank, answer in answers.items():
         if isinstance(answer, NoMemory):
@@ -159,14 +159,14 @@ def error_in(answers: dict[int, Any], ranks: int, name: str) -> Exception | None
     if not (hung or silent):
         return None
     what = (
-        _hung_in_words(hung)
+        _format_hung_ranks(hung)
         if hung
         else f"they are out of step: rank {silent[0]} has not answered {_IN_STEP_SECONDS:.0f} s after another"
     )
     return ModelError(f"{name} is divided over {ranks} processes, and {what}; what is computed is kept: run it again")
 
 
-def _hung_in_words(hung: Mapping[int, bool]) -> str:
+def _format_hung_ranks(hung: Mapping[int, bool]) -> str:
     # Those that wait for a stopped one do nothing, either.
     stopped = [rank for rank, is_stopped in hung.items() if is_stopped]
     which = " and ".join(map(str, sorted(stopped or hung)))
@@ -185,14 +185,14 @@ class RankedPass(LocalPass):
     a batch was too large for one of them: all are then started again, and so large a batch is not retried.
     """
 
-    def __init__(self, model: TokenizedModel, device: str, known: LoadCheck | None) -> None:
+    def __init__(self, model: TokenizedModel, device: str, load_check: LoadCheck | None) -> None:
         assert model.entry.tensor_parallel is not None
         self.device = torch.device(device)
         self.tokens_run = 0
         self.branch_tokens_run = 0
         self._model = model
         self._ranks = model.entry.tensor_parallel
-        self._known = known
+        self._known = load_check
         self._branch_tokens = BRANCH_TOKENS[self.device.type]
         self._too_many: dict[Task, int] = {}
         self._has_prefix = False
@@ -207,7 +207,7 @@ class RankedPass(LocalPass):
     @property
     def described(self) -> str:
         """As :meth:`ForwardPass.described`, and over how many processes it is divided."""
-        return f"divided over {self._ranks} processes, {branches_in_words(packed=self.packed)}"
+        return f"divided over {self._ranks} processes, {format_branch_mode(packed=self.packed)}"
 
     def run_batch(
         self,
@@ -236,7 +236,7 @@ class RankedPass(LocalPass):
                 if len(batch) > 1 or not halvable:
                     raise
             else:
-                return [_done_of(window, done) for window, done in zip(batch, found, strict=True)]
+                return [_restore_window(window, done) for window, done in zip(batch, found, strict=True)]
 
     def forget_prefix(self) -> None:
         """See :class:`LocalPass`."""
@@ -244,9 +244,9 @@ class RankedPass(LocalPass):
             self._ask(ForwardPass.forget_prefix)
         self._has_prefix = False
 
-    def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *given: *Arguments) -> Result:
+    def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *arguments: *Arguments) -> Result:
         """As :meth:`ForwardPass.apply`, in every rank; what the first finds."""
-        found: Result = self._ask(function, *given)
+        found: Result = self._ask(function, *arguments)
         return found
 
     def close(self) -> None:
@@ -257,7 +257,7 @@ class RankedPass(LocalPass):
     def _start(self) -> RankReady:
         folder = Path(tempfile.mkdtemp(prefix="corpus-audit-ranks-"))
         started: list[Process] = []
-        self._end = weakref.finalize(self, _end, started, folder)
+        self._end = weakref.finalize(self, _end_processes, started, folder)
         with self._close_on_error():
             for rank in range(self._ranks):
                 started.append(_launch(rank, self._ranks, folder))
@@ -273,17 +273,17 @@ class RankedPass(LocalPass):
                     self._branch_tokens,
                 )
                 _send(started_rank, start)
-            ready: RankReady = self._first_answer(in_step=False)
+            ready: RankReady = self._receive_first_answer(in_step=False)
         return ready
 
-    def _ask(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def _ask(self, function: Callable[..., Any], *arguments: Any, **keyword_arguments: Any) -> Any:
         if not self._started:
             self._start()
         self._asked += 1
         with self._close_on_error():
             for rank in self._started:
-                _send(rank, Call(self._asked, function, given, named))
-            answer: RankAnswer = self._first_answer(in_step=True)
+                _send(rank, Call(self._asked, function, arguments, keyword_arguments))
+            answer: RankAnswer = self._receive_first_answer(in_step=True)
             if answer.number != self._asked:
                 raise RuntimeError(f"the ranks answered question {answer.number} where {self._asked} was asked")
         self.tokens_run += answer.tokens
@@ -299,10 +299,10 @@ class RankedPass(LocalPass):
             self.close()
             raise
 
-    def _first_answer(self, *, in_step: bool) -> Any:
+    def _receive_first_answer(self, *, in_step: bool) -> Any:
         """The first rank's answer, once all have given theirs."""
         answers = collect_answers(self._started, in_step=in_step)
-        if error := error_in(answers, self._ranks, self._model.entry.name):
+        if error := find_rank_error(answers, self._ranks, self._model.entry.name):
             raise error
         return answers[0]
 
@@ -314,7 +314,7 @@ def _launch(rank: int, ranks: int, folder: Path) -> Process:
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", f"from {serve.__module__} import serve; serve()", str(other_end.fileno())],
-                env=_environment(rank, ranks),
+                env=_build_environment(rank, ranks),
                 pass_fds=[other_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -327,7 +327,7 @@ def _launch(rank: int, ranks: int, folder: Path) -> Process:
     return Process(rank, process, Connection(own_end.detach()), log)
 
 
-def _environment(rank: int, ranks: int) -> dict[str, str]:
+def _build_environment(rank: int, ranks: int) -> dict[str, str]:
     loopback = next(
         name
         for name, addresses in psutil.net_if_addrs().items()
@@ -346,27 +346,27 @@ def _environment(rank: int, ranks: int) -> dict[str, str]:
     }
 
 
-def _send(to: Process, message: object) -> None:
+def _send(process: Process, message: object) -> None:
     try:
-        to.connection.send(message)
+        process.connection.send(message)
     except (BrokenPipeError, ConnectionResetError):
         # It is gone, which is reported where its answer is awaited.
         return
 
 
-def _end(started: Sequence[Process], folder: Path) -> None:
-    for process in started:
+def _end_processes(processes: Sequence[Process], folder: Path) -> None:
+    for process in processes:
         process.process.kill()
-    for process in started:
+    for process in processes:
         process.process.wait()
         process.connection.close()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _done_of(window: Window, done: WindowResult) -> WindowResult:
+def _restore_window(window: Window, result: WindowResult) -> WindowResult:
     """What was found of a window that was renumbered, under the window as it was given."""
     return WindowResult(
         window,
-        None if done.statistics is None else replace(done.statistics, window=window),
-        None if done.branches is None else replace(done.branches, window=window),
+        None if result.statistics is None else replace(result.statistics, window=window),
+        None if result.branches is None else replace(result.branches, window=window),
     )

@@ -14,15 +14,15 @@ import torch
 from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
-from audit_pipeline.models.config_json import require_package
+from audit_pipeline.models.config_json import require_quantisation_package
 from audit_pipeline.models.tokenized_model import TokenizedModel, write_card
 from audit_pipeline.models.weights import (
     convert_gguf,
+    count_parameters,
     default_device,
     load_weights,
-    parameters,
     require_device,
-    require_room,
+    require_enough_memory,
 )
 from audit_pipeline.token_statistics.batches import LoadCheck, LocalPass
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -44,12 +44,12 @@ def load_forward_pass(
     """
     place = device or default_device()
     require_device(place)
-    machine = _machine(place)
+    machine = _describe_machine(place)
     path = paths.load_check(model.identity.model_fingerprint, model.entry.division)
     cached = read_json_if_whole(path)
     known = LoadCheck(**cached["found"]) if cached is not None and cached["machine"] == machine else None
     ready, count = (
-        _in_one_process(model, place, known, notify)
+        _load_in_process(model, place, known, notify)
         if model.entry.tensor_parallel is None
         else _start_ranks(model, place, known, model.entry.tensor_parallel, notify)
     )
@@ -61,8 +61,8 @@ def load_forward_pass(
     return ready
 
 
-def _in_one_process(
-    model: TokenizedModel, device: str, known: LoadCheck | None, notify: Callable[[str], None]
+def _load_in_process(
+    model: TokenizedModel, device: str, load_check: LoadCheck | None, notify: Callable[[str], None]
 ) -> tuple[LocalPass, int]:
     """The model in this process, and how many parameters it has."""
     if device == "cpu":
@@ -71,24 +71,24 @@ def _in_one_process(
     weights = load_weights(model, device, notify)
     # Packed weights hold several in one number, and scales beside them.
     packed = model.quantisation is not None
-    count = parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
-    return ForwardPass(weights, model.vocab_size, known), count
+    count = count_parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
+    return ForwardPass(weights, model.vocab_size, load_check), count
 
 
 def _start_ranks(
-    model: TokenizedModel, device: str, known: LoadCheck | None, ranks: int, notify: Callable[[str], None]
+    model: TokenizedModel, device: str, load_check: LoadCheck | None, ranks: int, notify: Callable[[str], None]
 ) -> tuple[LocalPass, int]:
     """The model in processes of its own, and how many parameters it has."""
     if device == "cpu" and torch.cuda.is_available():
         raise ModelError(f"{model.entry.name} is divided over {ranks} GPUs (tensor_parallel): leave --device out")
-    require_package(model.entry.name, model.quantisation)
-    require_room(model, device)
+    require_quantisation_package(model.entry.name, model.quantisation)
+    require_enough_memory(model, device)
     notify(f"{model.entry.name}: starting {ranks} processes, each on {'a GPU' if device != 'cpu' else 'the CPU'}")
-    ready = RankedPass(convert_gguf(model, notify), device, known)
+    ready = RankedPass(convert_gguf(model, notify), device, load_check)
     return ready, ready.parameters
 
 
-def _machine(device: str) -> Mapping[str, object]:
+def _describe_machine(device: str) -> Mapping[str, object]:
     """All besides the model and its division that the check's outcome hangs on."""
     name = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     return {

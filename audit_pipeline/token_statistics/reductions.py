@@ -30,8 +30,8 @@ from audit_pipeline.token_statistics.blocks import (
     Scratch,
     Shares,
     Total,
-    softmax,
-    weigh,
+    apply_softmax,
+    weigh_block,
 )
 
 
@@ -263,7 +263,7 @@ class _AtTemperature:
         scaled, room = (self._scratch.room(name, *block.logits.shape) for name in ("one", "another"))
         torch.mul(block.logits, self._beta, out=scaled)
         ours = Block(block.begin, scaled, block.largest * self._beta, room)
-        self._total, shares = self._total.with_block(ours.largest, softmax(ours))
+        self._total, shares = self._total.with_block(ours.largest, apply_softmax(ours))
         self._moments.add(ours, shares)
 
     def columns(self, total: Total) -> Reduced:
@@ -322,7 +322,7 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
       mean and standard deviation of log q under q, the distribution that is proportional to p^beta.
     - ``logits``: the logits themselves.
     """
-    step = scratch.rows_kept(logits.width) if KEEPING.intersection(wanted) else scratch.rows
+    step = scratch.compute_rows_per_sweep(logits.width) if KEEPING.intersection(wanted) else scratch.rows
     return join_reduced(
         [
             _sweep_rows(logits.part(begin, begin + step), target[begin : begin + step], scratch, frozenset(wanted))
@@ -363,7 +363,7 @@ def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: 
         block = Block(begin, values, values.amax(1), room)
         for statistic in (own, *ofs):
             statistic.add(block)
-        total, shares = total.with_block(block.largest, weigh(block))
+        total, shares = total.with_block(block.largest, weigh_block(block))
         for weighed in weighed_by:
             weighed.add(block, shares)
     statistics: tuple[LogitStatistic | WeighedBlockStatistic, ...] = (own, *ofs, *weighed_by)

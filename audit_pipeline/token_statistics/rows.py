@@ -47,13 +47,13 @@ class RowWriter:
             if not text.n_scored:
                 self._finish(number, [])
 
-    def add(self, done: WindowResult) -> None:
-        number = done.window.text
+    def add(self, result: WindowResult) -> None:
+        number = result.window.text
         parts = self._parts.setdefault(number, [])
-        parts.append(done)
+        parts.append(result)
         if len(parts) == self._expected[number]:
             del self._parts[number]
-            if not done.written:
+            if not result.written:
                 self._finish(number, sorted(parts, key=lambda part: part.window.begin))
             self.texts_done += 1
 
@@ -77,7 +77,9 @@ class RowWriter:
         own = [part.statistics.values for part in parts if part.statistics is not None]
         branches = [part.branches for part in parts if part.branches is not None]
         for kind in sorted(self._prepared.missing[number]):
-            columns = _branch_columns(branches, self._steps) if kind == "branches" else self._columns(kind, text, own)
+            columns = (
+                _build_branch_columns(branches, self._steps) if kind == "branches" else self._columns(kind, text, own)
+            )
             add_row(self._caches[kind], self._prepared.keys[number][kind], text, columns)
 
     def _columns(self, kind: Kind, text: EncodedText, parts: Sequence[Values]) -> dict[str, object]:
@@ -92,7 +94,7 @@ class RowWriter:
             halves = [part["logits"].astype("<f2", copy=False) for part in parts]
             width = halves[0].shape[1] if halves else self._model.vocab_size
             return {"vocab_size": width, "logits": _join_parts(halves).tobytes()}
-        columns = swept_columns(kind, parts)
+        columns = build_swept_columns(kind, parts)
         names = KINDS[kind].table.schema.names
         if "prefix_sha256" in names and self._prepared.prefix is not None:
             columns["prefix_sha256"] = self._prepared.prefix.sha256
@@ -107,10 +109,10 @@ class RowWriter:
 def add_row(cache: PartCache, key: str, text: EncodedText, columns: Mapping[str, object]) -> None:
     """Hand one text's row to the cache of its kind."""
     row = {"key": key, "text_sha256": text.text_sha256, **columns}
-    cache.add(row, sum(_size(value) for value in row.values()))
+    cache.add(row, sum(_count_bytes(value) for value in row.values()))
 
 
-def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
+def _build_branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
     lengths = _join_parts([part.lengths for part in parts])
     return {
         "m": steps,
@@ -120,7 +122,7 @@ def _branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, ob
     }
 
 
-def swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = False) -> dict[str, object]:
+def build_swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = False) -> dict[str, object]:
     """The lists of a kind as the sweep gives them, and what says how they are to be read.
 
     What the back end cannot give is an empty list.
@@ -131,7 +133,7 @@ def swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: bool = Fa
     return {**entries, **lists, **({"from_logits": from_logits} if declared.is_from_logits else {})}
 
 
-def _size(value: object) -> int:
+def _count_bytes(value: object) -> int:
     if isinstance(value, np.ndarray):
         return value.nbytes
     return len(value) if isinstance(value, bytes) else 0

@@ -20,11 +20,11 @@ from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,
     Caches,
     Prepared,
-    bytes_to_write,
+    add_branches_kind,
     caches_of,
+    collect_lists_by_text,
+    estimate_bytes_to_write,
     find_texts_with_logits,
-    kinds_of,
-    lists_by_text,
     prepare,
     read_statistics,
     require_kinds,
@@ -135,11 +135,11 @@ def compute(
     model's back end cannot give. Text without a scored token gets an empty row, so that detectors can say why they give
     no score.
     """
-    wanted = kinds_of([*kinds, *along], branch_steps)
+    wanted = add_branches_kind([*kinds, *along], branch_steps)
     require_kinds(model, wanted)
     caches = caches_of(model, location, wanted)
     prepared = prepare(model, texts, caches, branch_steps, along)
-    logits_bytes = bytes_to_write(model, prepared, branch_steps).get("logits", 0)
+    logits_bytes = estimate_bytes_to_write(model, prepared, branch_steps).get("logits", 0)
     if logits_bytes > logits_budget:
         raise BudgetError(
             f"full logits of these texts take {logits_bytes / 1e9:.1f} GB, the budget is {logits_budget / 1e9:.1f} GB: "
@@ -147,7 +147,7 @@ def compute(
         )
     logits = caches["logits"] if "logits" in caches else caches_of(model, location, ("logits",))["logits"]
     reduced = _reduce_cached_logits(model, prepared, logits, caches, on_progress)
-    prepared = prepared.without_sums(reduced)
+    prepared = prepared.drop_rows_from_logits(reduced)
     modes = _read_modes(model, texts, location, prepared) if branch_steps else {}
     summary = run_prepared(
         model, prepared, caches, backend, modes=modes, branch_steps=branch_steps, on_progress=on_progress
@@ -171,12 +171,12 @@ def _reduce_cached_logits(
     if not texts:
         return ()
     # Imported where logits are reduced: a command that finds everything cached needs no torch.
-    from audit_pipeline.token_statistics.cached_logits import reduce_cached  # noqa: PLC0415
+    from audit_pipeline.token_statistics.cached_logits import fill_rows_from_logits  # noqa: PLC0415
 
     report = _make_progress_callback(
         on_progress, len(texts), sum(prepared.encoded[number].n_scored for number in texts.values())
     )
-    return reduce_cached(prepared, texts, logits, caches, report)
+    return fill_rows_from_logits(prepared, texts, logits, caches, report)
 
 
 def run_prepared(
@@ -220,19 +220,19 @@ def run_prepared(
     return RunSummary(
         texts=prepared.distinct,
         texts_from_cache=prepared.distinct - sum(map(prepared.wants_pass, range(len(prepared.encoded)))),
-        texts_computed=sum(1 for number in _with_tokens(prepared) if prepared.wants_pass(number)),
+        texts_computed=sum(1 for number in _list_texts_with_tokens(prepared) if prepared.wants_pass(number)),
         texts_without_tokens=sum(1 for text in prepared.encoded if not text.n_scored),
         tokens_computed=tokens,
         passes=len(prepared.windows),
         seconds=seconds,
         tokens_per_second=tokens / seconds if tokens else 0.0,
         unreadable_parts=tuple(str(path) for cache in caches.values() for path in cache.unreadable),
-        texts_branched=sum(1 for number in _with_tokens(prepared) if prepared.wants_branches(number)),
+        texts_branched=sum(1 for number in _list_texts_with_tokens(prepared) if prepared.wants_branches(number)),
         branch_tokens=ready.branch_tokens_run - branch_tokens_before if ready is not None else 0,
     )
 
 
-def _with_tokens(prepared: Prepared) -> list[int]:
+def _list_texts_with_tokens(prepared: Prepared) -> list[int]:
     return [number for number, text in enumerate(prepared.encoded) if text.n_scored]
 
 
@@ -246,7 +246,7 @@ def _read_modes(
         if "base" not in prepared.missing[number] and prepared.wants_branches(number)
     }
     branched = [text for text in dict.fromkeys(texts) if text_sha256(text) in numbers]
-    cached = lists_by_text(read_statistics(model, branched, location), ["argmax_id"])
+    cached = collect_lists_by_text(read_statistics(model, branched, location), ["argmax_id"])
     return {numbers[sha256]: own["argmax_id"] for sha256, own in cached.items()}
 
 

@@ -118,7 +118,9 @@ def _attention(
     first = 0
     if attention_mask is not None and bool(attention_mask[..., : len(prefix.ids)].all()):
         first = len(prefix.ids)
-    for piece, part in _pieces(query.device.type, texts, length, grouped.shape[2] * (len(prefix.ids) + length)):
+    for piece, part in _split_texts_and_positions(
+        query.device.type, texts, length, grouped.shape[2] * (len(prefix.ids) + length)
+    ):
         # The model is causal: what follows a piece is hidden from all of it.
         own = slice(length if attention_mask is None else part.stop)
         looked_at = slice(first, len(prefix.ids) + part.stop)
@@ -135,7 +137,7 @@ def _attention(
     return found.flatten(1, 2).transpose(1, 2).contiguous(), None
 
 
-def _pieces(device: str, texts: int, length: int, pairs: int) -> Iterator[tuple[slice, slice]]:
+def _split_texts_and_positions(device: str, texts: int, length: int, pairs: int) -> Iterator[tuple[slice, slice]]:
     """Texts and positions that are worked on at a time, of texts with so many ``pairs`` of query and key a position.
 
     Several whole texts, or a part of one that is too long.
@@ -149,27 +151,27 @@ def _pieces(device: str, texts: int, length: int, pairs: int) -> Iterator[tuple[
 
 def _attend_one_head(
     query: torch.Tensor,
-    before: tuple[torch.Tensor, torch.Tensor],
-    own: tuple[torch.Tensor, torch.Tensor],
+    prefix_tensors: tuple[torch.Tensor, torch.Tensor],
+    own_tensors: tuple[torch.Tensor, torch.Tensor],
     hidden: torch.Tensor | None,
     softcap: float | None,
     linear: Linear,
 ) -> torch.Tensor:
     """One head's attention of ``query`` [texts, group, length, d]: its shape with the values' d.
 
-    ``before`` are keys [prefix, d] and values [d, prefix], ``own`` both [texts, own, d]. ``hidden`` [texts, 1, length,
-    n], True where a token may not look at the last n of prefix and own.
+    ``prefix_tensors`` are keys [prefix, d] and values [d, prefix], ``own_tensors`` both [texts, own, d]. ``hidden``
+    [texts, 1, length, n], True where a token may not look at the last n of prefix and own.
     """
     texts, group, length, _ = query.shape
     flat = query.flatten(0, 2)
-    of_own = (flat.view(texts, group * length, -1) @ own[0].mT).flatten(0, 1)
-    scores = torch.cat([linear(flat, before[0], None), of_own], dim=-1)
+    of_own = (flat.view(texts, group * length, -1) @ own_tensors[0].mT).flatten(0, 1)
+    scores = torch.cat([linear(flat, prefix_tensors[0], None), of_own], dim=-1)
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
     if hidden is not None:
         scores.view(texts, group, length, -1)[..., -hidden.shape[-1] :].masked_fill_(hidden, float("-inf"))
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    own_weights = weights[:, len(before[0]) :].unflatten(0, (texts, group * length))  # type: ignore[no-untyped-call]
+    own_weights = weights[:, len(prefix_tensors[0]) :].unflatten(0, (texts, group * length))  # type: ignore[no-untyped-call]
     # The two parts are made one after the other: the second is added to the first.
-    attended = linear(weights[:, : len(before[0])], before[1], None).view(texts, group * length, -1)
-    return attended.add_(own_weights @ own[1]).view(texts, group, length, -1)
+    attended = linear(weights[:, : len(prefix_tensors[0])], prefix_tensors[1], None).view(texts, group * length, -1)
+    return attended.add_(own_weights @ own_tensors[1]).view(texts, group, length, -1)

@@ -104,7 +104,7 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
     always = model.entry.start_token_policy == "always"
     drops_first = model.entry.host.starts_by_itself
     encoded = []
-    for text, (ids, offsets, special) in zip(texts, _tokens(model, texts), strict=True):
+    for text, (ids, offsets, special) in zip(texts, _tokenize(model, texts), strict=True):
         start_token_id: int | None = model.start_token_id if always else None
         skip = 0
         if not always and ids and special[0] and tuple(offsets[0]) == (0, 0):
@@ -123,7 +123,7 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
     return encoded
 
 
-def _tokens(model: TokenizedModel, texts: Sequence[str], *, special_as_text: bool = False) -> list[_Tokens]:
+def _tokenize(model: TokenizedModel, texts: Sequence[str], *, special_as_text: bool = False) -> list[_Tokens]:
     """Ids, character spans and special-token marks of each text."""
     batch = model.tokenizer.encode(
         texts,
@@ -140,7 +140,7 @@ def _tokens(model: TokenizedModel, texts: Sequence[str], *, special_as_text: boo
     if beyond:
         # A text may spell a special token that the tokenizer has and the model has not (Gemma 3's image token): it is
         # text then.
-        again = _tokens(model, [texts[i] for i in beyond], special_as_text=True)
+        again = _tokenize(model, [texts[i] for i in beyond], special_as_text=True)
         for i, replaced in zip(beyond, again, strict=True):
             tokens[i] = replaced
     return tokens
@@ -181,27 +181,30 @@ def windows_of(text: int, encoded: EncodedText, window: int, stride: int) -> lis
     return windows
 
 
-def batches(
+def iterate_batches(
     windows: Iterable[Window],
     token_budget: int,
     *,
     equal_lengths: bool = False,
     length_step: int | None = None,
-    before: int = 0,
+    prefix_length: int = 0,
 ) -> Iterator[Sequence[Window]]:
     """Windows sorted by length, longest first, in batches of at most ``token_budget`` padded tokens.
 
     A window over the budget is a batch of its own. ``equal_lengths`` is for models that padding would disturb; windows
-    up to ``length_step`` tokens never share a batch with longer ones. ``before``: how many tokens are run in front of
-    each window.
+    up to ``length_step`` tokens never share a batch with longer ones. ``prefix_length``: how many tokens are run in
+    front of each window.
     """
     batch: list[Window] = []
     for window in sorted(windows, key=lambda window: (-window.length, window.text, window.begin)):
         # Longest first: the batch's first window sets the padded length, and memory trouble shows at once.
         if batch and (
-            (len(batch) + 1) * (before + batch[0].length) > token_budget
+            (len(batch) + 1) * (prefix_length + batch[0].length) > token_budget
             or (equal_lengths and window.length != batch[0].length)
-            or (length_step is not None and before + window.length <= length_step < before + batch[0].length)
+            or (
+                length_step is not None
+                and prefix_length + window.length <= length_step < prefix_length + batch[0].length
+            )
         ):
             yield batch
             batch = []
@@ -210,23 +213,23 @@ def batches(
         yield batch
 
 
-def batch_arrays(
-    encoded: Sequence[EncodedText], batch: Sequence[Window], length: int, before: Sequence[int] = ()
+def build_batch_arrays(
+    encoded: Sequence[EncodedText], batch: Sequence[Window], length: int, prefix_ids: Sequence[int] = ()
 ) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], list[IntArray]]:
     """Token ids [windows, length], padded with 0; the flat places of the logits that predict scored tokens; these.
 
-    The tokens ``before`` precede every window, and are part of ``length``.
+    The tokens ``prefix_ids`` precede every window, and are part of ``length``.
     """
     ids = np.zeros((len(batch), length), dtype=np.int64)
-    ids[:, : len(before)] = before
+    ids[:, : len(prefix_ids)] = prefix_ids
     rows: list[npt.NDArray[np.int64]] = []
     targets: list[IntArray] = []
     for index, window in enumerate(batch):
         text = encoded[window.text]
-        shift = len(before) + window.has_start_token
+        shift = len(prefix_ids) + window.has_start_token
         if text.start_token_id is not None:
-            ids[index, len(before)] = text.start_token_id
-        ids[index, shift : len(before) + window.length] = text.token_id[window.begin : window.end]
+            ids[index, len(prefix_ids)] = text.start_token_id
+        ids[index, shift : len(prefix_ids) + window.length] = text.token_id[window.begin : window.end]
         scored = np.arange(window.score_from, window.end)
         # The logits that predict a token are at the position before it.
         rows.append(index * length + (scored - window.begin) + shift - 1)

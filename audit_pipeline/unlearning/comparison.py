@@ -22,12 +22,18 @@ from audit_pipeline.catalogue.contracts import (
     Pair,
 )
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep, entries_of
+from audit_pipeline.catalogue.lineage import LineageStep, iterate_entries
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.statistics import not_given
+from audit_pipeline.detectors.statistics import explain_missing_columns
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.unlearning.inputs import read_documents, read_reproduced, read_sides, read_threshold, read_values
+from audit_pipeline.unlearning.inputs import (
+    read_document_values,
+    read_reproduced,
+    read_sides,
+    read_threshold,
+    read_values,
+)
 from audit_pipeline.unlearning.measures import (
     FIRST_CHOICES,
     READS_OF_FIRST_CHOICES,
@@ -76,7 +82,7 @@ class UnlearningComparison:
     left_out: int
 
 
-def compare(request: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
+def compare_models(request: UnlearningRequest, paths: DataPaths) -> UnlearningComparison:
     """Compare the models on the texts of both sides, from cached statistics and tables alone.
 
     Raises DataError where a model is named twice or reads texts in another way than the others, a side is empty, or a
@@ -86,7 +92,7 @@ def compare(request: UnlearningRequest, paths: DataPaths) -> UnlearningCompariso
     sides = read_sides(request.forget, request.holdout)
     threshold = read_threshold(request.before, request.benchmarks[::-1], paths)
     values = {role: read_values(model, sides, threshold.share, paths) for role, model in request.models.items()}
-    reasons = [not_given(model.gives, READS_OF_FIRST_CHOICES) for model in request.models.values()]
+    reasons = [explain_missing_columns(model.gives, READS_OF_FIRST_CHOICES) for model in request.models.values()]
     no_first_choices = next((reason for reason in reasons if reason is not None), None)
     unknown = FIRST_CHOICES if no_first_choices is not None else ()
     read = [column for of in values.values() for name, column in of.items() if name not in unknown]
@@ -101,7 +107,7 @@ def compare(request: UnlearningRequest, paths: DataPaths) -> UnlearningCompariso
     )
     findings = [
         *compare_texts(texts),
-        *compare_documents(read_documents(request.models, request.benchmarks, paths)),
+        *compare_documents(read_document_values(request.models, request.benchmarks, paths)),
         find_still_reproduced(read_reproduced(request.models, request.benchmarks, paths)),
     ]
     return UnlearningComparison(request, findings, int((~scored).sum()))
@@ -124,7 +130,7 @@ def write_comparison(comparison: UnlearningComparison, paths: DataPaths, *, run_
         UNLEARNING,
         Pair(request.forget.name, request.after.entry.name),
         table_from_rows([{**compared, **asdict(finding)} for finding in comparison.findings], UNLEARNING),
-        upstream=_upstream(request, paths),
+        upstream=_find_upstream_versions(request, paths),
         model_fingerprint=request.after.identity.model_fingerprint,
         tokenizer_fingerprint=request.after.identity.tokenizer_fingerprint,
         benchmark_digest=request.forget.digest,
@@ -141,7 +147,7 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
         both = f"{first.entry.name} and {other.entry.name}"
         if other.identity.tokenizer_fingerprint != first.identity.tokenizer_fingerprint:
             raise DataError(f"{both} have different tokenizers: token by token, such models cannot be compared")
-        ours, theirs = _reads(first), _reads(other)
+        ours, theirs = _list_reading_settings(first), _list_reading_settings(other)
         unlike = [f"{name} ({ours[name]}, {theirs[name]})" for name in ours if ours[name] != theirs[name]]
         if unlike:
             raise DataError(
@@ -150,7 +156,7 @@ def _require_comparable(models: Mapping[ComparedModel, TokenizedModel]) -> None:
             )
 
 
-def _reads(model: TokenizedModel) -> Mapping[str, object]:
+def _list_reading_settings(model: TokenizedModel) -> Mapping[str, object]:
     """All settings, besides the tokenizer, that decide which tokens of a text are scored and what precedes them."""
     entry = model.entry
     return {
@@ -161,7 +167,7 @@ def _reads(model: TokenizedModel) -> Mapping[str, object]:
     }
 
 
-def _upstream(request: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:
+def _find_upstream_versions(request: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]:
     """The data versions of what was read, by table and partition, as far as the lineage knows them."""
     read = {f"examples/{benchmark.name}": benchmark.digest for benchmark in request.benchmarks}
     for model in request.models.values():
@@ -169,7 +175,7 @@ def _upstream(request: UnlearningRequest, paths: DataPaths) -> Mapping[str, str]
             partition = Pair(benchmark.name, model.entry.name).partition
             for table in (TOKEN_STATISTICS, DECISIONS, DOCUMENT_MEMORISATION):
                 newest = max(
-                    entries_of(paths, table.name, partition), key=lambda entry: entry["finished_at"], default=None
+                    iterate_entries(paths, table.name, partition), key=lambda entry: entry["finished_at"], default=None
                 )
                 if newest is not None:
                     read[f"{table.name}/{partition}"] = newest["data_version"]

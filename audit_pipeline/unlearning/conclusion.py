@@ -94,18 +94,18 @@ class Conclusion:
     explanation: tuple[str, ...]
 
 
-def conclude(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
+def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
     """The conclusion from the rows of one comparison: metric, role, side, value, ci_low, ci_high, n,
     method, reason, documents.
 
     ``before`` and ``after`` are the models' names.
     """
     found = {(row["metric"], row["role"], row["side"]): row for row in rows}
-    retrained = _value(found, "auroc_min_40", "retrained", "both") is not None
+    retrained = _find_value(found, "auroc_min_40", "retrained", "both") is not None
     outcome, why = _judge(found)
     names = {"before": before, "after": after, "reference": _REFERENCE_RETRAINED if retrained else _REFERENCE_STATED}
     headline = _HEADLINES[outcome].format(**names)
-    reproduced = _reproduced_in_words(found, after, retrained)
+    reproduced = _format_reproduced(found, after, retrained)
     if reproduced is not None:
         if outcome in _OUTWEIGHED:
             outcome, headline = "still reproduced", _HEADLINES["still reproduced"]
@@ -113,15 +113,15 @@ def conclude(rows: Iterable[Row], *, before: str, after: str) -> Conclusion:
     return Conclusion(outcome, headline, tuple(_explain(found, why, retrained)))
 
 
-def _reproduced_in_words(found: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
+def _format_reproduced(rows: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
     """Which documents to be forgotten the model after still reproduces; None where none is known.
 
     Rows of earlier versions have their share alone; the retrained model's share may then be of other documents.
     """
-    row = found.get((STILL_REPRODUCED, "after", "forget")) or found.get((REPRODUCED, "after", "forget"))
+    row = rows.get((STILL_REPRODUCED, "after", "forget")) or rows.get((REPRODUCED, "after", "forget"))
     if row is None or row["value"] is None:
         return None
-    by_retrained = 0 if row["metric"] == STILL_REPRODUCED else _value(found, REPRODUCED, "retrained", "forget") or 0
+    by_retrained = 0 if row["metric"] == STILL_REPRODUCED else _find_value(rows, REPRODUCED, "retrained", "forget") or 0
     count = round((row["value"] - by_retrained) * row["n"])
     if count < 1:
         return None
@@ -132,54 +132,54 @@ def _reproduced_in_words(found: Mapping[Key, Row], after: str, retrained: bool) 
     return f"{after} reproduces passages of {count} of {row['n']} documents that it was to forget{named}{other}."
 
 
-def _judge(found: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
+def _judge(rows: Mapping[Key, Row]) -> tuple[Outcome, str | None]:
     """Known before, if its PrivLeak is clearly below 0; then the outcome by the model after.
 
     An outcome that is undetermined comes with the reason.
     """
-    before, after = (found[("privleak", role, "both")] for role in ("before", "after"))
+    before, after = (rows[("privleak", role, "both")] for role in ("before", "after"))
     for row in (after, before):
         if row["ci_low"] is None or row["ci_high"] is None:
             return "undetermined", f"Nothing follows without an interval ({row['reason'] or row['method']})."
     if before["ci_high"] >= 0:
-        doubt = _explain_unclear_prior(found, before, after)
+        doubt = _explain_unclear_prior(rows, before, after)
         return ("never known", None) if doubt is None else ("undetermined", doubt)
-    return _judge_known(found, before, after)
+    return _judge_known(rows, before, after)
 
 
-def _judge_known(found: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
+def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outcome, str | None]:
     """The outcome for texts that the model before knew."""
     if after["ci_low"] > 0:
         return "over-forgotten", None
     if after["ci_high"] < 0:
-        return ("only looks forgotten" if _has_lower_output(found) else "still known"), None
-    doubt = _explain_unclear_change(found)
+        return ("only looks forgotten" if _has_lower_output(rows) else "still known"), None
+    doubt = _explain_unclear_change(rows)
     if doubt is None:
-        if _has_higher_output(found, "after"):
+        if _has_higher_output(rows, "after"):
             return "partly forgotten", None
         if after["ci_low"] > LEFT_AT_MOST * before["value"]:
             return "forgotten", None
-        doubt = f"There are too few texts to tell: half of what PrivLeak was before is within {_with_interval(after)}."
+        doubt = f"There are too few texts to tell: half of what PrivLeak was before is within {_format_with_interval(after)}."
     return "undetermined", doubt
 
 
-def _explain_unclear_change(found: Mapping[Key, Row]) -> str | None:
+def _explain_unclear_change(rows: Mapping[Key, Row]) -> str | None:
     """Why texts that can no longer be separated from held-out ones cannot be called forgotten."""
-    fell = found[("auroc_min_40", "change", "both")]["ci_high"]
+    fell = rows[("auroc_min_40", "change", "both")]["ci_high"]
     if fell is None or fell >= 0:
         return "The interval of PrivLeak after reaches 0, but nothing clearly changed: there are too few texts."
-    return _unlike_in_words(found) if _unlike_retrained(found) else None
+    return _format_unlike_retrained(rows) if _is_unlike_retrained(rows) else None
 
 
-def _explain_unclear_prior(found: Mapping[Key, Row], before: Row, after: Row) -> str | None:
+def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> str | None:
     """Why the model before cannot be said to know nothing, where its PrivLeak is not clearly below 0."""
     if after["ci_high"] < 0:
         return (
             "The model before was not seen to know the texts, but the model after does: it has read them since, or the "
             "two were named in the wrong order."
         )
-    reproduced = [_value(found, REPRODUCED, role, "forget") or 0 for role in ("before", "retrained")]
-    if _has_higher_output(found, "before") or reproduced[0] > reproduced[1]:
+    reproduced = [_find_value(rows, REPRODUCED, role, "forget") or 0 for role in ("before", "retrained")]
+    if _has_higher_output(rows, "before") or reproduced[0] > reproduced[1]:
         return (
             "By its probabilities the model before was not seen to tell the texts from the held-out ones, but it says "
             "more of them: it may have known them."
@@ -194,21 +194,21 @@ def _explain_unclear_prior(found: Mapping[Key, Row], before: Row, after: Row) ->
     return None
 
 
-def _has_higher_output(found: Mapping[Key, Row], role: str) -> bool:
+def _has_higher_output(rows: Mapping[Key, Row], role: str) -> bool:
     """Whether this model says clearly more of the texts to be forgotten than of held-out ones, by any measure.
 
     Clearly: the intervals are apart. A measure by which the retrained model does so, too, says nothing: the sides
     differ.
     """
-    return any(_is_above(found, metric, role) and not _is_above(found, metric, "retrained") for metric in OUTPUTS)
+    return any(_is_above(rows, metric, role) and not _is_above(rows, metric, "retrained") for metric in OUTPUTS)
 
 
-def _is_above(found: Mapping[Key, Row], metric: str, role: str) -> bool:
-    forget, holdout = (_ends(found.get((metric, role, side))) for side in ("forget", "holdout"))
+def _is_above(rows: Mapping[Key, Row], metric: str, role: str) -> bool:
+    forget, holdout = (_find_interval(rows.get((metric, role, side))) for side in ("forget", "holdout"))
     return forget is not None and holdout is not None and forget[0] > holdout[1]
 
 
-def _ends(row: Row | None) -> tuple[float, float] | None:
+def _find_interval(row: Row | None) -> tuple[float, float] | None:
     """The interval of a mean; where all its values are equal, that value."""
     if row is None or row["value"] is None:
         return None
@@ -217,48 +217,48 @@ def _ends(row: Row | None) -> tuple[float, float] | None:
     return row["ci_low"], row["ci_high"]
 
 
-def _has_lower_output(found: Mapping[Key, Row]) -> bool:
+def _has_lower_output(rows: Mapping[Key, Row]) -> bool:
     """Whether the model says clearly less of the texts to be forgotten, by any measure of it, than it does of others.
 
     A fall that held-out texts share does not count, and all measures have one chance in twenty together.
     """
-    changes = (found.get((metric, "change", "both")) for metric in OUTPUTS)
+    changes = (rows.get((metric, "change", "both")) for metric in OUTPUTS)
     return any(row is not None and row["ci_high"] is not None and row["ci_high"] < 0 for row in changes)
 
 
-def _unlike_retrained(found: Mapping[Key, Row]) -> bool:
+def _is_unlike_retrained(rows: Mapping[Key, Row]) -> bool:
     """Whether the texts to be forgotten, and they alone, are not as likely as in the retrained model."""
-    forget, holdout = (_value(found, "forget_quality", "after", side) for side in ("forget", "holdout"))
+    forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
     return forget is not None and holdout is not None and forget < P_LEVEL <= holdout
 
 
-def _explain(found: Mapping[Key, Row], why: str | None, retrained: bool) -> Iterable[str]:
-    before, after = (found[("privleak", role, "both")] for role in ("before", "after"))
+def _explain(rows: Mapping[Key, Row], reason: str | None, retrained: bool) -> Iterable[str]:
+    before, after = (rows[("privleak", role, "both")] for role in ("before", "after"))
     yield (
-        f"PrivLeak {_with_interval(before)} before, {_with_interval(after)} after; 0: as in the reference; -100: every "
+        f"PrivLeak {_format_with_interval(before)} before, {_format_with_interval(after)} after; 0: as in the reference; -100: every "
         "text to be forgotten stands out as known; above 0: they stand out as unusually unlikely."
     )
-    if why is not None:
-        yield why
-    if _value(found, "exact_memorization", "after", "forget") is not None:
-        first_choices = _format_before_and_after(found, "exact_memorization", "texts")
+    if reason is not None:
+        yield reason
+    if _find_value(rows, "exact_memorization", "after", "forget") is not None:
+        first_choices = _format_before_and_after(rows, "exact_memorization", "texts")
         yield f"First choices of the model that are the text's own next token: {first_choices}."
-    if _value(found, "verbatim_coverage", "after", "forget") is not None:
+    if _find_value(rows, "verbatim_coverage", "after", "forget") is not None:
         covered, reproduced = (
-            _format_before_and_after(found, metric, "documents") for metric in ("verbatim_coverage", REPRODUCED)
+            _format_before_and_after(rows, metric, "documents") for metric in ("verbatim_coverage", REPRODUCED)
         )
         yield f"Characters that the model gives with a probability of at least .001: {covered}."
         yield f"Documents with a passage that is reproduced: {reproduced}."
-    yield _suspicious_in_words(found)
+    yield _format_suspicious(rows)
     if retrained:
-        yield _quality_in_words(found)
+        yield _format_forget_quality(rows)
     else:
         yield STATED_IN_WORDS
     yield CLEARS_NOBODY_IN_WORDS
 
 
-def _unlike_in_words(found: Mapping[Key, Row]) -> str:
-    held_out = found[("forget_quality", "after", "holdout")]["n"]
+def _format_unlike_retrained(rows: Mapping[Key, Row]) -> str:
+    held_out = rows[("forget_quality", "after", "holdout")]["n"]
     unlike = "The texts can no longer be told from held-out ones, but they are not as likely as in the retrained model"
     if held_out < ENOUGH_GROUPS:
         return f"{unlike}; {held_out} groups of held-out texts are too few to say whether the models differ as a whole."
@@ -268,46 +268,48 @@ def _unlike_in_words(found: Mapping[Key, Row]) -> str:
     )
 
 
-def _format_before_and_after(found: Mapping[Key, Row], metric: str, things: str) -> str:
+def _format_before_and_after(rows: Mapping[Key, Row], metric: str, things: str) -> str:
     parts = []
     for side, words in (("forget", f"of these {things}"), ("holdout", "of held-out ones")):
-        before, after = (_value(found, metric, role, side) for role in ("before", "after"))
-        parts.append(f"{_percent(before)} before and {_percent(after)} after {words}")
+        before, after = (_find_value(rows, metric, role, side) for role in ("before", "after"))
+        parts.append(f"{_format_percent(before)} before and {_format_percent(after)} after {words}")
     return ", ".join(parts)
 
 
-def _suspicious_in_words(found: Mapping[Key, Row]) -> str:
-    forget, holdout = (found[("suspicious", "change", side)] for side in ("forget", "holdout"))
+def _format_suspicious(rows: Mapping[Key, Row]) -> str:
+    forget, holdout = (rows[("suspicious", "change", side)] for side in ("forget", "holdout"))
     if forget["value"] is None:
-        moved = [_percent(_value(found, "unchanged", "change", side)) for side in ("forget", "holdout")]
+        moved = [_format_percent(_find_value(rows, "unchanged", "change", side)) for side in ("forget", "holdout")]
         return (
             f"{moved[0]} of the texts to be forgotten and {moved[1]} of the held-out ones hardly moved. How many of "
             f"them were known before is not said: {forget['reason']}. Unchanged may mean never known."
         )
-    of_held_out = "" if holdout["value"] is None else f", {_percent(holdout['value'])} of the held-out ones"
-    never = _value(found, "suspicious", "retrained", "forget")
-    read_by_nobody = "" if never is None else f"; by the same rule {_percent(never)} of them in the retrained model"
+    of_held_out = "" if holdout["value"] is None else f", {_format_percent(holdout['value'])} of the held-out ones"
+    never = _find_value(rows, "suspicious", "retrained", "forget")
+    read_by_nobody = (
+        "" if never is None else f"; by the same rule {_format_percent(never)} of them in the retrained model"
+    )
     return (
-        f"Suspicious (called a member before, and hardly moved since): {_percent(forget['value'])} of {forget['n']} "
+        f"Suspicious (called a member before, and hardly moved since): {_format_percent(forget['value'])} of {forget['n']} "
         f"texts to be forgotten{of_held_out}{read_by_nobody}. A score may be as near in a model that never read the"
         " text."
     )
 
 
-def _quality_in_words(found: Mapping[Key, Row]) -> str:
-    forget, holdout = (_value(found, "forget_quality", "after", side) for side in ("forget", "holdout"))
+def _format_forget_quality(rows: Mapping[Key, Row]) -> str:
+    forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
     return (
-        f"Forget quality (p-value of no difference from the retrained model): {_p(forget)}, of held-out texts "
-        f"{_p(holdout)}. Where both are small, the two models differ as a whole, not in these texts."
+        f"Forget quality (p-value of no difference from the retrained model): {_format_p_value(forget)}, of held-out texts "
+        f"{_format_p_value(holdout)}. Where both are small, the two models differ as a whole, not in these texts."
     )
 
 
-def _value(found: Mapping[Key, Row], metric: str, role: str, side: str) -> float | None:
-    row = found.get((metric, role, side))
+def _find_value(rows: Mapping[Key, Row], metric: str, role: str, side: str) -> float | None:
+    row = rows.get((metric, role, side))
     return None if row is None else row["value"]
 
 
-def _with_interval(row: Row) -> str:
+def _format_with_interval(row: Row) -> str:
     if row["value"] is None:
         return "not defined"
     if row["ci_low"] is None:
@@ -315,9 +317,9 @@ def _with_interval(row: Row) -> str:
     return f"{row['value']:.0f} [{row['ci_low']:.0f}, {row['ci_high']:.0f}]"
 
 
-def _percent(value: float | None) -> str:
+def _format_percent(value: float | None) -> str:
     return "an unknown share" if value is None else f"{100 * value:.1f}%"
 
 
-def _p(value: float | None) -> str:
+def _format_p_value(value: float | None) -> str:
     return "not computed" if value is None else f"{value:.2g}"

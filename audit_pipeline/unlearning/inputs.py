@@ -26,15 +26,15 @@ from audit_pipeline.catalogue.contracts import (
     NON_MEMBER,
     ComparedModel,
     Pair,
-    texts_read,
+    build_model_inputs,
 )
-from audit_pipeline.catalogue.lineage import LatestRun, entries_of, latest_run
+from audit_pipeline.catalogue.lineage import LatestRun, iterate_entries, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import MIN_K as DETECTOR
 from audit_pipeline.detectors.min_k import lowest_means
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.sides import as_compared
+from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.extraction.conclusions import LIKELIEST
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -75,9 +75,9 @@ class Sides:
         groups: list[str] = self.examples["group"].to_pylist()
         return groups
 
-    def take(self, chosen: Bools) -> Sides:
+    def take(self, mask: Bools) -> Sides:
         """Those of the texts that a mask chooses."""
-        return Sides(self.examples.filter(pa.array(chosen)), self.forget[chosen])
+        return Sides(self.examples.filter(pa.array(mask)), self.forget[mask])
 
 
 def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
@@ -93,7 +93,7 @@ def read_sides(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> Sides:
     for part, benchmark, words in zip(parts, (forget, holdout), ("be forgotten", "compare them with"), strict=True):
         if not len(part):
             raise DataError(f"{benchmark.name} has no texts to {words}: name others with --forget and --holdout")
-    both = set(texts_read(parts[0])) & set(texts_read(parts[1]))
+    both = set(build_model_inputs(parts[0])) & set(build_model_inputs(parts[1]))
     if both:
         raise DataError(f"{len(both)} texts are both in {forget.name} and in {holdout.name}: a text has one side")
     if forget.name != holdout.name:
@@ -116,7 +116,7 @@ def _refuse_shared(forget: BuiltBenchmark, holdout: BuiltBenchmark) -> None:
 def _split_one_benchmark(examples: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The members and the non-members that metrics compare, in their own rows: audited texts (membership unknown) that
     are treated as members get new labels for it."""
-    evaluated = as_compared(examples)
+    evaluated = relabel_for_comparison(examples)
     evaluated = evaluated.filter(pc.equal(evaluated["split"], "evaluation"))
     members, others = (evaluated.filter(pc.equal(evaluated["label"], label)) for label in (MEMBER, NON_MEMBER))
     ids = examples["example_id"]
@@ -130,7 +130,7 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
 
     Raises DataError, naming the command, where the model has not been run on all of the texts.
     """
-    texts = texts_read(sides.examples)
+    texts = build_model_inputs(sides.examples)
     index = StatisticsIndex(read_statistics(model, texts, paths), model.gives)
     contexts = sides.examples["context"].to_pylist()
     found = [index.find(text, len(before or "")) for text, before in zip(texts, contexts, strict=True)]
@@ -142,15 +142,15 @@ def read_values(model: TokenizedModel, sides: Sides, share: float, paths: DataPa
             f"{model.entry.name} has not been run on {count} texts of {name}: "
             f"corpus-audit audit --model {model.entry.name} --benchmark {name}"
         )
-    rows = np.array([_values_of(statistics, share) for statistics in found if statistics is not None])
+    rows = np.array([_compute_text_values(statistics, share) for statistics in found if statistics is not None])
     return dict(zip((*MEANS, MIN_40, MIN_K), rows.T, strict=True))
 
 
-def _values_of(text: TextStatistics, share: float) -> tuple[float, ...]:
+def _compute_text_values(text: TextStatistics, share: float) -> tuple[float, ...]:
     if not len(text):
         return (np.nan,) * (len(MEANS) + 2)
     first_choices = (np.nan, np.nan)
-    if text.not_given(READS_OF_FIRST_CHOICES) is None:
+    if text.explain_absent_columns(READS_OF_FIRST_CHOICES) is None:
         matches = text.argmax_id == text.token_id
         first_choices = exact_memorization(matches), extraction_strength(matches)
     return (
@@ -185,24 +185,24 @@ def read_threshold(model: TokenizedModel, benchmarks: Iterable[BuiltBenchmark], 
     """The threshold at 5% that calls a text a member under ``model``: of the first benchmark that has one."""
     reasons = []
     for benchmark in benchmarks:
-        found = _chosen_on(benchmark, model, paths)
+        found = _read_threshold_on(benchmark, model, paths)
         if isinstance(found, AuditThreshold):
             return found
         reasons.append(found)
     return AuditThreshold(float(DETECTOR.default["k"]), None, None, "", "; ".join(reasons))
 
 
-def _chosen_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> AuditThreshold | str:
+def _read_threshold_on(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> AuditThreshold | str:
     """The threshold that an audit of the model chose on a benchmark, or why there is none."""
     pair = Pair(benchmark.name, model.entry.name)
     again = f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
-    if not any(entries_of(paths, DECISIONS.name, pair.partition)):
+    if not any(iterate_entries(paths, DECISIONS.name, pair.partition)):
         return f"{pair.model} has no thresholds on {pair.benchmark}: {again}"
-    written = latest_run(paths, DECISIONS.name, pair.partition)
+    written = read_latest_run(paths, DECISIONS.name, pair.partition)
     if (written.benchmark_digest, written.model_fingerprint) != (benchmark.digest, model.identity.model_fingerprint):
         return f"the thresholds of {pair.model} on {pair.benchmark} are of an earlier build: {again}"
     what = f"the thresholds of {pair.model} on {pair.benchmark}"
-    rows = store.read(paths, DECISIONS, pair, run_id=written.run_id, what=what).to_pylist()
+    rows = store.read(paths, DECISIONS, pair, run_id=written.run_id, label=what).to_pylist()
     own = {row["rule"]: row for row in rows if row["detector"] == DETECTOR.name and row["alpha"] == ALPHA}
     for row in (own[rule] for rule in RULES if rule in own):
         if row["threshold"] is not None:
@@ -219,7 +219,7 @@ NO_WINDOW = "no document is as long as a window"
 _HOW = ("prefix_tokens", "suffix_tokens", "stride")
 
 
-def read_documents(
+def read_document_values(
     models: Mapping[ComparedModel, TokenizedModel],
     benchmarks: Sequence[BuiltBenchmark],
     paths: DataPaths,
@@ -234,16 +234,16 @@ def read_documents(
     for benchmark in benchmarks:
         found: dict[ComparedModel, list[Row]] = {}
         for role, model in models.items():
-            written = _latest(model, benchmark, models.values(), paths)
+            written = _find_latest_extraction(model, benchmark, models.values(), paths)
             if isinstance(written, str):
                 return _empty_document_values(written)
-            references.add(_reference(written.upstream))
+            references.add(_list_reference_versions(written.upstream))
             if len(references) > 1:
                 return _empty_document_values(
                     "extraction was not run with the same reference model, or none, each time"
                 )
-            found[role] = _rows(model, benchmark, written, paths)
-        together = _of_all_models(found)
+            found[role] = _read_rows(model, benchmark, written, paths)
+        together = _join_rows_by_document(found)
         if together is None:
             return _empty_document_values(
                 f"extraction of {benchmark.name} was run with other windows on one model than on another"
@@ -256,7 +256,7 @@ def read_documents(
     sides = np.array([is_forget for is_forget, _ in rows])
     groups = [document["after"]["group"] for _, document in rows]
     return DocumentValues(
-        sides, groups, {role: _values([document[role] for _, document in rows]) for role in models}, None
+        sides, groups, {role: _build_values([document[role] for _, document in rows]) for role in models}, None
     )
 
 
@@ -273,9 +273,9 @@ def read_reproduced(
     found: dict[ComparedModel, list[Row]] = {}
     for role in ("after", "retrained"):
         if role in models:
-            written = _latest(models[role], forget, (), paths)
+            written = _find_latest_extraction(models[role], forget, (), paths)
             if isinstance(written, LatestRun):
-                found[role] = _rows(models[role], forget, written, paths)
+                found[role] = _read_rows(models[role], forget, written, paths)
             elif role == "after":
                 return ReproducedDocuments([], [], np.empty(0, dtype=np.bool_), written)
     rows = [row for row in found["after"] if row["windows"] and (row["side"] == "audited" or not alone)]
@@ -288,61 +288,63 @@ def read_reproduced(
     )
 
 
-def _latest(
+def _find_latest_extraction(
     model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel], paths: DataPaths
 ) -> LatestRun | str:
     """The latest extraction of a benchmark with a model, or why it cannot be compared with that of ``models``."""
     pair = Pair(benchmark.name, model.entry.name)
-    if not any(entries_of(paths, DOCUMENT_MEMORISATION.name, pair.partition)):
+    if not any(iterate_entries(paths, DOCUMENT_MEMORISATION.name, pair.partition)):
         return f"extraction was not run: corpus-audit extract --model {pair.model} --benchmark {pair.benchmark}"
-    written = latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
+    written = read_latest_run(paths, DOCUMENT_MEMORISATION.name, pair.partition)
     otherwise = _explain_run_mismatch(written, model, benchmark, models)
     return written if otherwise is None else f"extraction of {pair.model} on {pair.benchmark} was run {otherwise}"
 
 
-def _rows(model: TokenizedModel, benchmark: BuiltBenchmark, written: LatestRun, paths: DataPaths) -> list[Row]:
+def _read_rows(model: TokenizedModel, benchmark: BuiltBenchmark, run: LatestRun, paths: DataPaths) -> list[Row]:
     pair = Pair(benchmark.name, model.entry.name)
     what = f"what was extracted of {pair.benchmark} with {pair.model}"
-    rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=written.run_id, what=what).to_pylist()
+    rows: list[Row] = store.read(paths, DOCUMENT_MEMORISATION, pair, run_id=run.run_id, label=what).to_pylist()
     return rows
 
 
 def _explain_run_mismatch(
-    written: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
+    run: LatestRun, model: TokenizedModel, benchmark: BuiltBenchmark, models: Collection[TokenizedModel]
 ) -> str | None:
     """With or on what else than is compared now extraction was run, or how else than on the other ``models``."""
     if any(map(_gives_likeliest, models)) and not _gives_likeliest(model):
         return "through an interface that does not give the likeliest tokens, and with another model it was not"
-    if written.model_fingerprint not in (None, model.identity.model_fingerprint):
+    if run.model_fingerprint not in (None, model.identity.model_fingerprint):
         return "with other weights"
-    return None if written.benchmark_digest in (None, benchmark.digest) else "on another build of it"
+    return None if run.benchmark_digest in (None, benchmark.digest) else "on another build of it"
 
 
 def _gives_likeliest(model: TokenizedModel) -> bool:
     return all(map(model.gives, LIKELIEST))
 
 
-def _reference(upstream: Mapping[str, str]) -> tuple[str, ...]:
+def _list_reference_versions(upstream: Mapping[str, str]) -> tuple[str, ...]:
     """The reference model by which passages were set apart, with its weights; empty: there was none."""
     return tuple(sorted(f"{key} {version}" for key, version in upstream.items() if key.startswith("reference_model/")))
 
 
-def _of_all_models(found: Found) -> list[Mapping[ComparedModel, Row]] | None:
+def _join_rows_by_document(rows_by_model: Found) -> list[Mapping[ComparedModel, Row]] | None:
     """The rows of each document by model, of those with a window; None where the models' windows are not alike."""
-    by_document = {role: {row["document_id"]: row for row in rows if row["windows"]} for role, rows in found.items()}
+    by_document = {
+        role: {row["document_id"]: row for row in rows if row["windows"]} for role, rows in rows_by_model.items()
+    }
     if len({tuple(row[name] for name in _HOW) for rows in by_document.values() for row in rows.values()}) > 1:
         return None
     common = sorted(set.intersection(*(set(rows) for rows in by_document.values())))
     return [{role: rows[document] for role, rows in by_document.items()} for document in common]
 
 
-def _values(rows: Sequence[Row]) -> Values:
+def _build_values(rows: Sequence[Row]) -> Values:
     reproduced = [float(row["claim"] == "reproduced") for row in rows]
-    columns = (_floats(rows, "covered_at_0_001"), _floats(rows, "log_p"), np.array(reproduced))
+    columns = (_collect_floats(rows, "covered_at_0_001"), _collect_floats(rows, "log_p"), np.array(reproduced))
     return dict(zip(OF_DOCUMENTS, columns, strict=True))
 
 
-def _floats(rows: Sequence[Row], name: str) -> Floats:
+def _collect_floats(rows: Sequence[Row], name: str) -> Floats:
     return np.array([np.nan if row[name] is None else row[name] for row in rows], dtype=np.float64)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from audit_pipeline.catalogue.contracts import ComparedModel, ComparedSide
-from audit_pipeline.evidence.evaluation import compared
+from audit_pipeline.evidence.evaluation import compute_comparison
 from audit_pipeline.metrics.intervals import GroupBootstrap
-from audit_pipeline.metrics.rates import grouped_rate, interval_in_words
+from audit_pipeline.metrics.rates import describe_interval_method, grouped_rate
 from audit_pipeline.metrics.roc import AUROC, Floats, rank, weighted_metrics
 from audit_pipeline.unlearning.statistics import (
     LEAST_RATIO,
@@ -24,10 +24,10 @@ from audit_pipeline.unlearning.statistics import (
     difference_of_means,
     group_means,
     is_nearly_unchanged,
+    kolmogorov_smirnov,
     mean_of,
     privleak,
-    privleak_of_both,
-    same_distribution,
+    privleak_against_retrained,
 )
 
 FIRST_CHOICES = ("exact_memorization", "extraction_strength")
@@ -144,11 +144,11 @@ def compare_texts(texts: TextValues) -> list[Finding]:
     """
     unknown = FIRST_CHOICES if texts.no_first_choices is not None else ()
     return [
-        *_leaks(texts),
-        *_forget_quality(texts),
-        *_unchanged(texts),
-        *(_missing(metric, "after", "forget", 0, texts.no_first_choices or "") for metric in unknown),
-        *(row for metric in MEANS if metric not in unknown for row in _means(metric, texts, "texts")),
+        *_compute_leakage(texts),
+        *_compute_forget_quality(texts),
+        *_compute_unchanged_shares(texts),
+        *(_build_missing_finding(metric, "after", "forget", 0, texts.no_first_choices or "") for metric in unknown),
+        *(row for metric in MEANS if metric not in unknown for row in _compute_means(metric, texts, "texts")),
     ]
 
 
@@ -156,52 +156,54 @@ def compare_documents(documents: DocumentValues) -> list[Finding]:
     """Every number that extraction gives, before and after."""
     if documents.reason is not None:
         # One row a metric says so: who asks for a metric finds the reason.
-        return [_missing(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
-    return [row for metric in OF_DOCUMENTS for row in _means(metric, documents, "documents")]
+        return [_build_missing_finding(metric, "after", "forget", 0, documents.reason) for metric in OF_DOCUMENTS]
+    return [row for metric in OF_DOCUMENTS for row in _compute_means(metric, documents, "documents")]
 
 
 def find_still_reproduced(documents: ReproducedDocuments) -> Finding:
     """The documents to be forgotten that are still reproduced: a direct observation, which no average outweighs."""
     if documents.reason is not None:
-        return _missing(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
+        return _build_missing_finding(STILL_REPRODUCED, "after", "forget", 0, documents.reason)
     meaning = "share of documents with a passage that is reproduced, and was not seen to be by the retrained model"
-    share = _share(
+    share = _build_share_finding(
         STILL_REPRODUCED, "after", "forget", documents.reproduced, documents.groups, meaning, things="documents"
     )
     return replace(share, documents=_select_names(documents.names, documents.reproduced))
 
 
-def _sides(forget: Bools) -> tuple[Side, Side]:
+def _split_sides(forget: Bools) -> tuple[Side, Side]:
     return ("forget", forget), ("holdout", ~forget)
 
 
-def _means(metric: str, of: TextValues | DocumentValues, things: str) -> Iterator[Finding]:
+def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: str) -> Iterator[Finding]:
     """The mean under every model and of the change, on each side, over what every model gives a number of."""
-    columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in of.values.items()}
+    columns: dict[ComparedModel, Floats] = {role: values[metric] for role, values in subjects.values.items()}
     columns["change"] = columns["after"] - columns["before"]
     known = np.all([np.isfinite(column) for column in columns.values()], axis=0)
     for role, column in columns.items():
-        for side, chosen in _sides(of.forget):
+        for side, chosen in _split_sides(subjects.forget):
             compared_here = chosen & known
-            n, groups = int(compared_here.sum()), _select_names(of.groups, compared_here)
+            n, groups = int(compared_here.sum()), _select_names(subjects.groups, compared_here)
             if not n:
-                yield _missing(metric, role, side, 0, "there is nothing on this side to take a mean of")
+                yield _build_missing_finding(metric, role, side, 0, "there is nothing on this side to take a mean of")
             elif metric == REPRODUCED and role != "change":
-                yield _share(metric, role, side, column[compared_here], groups, f"share of {things}", things)
+                yield _build_share_finding(
+                    metric, role, side, column[compared_here], groups, f"share of {things}", things
+                )
             else:
-                yield _measured(metric, role, side, mean_of(column[compared_here], groups, things=things), n)
-    if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _sides(of.forget)):
+                yield _build_finding(metric, role, side, mean_of(column[compared_here], groups, things=things), n)
+    if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _split_sides(subjects.forget)):
         difference = difference_of_means(
             columns["change"][known],
-            of.forget[known],
-            _select_names(of.groups, known),
-            together=len(OUTPUTS),
+            subjects.forget[known],
+            _select_names(subjects.groups, known),
+            n_measures=len(OUTPUTS),
             things=things,
         )
-        yield _measured(metric, "change", "both", difference, int(known.sum()))
+        yield _build_finding(metric, "change", "both", difference, int(known.sum()))
 
 
-def _leaks(texts: TextValues) -> Iterator[Finding]:
+def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
     """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
     rankings = {role: rank(of[MIN_40], labels) for role, of in texts.values.items()}
@@ -212,45 +214,45 @@ def _leaks(texts: TextValues) -> Iterator[Finding]:
     n = len(labels)
     for role, auroc in aurocs.items():
         interval = bootstrap.auroc_interval(auroc, resampled[role])
-        measured = MeasuredValue(auroc, interval, bootstrap.auroc_method(auroc))
-        yield _measured("auroc_min_40", role, "both", measured, n)
-    change = compared(
+        measured = MeasuredValue(auroc, interval, bootstrap.describe_auroc_method(auroc))
+        yield _build_finding("auroc_min_40", role, "both", measured, n)
+    change = compute_comparison(
         aurocs["after"] - aurocs["before"],
         resampled["after"] - resampled["before"],
         bootstrap,
         meaning="AUROC after less AUROC before, on the same resamples",
     )
-    yield _measured(
+    yield _build_finding(
         "auroc_min_40", "change", "both", MeasuredValue(change.difference, change.interval, change.method), n
     )
     for role in ("before", "after"):
         auroc = aurocs[role]
         if "retrained" not in aurocs:
-            how = f"reference .5, as stated; AUROC: {bootstrap.auroc_method(auroc)}"
+            how = f"reference .5, as stated; AUROC: {bootstrap.describe_auroc_method(auroc)}"
             interval = bootstrap.auroc_interval(auroc, resampled[role])
-            yield _measured("privleak", role, "both", privleak(auroc, interval, STATED_REFERENCE, how), n)
+            yield _build_finding("privleak", role, "both", privleak(auroc, interval, STATED_REFERENCE, how), n)
         elif aurocs["retrained"] == 1:
             reason = "the retrained model tells all forget texts from the held-out ones: there is nothing to divide by"
-            yield _missing("privleak", role, "both", n, reason)
+            yield _build_missing_finding("privleak", role, "both", n, reason)
         else:
             drawn = resampled[role], resampled["retrained"]
-            yield _measured(
-                "privleak", role, "both", privleak_of_both(auroc, aurocs["retrained"], *drawn, bootstrap), n
+            yield _build_finding(
+                "privleak", role, "both", privleak_against_retrained(auroc, aurocs["retrained"], *drawn, bootstrap), n
             )
 
 
-def _forget_quality(texts: TextValues) -> Iterator[Finding]:
+def _compute_forget_quality(texts: TextValues) -> Iterator[Finding]:
     """The p-value of no difference from the retrained model, in the mean log-probability of groups of texts."""
     score = "mean_log_probability"
     for role in ("before", "after"):
-        for side, chosen in _sides(texts.forget):
+        for side, chosen in _split_sides(texts.forget):
             groups = _select_names(texts.groups, chosen)
             n = len(set(groups))
             if "retrained" not in texts.values:
-                yield _missing("forget_quality", role, side, n, NO_RETRAINED)
+                yield _build_missing_finding("forget_quality", role, side, n, NO_RETRAINED)
                 continue
             own, other = (group_means(texts.values[model][score][chosen], groups) for model in (role, "retrained"))
-            p_value, statistic = same_distribution(own, other)
+            p_value, statistic = kolmogorov_smirnov(own, other)
             method = (
                 "p-value of the two-sample Kolmogorov-Smirnov test against the retrained model, of the mean "
                 f"log-probability of each group of texts; largest distance {statistic:.3g}"
@@ -258,7 +260,7 @@ def _forget_quality(texts: TextValues) -> Iterator[Finding]:
             yield Finding("forget_quality", role, side, p_value, None, None, n, method, None)
 
 
-def _unchanged(texts: TextValues) -> Iterator[Finding]:
+def _compute_unchanged_shares(texts: TextValues) -> Iterator[Finding]:
     """Shares of texts that were members before, whose Min-K% hardly moved, and both: after, and in the retrained model.
 
     What hardly moves in the retrained model shows how much the rule finds where the texts were never read.
@@ -267,31 +269,33 @@ def _unchanged(texts: TextValues) -> Iterator[Finding]:
     member = np.zeros(len(before), dtype=np.bool_) if threshold.value is None else before >= threshold.value
     every, eligible = np.ones(len(before), dtype=np.bool_), ~threshold.chosen_on
     words = f"texts called members before ({threshold.words})"
-    yield from _share_by_side("member_before", "before", member, texts, eligible, words, threshold.reason)
+    yield from _compute_share_by_side("member_before", "before", member, texts, eligible, words, threshold.reason)
     moved = f"texts whose Min-K% score changed by less than the factor {LEAST_RATIO}"
     other: dict[ComparedModel, ComparedModel] = {"change": "after", "retrained": "retrained"}
     for role, model in other.items():
         if model in texts.values:
             still = is_nearly_unchanged(before, texts.values[model][MIN_K])
-            yield from _share_by_side("unchanged", role, still, texts, every, moved, None)
-            yield from _share_by_side(
+            yield from _compute_share_by_side("unchanged", role, still, texts, every, moved, None)
+            yield from _compute_share_by_side(
                 "suspicious", role, still & member, texts, eligible, f"{words}, {moved}", threshold.reason
             )
 
 
-def _share_by_side(
+def _compute_share_by_side(
     metric: str, role: ComparedModel, hits: Bools, texts: TextValues, eligible: Bools, words: str, reason: str | None
 ) -> Iterator[Finding]:
-    for side, of_side in _sides(texts.forget):
+    for side, of_side in _split_sides(texts.forget):
         chosen = of_side & eligible
         n = int(chosen.sum())
         if reason is not None or not n:
-            yield _missing(metric, role, side, n, reason or "every text of this side chose the threshold")
+            yield _build_missing_finding(metric, role, side, n, reason or "every text of this side chose the threshold")
             continue
-        yield _share(metric, role, side, hits[chosen], _select_names(texts.groups, chosen), f"share of {words}")
+        yield _build_share_finding(
+            metric, role, side, hits[chosen], _select_names(texts.groups, chosen), f"share of {words}"
+        )
 
 
-def _share(
+def _build_share_finding(
     metric: str,
     role: ComparedModel,
     side: ComparedSide,
@@ -301,15 +305,25 @@ def _share(
     things: str = "texts",
 ) -> Finding:
     rate = grouped_rate(hits, groups)
-    method = f"{meaning}; {interval_in_words(rate, things)}"
+    method = f"{meaning}; {describe_interval_method(rate, things)}"
     return Finding(metric, role, side, rate.value, rate.low, rate.high, rate.n, method, None)
 
 
-def _measured(metric: str, role: ComparedModel, side: ComparedSide, found: MeasuredValue, n: int) -> Finding:
-    return Finding(metric, role, side, found.value, found.interval.low, found.interval.high, n, found.method, None)
+def _build_finding(metric: str, role: ComparedModel, side: ComparedSide, measurement: MeasuredValue, n: int) -> Finding:
+    return Finding(
+        metric,
+        role,
+        side,
+        measurement.value,
+        measurement.interval.low,
+        measurement.interval.high,
+        n,
+        measurement.method,
+        None,
+    )
 
 
-def _missing(metric: str, role: ComparedModel, side: ComparedSide, n: int, reason: str) -> Finding:
+def _build_missing_finding(metric: str, role: ComparedModel, side: ComparedSide, n: int, reason: str) -> Finding:
     return Finding(metric, role, side, None, None, None, n, "", reason)
 
 

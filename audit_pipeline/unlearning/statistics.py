@@ -101,12 +101,12 @@ def mean_of(values: Floats, groups: Sequence[str], *, things: str = "texts", see
 
 
 def difference_of_means(
-    values: Floats, forget: Bools, groups: Sequence[str], *, together: int, things: str = "texts"
+    values: Floats, forget: Bools, groups: Sequence[str], *, n_measures: int, things: str = "texts"
 ) -> MeasuredValue:
     """The mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
 
     Its percentile interval from resampled groups [n] is wide enough that with a probability of 95% those of
-    ``together`` measures are right at once (Bonferroni). None where so few groups could not show that by a sign test,
+    ``n_measures`` measures are right at once (Bonferroni). None where so few groups could not show that by a sign test,
     as evidence/evaluation.py asks of a difference.
     """
     difference = float(values[forget].mean() - values[~forget].mean())
@@ -114,7 +114,7 @@ def difference_of_means(
     bootstrap = GroupBootstrap(groups, forget.astype(np.int8))
     if bootstrap.problem:
         return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {bootstrap.problem}")
-    tail = TAIL / together
+    tail = TAIL / n_measures
     needed = 1 - math.floor(math.log2(2 * tail))
     if bootstrap.independent_pairs < needed:
         how = f"no interval: {needed} independent pairs of groups are needed"
@@ -129,7 +129,7 @@ def difference_of_means(
         for counts in bootstrap.counts()
     ]
     low, high = np.quantile(np.concatenate(drawn), (tail, 1 - tail))
-    how = f"percentile interval, 95% for {together} measures together, from {bootstrap.description}"
+    how = f"percentile interval, 95% for {n_measures} measures together, from {bootstrap.description}"
     return MeasuredValue(difference, Interval(float(low), float(high)), f"{meaning}; {how}")
 
 
@@ -138,38 +138,38 @@ def privleak(auroc: float, interval: Interval, reference: float, how: str) -> Me
 
     ``interval`` is the AUROC's, and ``how`` it was computed: PrivLeak is a straight line in the AUROC.
     """
-    low, high = (None if end is None else _leak(end, reference) for end in (interval.high, interval.low))
-    return MeasuredValue(_leak(auroc, reference), Interval(low, high), how)
+    low, high = (None if end is None else _compute_privleak(end, reference) for end in (interval.high, interval.low))
+    return MeasuredValue(_compute_privleak(auroc, reference), Interval(low, high), how)
 
 
-def privleak_of_both(
-    auroc: float, retrained: float, resampled: Floats, resampled_retrained: Floats, bootstrap: GroupBootstrap
+def privleak_against_retrained(
+    auroc: float, retrained_auroc: float, auroc_draws: Floats, retrained_auroc_draws: Floats, bootstrap: GroupBootstrap
 ) -> MeasuredValue:
-    """PrivLeak against the retrained model's A' = 1 - ``retrained`` > 0, whose own uncertainty is in the interval.
+    """PrivLeak against the retrained model's A' = 1 - ``retrained_auroc`` > 0, whose own uncertainty is in the interval.
 
-    ``resampled`` and ``resampled_retrained`` are AUROCs on the same resamples [r] of ``bootstrap``. Where the AUROC is
-    0 or 1, no resample of it differs: then A' is taken as it is, and the interval is the AUROC's exact bound.
+    ``auroc_draws`` and ``retrained_auroc_draws`` are AUROCs on the same resamples [r] of ``bootstrap``. Where the AUROC
+    is 0 or 1, no resample of it differs: then A' is taken as it is, and the interval is the AUROC's exact bound.
     """
-    meaning, reference = "reference: the retrained model, on the same resamples", 1 - retrained
+    meaning, reference = "reference: the retrained model, on the same resamples", 1 - retrained_auroc
     if auroc in (0.0, 1.0):
-        how = f"reference: the retrained model, as it is; AUROC: {bootstrap.auroc_method(auroc)}"
-        return privleak(auroc, bootstrap.auroc_interval(auroc, resampled), reference, how)
-    if not bootstrap.problem and resampled_retrained.max() == 1:
+        how = f"reference: the retrained model, as it is; AUROC: {bootstrap.describe_auroc_method(auroc)}"
+        return privleak(auroc, bootstrap.auroc_interval(auroc, auroc_draws), reference, how)
+    if not bootstrap.problem and retrained_auroc_draws.max() == 1:
         how = "no interval: in some resamples the retrained model tells all texts apart"
-        return MeasuredValue(_leak(auroc, reference), NO_INTERVAL, f"{meaning}; {how}")
-    interval = percentile_interval(_leak(resampled, 1 - resampled_retrained))
-    return MeasuredValue(_leak(auroc, reference), interval, f"{meaning}; {bootstrap.percentile_method}")
+        return MeasuredValue(_compute_privleak(auroc, reference), NO_INTERVAL, f"{meaning}; {how}")
+    interval = percentile_interval(_compute_privleak(auroc_draws, 1 - retrained_auroc_draws))
+    return MeasuredValue(_compute_privleak(auroc, reference), interval, f"{meaning}; {bootstrap.percentile_method}")
 
 
-def same_distribution(values: Floats, others: Floats) -> tuple[float, float]:
+def kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, float]:
     """The two-sided p-value and the statistic of the two-sample Kolmogorov-Smirnov test of [n] and [m] values."""
     found = scipy.stats.ks_2samp(values, others)
     return float(found.pvalue), float(found.statistic)
 
 
 @overload
-def _leak(auroc: float, reference: float) -> float: ...
+def _compute_privleak(auroc: float, reference: float) -> float: ...
 @overload
-def _leak(auroc: Floats, reference: Floats) -> Floats: ...
-def _leak(auroc: float | Floats, reference: float | Floats) -> float | Floats:
+def _compute_privleak(auroc: Floats, reference: Floats) -> Floats: ...
+def _compute_privleak(auroc: float | Floats, reference: float | Floats) -> float | Floats:
     return 100 * ((1 - auroc) / reference - 1)

@@ -19,22 +19,22 @@ from pathlib import Path
 import duckdb
 
 from audit_pipeline.catalogue.contracts import LINEAGE
-from audit_pipeline.catalogue.exclusive import HeldError, exclusive
+from audit_pipeline.catalogue.exclusive import HeldError, hold_lock
 from audit_pipeline.catalogue.lineage import LineageEntry
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.errors import DataError
 from audit_pipeline.warehouse.carried_over_rows import (
     BuildRecord,
-    checksum,
+    compute_crc32,
     compute_settled_cutoff,
-    keep_record,
-    made_with,
+    describe_build_environment,
+    write_build_record,
 )
-from audit_pipeline.warehouse.fill import Judge, Site, fill, lineage_entries
-from audit_pipeline.warehouse.query import one_line
+from audit_pipeline.warehouse.fill import Judge, Site, fill_warehouse, read_lineage_entries
+from audit_pipeline.warehouse.query import error_to_one_line
 from audit_pipeline.warehouse.schema import create_tables
-from audit_pipeline.warehouse.shared import share
+from audit_pipeline.warehouse.shared import publish_warehouse
 from audit_pipeline.warehouse.table_files import UnreadableTableFile, list_files, load_self_digested
 
 LOCK_SECONDS = 600.0
@@ -74,7 +74,7 @@ class LineageGap:
     what: str
 
 
-def build_with(
+def build_warehouse_file(
     judge: Judge,
     paths: DataPaths,
     *,
@@ -93,22 +93,22 @@ def build_with(
     """
     started = time.monotonic()
     make_private(paths.root)
-    made = made_with(include_text=include_text)
+    made = describe_build_environment(include_text=include_text)
     with _one_build_at_a_time(paths.warehouse), _building_folder(paths.warehouse) as folder:
         settled_ns = compute_settled_cutoff(folder)
         new = folder / paths.warehouse.name
         try:
             site = Site(paths, new, judge, config or config_dir(), settled_ns)
-            filled = fill(site, made, include_text=include_text, everything=everything)
+            filled = fill_warehouse(site, made, include_text=include_text, everything=everything)
             record = BuildRecord(
-                made, checksum(new), filled.files_loaded, filled.files_carried_over, filled.rows_taken_out
+                made, compute_crc32(new), filled.files_loaded, filled.files_carried_over, filled.rows_taken_out
             )
             size = new.stat().st_size
-            moved_wal = share(new, paths.warehouse, lambda: _swap_in(new, paths.warehouse))
-            keep_record(paths, record)
+            moved_wal = publish_warehouse(new, paths.warehouse, lambda: _swap_in(new, paths.warehouse))
+            write_build_record(paths, record)
         except (duckdb.Error, OSError) as error:
             raise DataError(
-                f"the warehouse could not be built, the earlier one is unchanged: {one_line(error)} "
+                f"the warehouse could not be built, the earlier one is unchanged: {error_to_one_line(error)} "
                 f"(is the disk full, or {paths.root} not writable?)"
             ) from error
     return WarehouseReport(
@@ -129,10 +129,10 @@ def read_lineage(paths: DataPaths) -> tuple[list[LineageEntry], list[UnreadableT
     with duckdb.connect() as connection:
         create_tables(connection, [LINEAGE])
         loaded = load_self_digested(connection, LINEAGE, list_files(paths, LINEAGE).paths)
-        return lineage_entries(connection), list(loaded.unreadable)
+        return read_lineage_entries(connection), list(loaded.unreadable)
 
 
-def lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
+def read_lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
     """Every (table, partition, run) where rows and lineage entries do not go together; none is as it should be."""
     found = connection.sql("FROM lineage_gaps").fetchall()
     return [LineageGap(*row) for row in found]
@@ -141,7 +141,7 @@ def lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:
 @contextmanager
 def _one_build_at_a_time(warehouse: Path) -> Iterator[None]:
     try:
-        with exclusive(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
+        with hold_lock(warehouse.with_name(f"{warehouse.name}.lock"), LOCK_SECONDS):
             refresh(warehouse)
             yield
     except HeldError as error:
@@ -159,12 +159,12 @@ def _building_folder(warehouse: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _swap_in(new: Path, warehouse: Path) -> Path | None:
+def _swap_in(new_file: Path, warehouse: Path) -> Path | None:
     """Move the finished file into place; a .wal of the old one would make it unreadable, and goes aside."""
-    with new.open("rb+") as written:
+    with new_file.open("rb+") as written:
         os.fsync(written.fileno())
     moved = _move_wal_aside(warehouse)
-    new.replace(warehouse)
+    new_file.replace(warehouse)
     if os.name == "posix":
         folder = os.open(warehouse.parent, os.O_RDONLY)
         try:

@@ -85,12 +85,12 @@ class ReloadPlan:
     rows_out: int
 
 
-def made_with(*, include_text: bool) -> Mapping[str, Any]:
+def describe_build_environment(*, include_text: bool) -> Mapping[str, Any]:
     """What a warehouse is made with besides the data folder: where it differs, everything is built again."""
     return {"code": code_digest(), "packages": dict(package_versions()), "include_text": include_text}
 
 
-def last_build(paths: DataPaths) -> BuildRecord | None:
+def read_last_build(paths: DataPaths) -> BuildRecord | None:
     """What was kept of the last build; None where nothing was, or it is damaged."""
     kept = read_json_if_whole(paths.warehouse_record)
     try:
@@ -100,12 +100,12 @@ def last_build(paths: DataPaths) -> BuildRecord | None:
         return None
 
 
-def keep_record(paths: DataPaths, record: BuildRecord) -> None:
+def write_build_record(paths: DataPaths, record: BuildRecord) -> None:
     """Keep what a build did, beside the warehouse that it put in place."""
     write_json(paths.warehouse_record, vars(record))
 
 
-def checksum(warehouse: Path) -> int:
+def compute_crc32(warehouse: Path) -> int:
     """The CRC-32 of a warehouse: it shows damage and later writes, in half the time of a digest."""
     found = 0
     with warehouse.open("rb") as file:
@@ -114,51 +114,57 @@ def checksum(warehouse: Path) -> int:
     return found
 
 
-def copy_of_earlier(
-    paths: DataPaths, new: Path, made: Mapping[str, Any], listed: Iterable[ListedFiles]
+def copy_earlier_warehouse(
+    paths: DataPaths, new_file: Path, build_environment: Mapping[str, Any], listed_files: Iterable[ListedFiles]
 ) -> Earlier | None:
-    """Copy the earlier warehouse to ``new``, and say what is in it.
+    """Copy the earlier warehouse to ``new_file``, and say what is in it.
 
     None, and no copy, where everything is to be built: there is no earlier one, it was made with other code, packages
     or settings, it is not as its build left it, or too many of its rows are gone.
     """
-    record = last_build(paths)
-    if record is None or record.made_with != made or not paths.warehouse.exists():
+    record = read_last_build(paths)
+    if record is None or record.made_with != build_environment or not paths.warehouse.exists():
         return None
-    if _copy(paths.warehouse, new) == record.crc32:
-        earlier = Earlier(_read_loaded(new, paths), record.rows_taken_out)
-        if _compute_removed_share(earlier, listed) <= MOST_TAKEN_OUT:
+    if _copy_and_checksum(paths.warehouse, new_file) == record.crc32:
+        earlier = Earlier(_read_loaded(new_file, paths), record.rows_taken_out)
+        if _compute_removed_share(earlier, listed_files) <= MOST_TAKEN_OUT:
             return earlier
-    new.unlink()
+    new_file.unlink()
     return None
 
 
 def plan_reload(
-    listed: ListedFiles, loaded: Mapping[Path, LoadedFile], digests: Mapping[Path, Collection[str]]
+    listed_files: ListedFiles, loaded_files: Mapping[Path, LoadedFile], digests: Mapping[Path, Collection[str]]
 ) -> ReloadPlan:
     """What becomes of the files of a table, by what was loaded of it and by the digests that they may have now."""
-    same = {path for path in listed.identities.keys() & loaded.keys() if _is_same(loaded[path], listed, digests)}
-    changed = set(loaded.keys() - same)
-    if listed.table.kept == "cache":
+    same = {
+        path
+        for path in listed_files.identities.keys() & loaded_files.keys()
+        if _is_same(loaded_files[path], listed_files, digests)
+    }
+    changed = set(loaded_files.keys() - same)
+    if listed_files.table.kept == "cache":
         # One row a text and model, from the first of its model's parts that holds it: the others matter, too.
-        models = {path.parent for path in changed | (listed.identities.keys() - same)}
+        models = {path.parent for path in changed | (listed_files.identities.keys() - same)}
         changed |= {path for path in same if path.parent in models}
-    changed, out = _add_indistinguishable(changed, loaded)
+    changed, out = _add_indistinguishable(changed, loaded_files)
     return ReloadPlan(
-        {path: loaded[path] for path in loaded if path not in changed},
-        [path for path in listed.paths if path not in loaded or path in changed],
+        {path: loaded_files[path] for path in loaded_files if path not in changed},
+        [path for path in listed_files.paths if path not in loaded_files or path in changed],
         out,
-        sum(loaded[path].gave.rows for path in changed),
+        sum(loaded_files[path].gave.rows for path in changed),
     )
 
 
 def record_loaded_files(
-    listed: ListedFiles, gave: Mapping[Path, FileRows], sha256: Mapping[Path, str], settled_before_ns: int
+    listed_files: ListedFiles, file_rows: Mapping[Path, FileRows], sha256: Mapping[Path, str], settled_before_ns: int
 ) -> dict[Path, LoadedFile]:
     """The files that a build has just loaded. ``settled_before_ns``: what changed later may have changed once more."""
     return {
-        path: LoadedFile(path, _settled(listed.identities[path], settled_before_ns), sha256.get(path), rows)
-        for path, rows in gave.items()
+        path: LoadedFile(
+            path, _keep_if_settled(listed_files.identities[path], settled_before_ns), sha256.get(path), rows
+        )
+        for path, rows in file_rows.items()
     }
 
 
@@ -168,7 +174,7 @@ def compute_settled_cutoff(folder: Path) -> int:
     return folder.stat().st_mtime_ns - _SETTLED_NS
 
 
-def as_rows(loaded: LoadedFiles, paths: DataPaths) -> pa.Table:
+def loaded_files_to_rows(loaded_files: LoadedFiles, paths: DataPaths) -> pa.Table:
     """The loaded files as rows of their table."""
     start = len(str(paths.root)) + 1
     rows = [
@@ -182,13 +188,13 @@ def as_rows(loaded: LoadedFiles, paths: DataPaths) -> pa.Table:
             "sha256": file.sha256,
             "holds": sorted(map(list, file.gave.holds)),
         }
-        for table, files in loaded.items()
+        for table, files in loaded_files.items()
         for file in files.values()
     ]
     return pa.Table.from_pylist(rows, schema=LOADED_FILES.schema)
 
 
-def as_values(table: Table, values: Iterable[tuple[str, ...]]) -> pa.Table:
+def partition_values_to_rows(table: Table, values: Iterable[tuple[str, ...]]) -> pa.Table:
     """Values of the partition columns, as rows."""
     schema = pa.schema([(name, pa.string()) for name in table.partition_columns])
     return pa.Table.from_pylist(
@@ -196,10 +202,10 @@ def as_values(table: Table, values: Iterable[tuple[str, ...]]) -> pa.Table:
     )
 
 
-def _copy(warehouse: Path, new: Path) -> int:
+def _copy_and_checksum(warehouse: Path, new_file: Path) -> int:
     """Copy a file; the CRC-32 of what was copied."""
     found = 0
-    with warehouse.open("rb") as source, new.open("wb") as target:
+    with warehouse.open("rb") as source, new_file.open("wb") as target:
         while chunk := source.read(_AT_ONCE):
             found = zlib.crc32(chunk, found)
             target.write(chunk)
@@ -218,33 +224,35 @@ def _read_loaded(warehouse: Path, paths: DataPaths) -> LoadedFiles:
     return files
 
 
-def _compute_removed_share(earlier: Earlier, listed: Iterable[ListedFiles]) -> float:
+def _compute_removed_share(earlier_warehouse: Earlier, listed_files: Iterable[ListedFiles]) -> float:
     """The share of the rows that will have been taken out since the last build of everything."""
-    out = earlier.rows_taken_out
+    out = earlier_warehouse.rows_taken_out
     rows = 0
-    for files in listed:
-        loaded = earlier.files.get(files.table.name, {})
+    for files in listed_files:
+        loaded = earlier_warehouse.files.get(files.table.name, {})
         rows += sum(file.gave.rows for file in loaded.values())
         out += plan_reload(files, loaded, {}).rows_out
     return out / max(rows, 1)
 
 
-def _is_same(loaded: LoadedFile, listed: ListedFiles, digests: Mapping[Path, Collection[str]]) -> bool:
-    expected = digests.get(loaded.path, ())
-    return loaded.identity == listed.identities[loaded.path] and (not expected or loaded.sha256 in expected)
+def _is_same(loaded_file: LoadedFile, listed_files: ListedFiles, digests: Mapping[Path, Collection[str]]) -> bool:
+    expected = digests.get(loaded_file.path, ())
+    return loaded_file.identity == listed_files.identities[loaded_file.path] and (
+        not expected or loaded_file.sha256 in expected
+    )
 
 
 def _add_indistinguishable(
-    changed: Set[Path], loaded: Mapping[Path, LoadedFile]
+    changed_paths: Set[Path], loaded_files: Mapping[Path, LoadedFile]
 ) -> tuple[set[Path], set[tuple[str, ...]]]:
     """The files that have to go with the changed ones, and the partition columns of their rows."""
     of_value: dict[tuple[str, ...], list[Path]] = {}
-    for path, file in loaded.items() if changed else ():
+    for path, file in loaded_files.items() if changed_paths else ():
         for value in file.gave.holds:
             of_value.setdefault(value, []).append(path)
-    gone, out, waiting = set(changed), set[tuple[str, ...]](), list(changed)
+    gone, out, waiting = set(changed_paths), set[tuple[str, ...]](), list(changed_paths)
     while waiting:
-        for value in loaded[waiting.pop()].gave.holds - out:
+        for value in loaded_files[waiting.pop()].gave.holds - out:
             out.add(value)
             further = [path for path in of_value[value] if path not in gone]
             gone.update(further)
@@ -252,5 +260,5 @@ def _add_indistinguishable(
     return gone, out
 
 
-def _settled(identity: FileIdentity, before_ns: int) -> FileIdentity | None:
+def _keep_if_settled(identity: FileIdentity, before_ns: int) -> FileIdentity | None:
     return identity if identity[1] < before_ns else None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
-from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.config import ModelEntry, load_models
@@ -29,14 +29,14 @@ class Configured:
     problems: Sequence[Problem]
 
 
-def configured_models(folder: Path) -> Configured:
+def read_configured_models(folder: Path) -> Configured:
     """One row per model of models.yaml; raises ConfigError where the file cannot be read."""
     models = load_models(folder)
     rows: list[Mapping[str, object]] = [
         {
             "name": entry.name,
             "title": entry.title,
-            "origin": origin(entry),
+            "origin": format_model_origin(entry),
             "release_date": entry.release_date,
             "training_cutoff": entry.training_cutoff,
             "on_request": entry.control is not None,
@@ -51,7 +51,7 @@ def configured_models(folder: Path) -> Configured:
     return Configured(rows, models.problems)
 
 
-def configured_benchmarks(folder: Path, paths: DataPaths, up_to_date: Mapping[str, bool | None]) -> Configured:
+def read_configured_benchmarks(folder: Path, paths: DataPaths, up_to_date: Mapping[str, bool | None]) -> Configured:
     """A row a benchmark of benchmarks.yaml, ``words`` null where its texts are of any length.
 
     ``up_to_date``: whether a benchmark is built as its entry says; None, or no entry: unknown.
@@ -73,18 +73,18 @@ def configured_benchmarks(folder: Path, paths: DataPaths, up_to_date: Mapping[st
         for name, spec in specs.items()
     ]
     rows += [
-        row for name in _names_of_built_benchmarks(paths) if specs.is_broken(name) for row in _as_built(name, paths)
+        row for name in _list_built_benchmarks(paths) if specs.is_broken(name) for row in _read_built_row(name, paths)
     ]
     return Configured(rows, specs.problems)
 
 
-def _names_of_built_benchmarks(paths: DataPaths) -> list[str]:
+def _list_built_benchmarks(paths: DataPaths) -> list[str]:
     manifest = paths.benchmark_manifest("any")
     found = sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
-    return [unsegment(path.parent.name.removeprefix("benchmark=")) for path in found]
+    return [name_from_path_segment(path.parent.name.removeprefix("benchmark=")) for path in found]
 
 
-def _as_built(name: str, paths: DataPaths) -> Iterator[Mapping[str, object]]:
+def _read_built_row(name: str, paths: DataPaths) -> Iterator[Mapping[str, object]]:
     """The row of a benchmark whose entry is broken: as it was when it was built."""
     try:
         manifest = read_built(paths, name).manifest
@@ -96,12 +96,12 @@ def _as_built(name: str, paths: DataPaths) -> Iterator[Mapping[str, object]]:
     yield {"benchmark": name, "title": None, **known, "is_up_to_date": None, "on_request": on_request}
 
 
-def origin(entry: ModelEntry) -> str:
+def format_model_origin(entry: ModelEntry) -> str:
     """Where an entry says that its model is, in words."""
-    return entry.host.origin(_files(entry))
+    return entry.host.origin(_format_files(entry))
 
 
-def _files(entry: ModelEntry) -> str:
+def _format_files(entry: ModelEntry) -> str:
     if entry.package is not None:
         return f"package {entry.package.distribution}: {entry.package.file}"
     if entry.hub is not None:

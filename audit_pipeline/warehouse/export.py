@@ -16,10 +16,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from audit_pipeline.catalogue.files import write_atomically
-from audit_pipeline.catalogue.sql import literal, quoted
-from audit_pipeline.config.hints import did_you_mean, nearest
+from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
+from audit_pipeline.config.hints import did_you_mean, find_nearest_names
 from audit_pipeline.errors import DataError
-from audit_pipeline.warehouse.query import one_line, open_read_only
+from audit_pipeline.warehouse.query import error_to_one_line, open_read_only
 
 FORMATS = (".parquet", ".csv")
 BATCH_ROWS = 100_000
@@ -53,10 +53,12 @@ def export(warehouse: Path, name: str, out: Path) -> Exported:
     if out.is_dir():
         raise DataError(f"{out} is a folder: give the file a name of its own")
     with open_read_only(warehouse) as connection:
-        columns = _columns_of(connection, name)
-        write, cell = (_write_parquet, _exact_cell) if suffix == ".parquet" else (_write_csv, _csv_cell)
-        selected = ", ".join(cell(quoted(column), type_) for column, type_ in columns)
-        sql = f"SELECT {selected} FROM {quoted(name)}"  # noqa: S608 - a name of the catalogue
+        columns = _list_columns(connection, name)
+        write, cell = (
+            (_write_parquet, _build_exact_cell_sql) if suffix == ".parquet" else (_write_csv, _build_csv_cell_sql)
+        )
+        selected = ", ".join(cell(quote_identifier(column), type_) for column, type_ in columns)
+        sql = f"SELECT {selected} FROM {quote_identifier(name)}"  # noqa: S608 - a name of the catalogue
         try:
             with (
                 write_atomically(out) as temporary,
@@ -65,41 +67,45 @@ def export(warehouse: Path, name: str, out: Path) -> Exported:
                 counted = write(reader, temporary)
         except (OSError, duckdb.Error, pa.ArrowException) as error:
             raise DataError(
-                f"{name} could not be written to {out} ({one_line(error)}): is the disk full, or its folder closed?"
+                f"{name} could not be written to {out} ({error_to_one_line(error)}): is the disk full, or its folder closed?"
             ) from error
     return Exported(out, counted, out.stat().st_size)
 
 
-def names(warehouse: Path) -> list[str]:
+def list_exportable_names(warehouse: Path) -> list[str]:
     """Every table and view that can be exported; raises DataError where there is no warehouse."""
     with open_read_only(warehouse) as connection:
-        return _names(connection)
+        return _list_names(connection)
 
 
-def _names(connection: duckdb.DuckDBPyConnection) -> list[str]:
+def _list_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
     found = connection.execute("SELECT DISTINCT table_name FROM information_schema.tables ORDER BY table_name")
     return [str(name) for (name,) in found.fetchall()]
 
 
-def _columns_of(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[str, str]]:
-    known = _names(connection)
+def _list_columns(connection: duckdb.DuckDBPyConnection, name: str) -> list[tuple[str, str]]:
+    known = _list_names(connection)
     if name not in known:
-        hint = did_you_mean(name, known) if nearest(name, known) else 'corpus-audit sql "SHOW TABLES" lists them'
+        hint = (
+            did_you_mean(name, known)
+            if find_nearest_names(name, known)
+            else 'corpus-audit sql "SHOW TABLES" lists them'
+        )
         raise DataError(f"the warehouse has no table or view {name!r}; {hint}")
-    relation = connection.table(quoted(name))
+    relation = connection.table(quote_identifier(name))
     return list(zip(relation.columns, map(str, relation.types), strict=True))
 
 
-def _exact_cell(column: str, type_: str) -> str:
+def _build_exact_cell_sql(column: str, type_: str) -> str:
     # JSON is an extension type of Arrow, which not every reader of Parquet knows.
     return f"{column}::VARCHAR AS {column}" if type_ == "JSON" else column
 
 
-def _csv_cell(column: str, type_: str) -> str:
+def _build_csv_cell_sql(column: str, type_: str) -> str:
     if type_.endswith("]"):
         return f"to_json({column})::VARCHAR AS {column}"
     if type_ in {"VARCHAR", "JSON"}:
-        guarded = f"regexp_matches({column}, {literal(FORMULA)}) AND TRY_CAST({column} AS DOUBLE) IS NULL"
+        guarded = f"regexp_matches({column}, {quote_literal(FORMULA)}) AND TRY_CAST({column} AS DOUBLE) IS NULL"
         return f"CASE WHEN {guarded} THEN '''' || {column} ELSE {column} END::VARCHAR AS {column}"
     return column
 

@@ -27,49 +27,49 @@ from audit_pipeline.catalogue.contracts import (
     RUN_TABLES,
     TOKEN_STATISTICS,
 )
-from audit_pipeline.catalogue.lineage import LineageEntry, digests_by_file, missing_files, pair_entries_with_files
-from audit_pipeline.catalogue.paths import DataPaths, unsegment
-from audit_pipeline.catalogue.sql import quoted
+from audit_pipeline.catalogue.lineage import LineageEntry, digests_by_file, find_missing_files, pair_entries_with_files
+from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
+from audit_pipeline.catalogue.sql import quote_identifier
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError, MadeAgainWarning
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
 from audit_pipeline.warehouse.carried_over_rows import (
     Earlier,
     LoadedFile,
-    as_rows,
-    as_values,
-    copy_of_earlier,
+    copy_earlier_warehouse,
+    loaded_files_to_rows,
+    partition_values_to_rows,
     plan_reload,
     record_loaded_files,
 )
-from audit_pipeline.warehouse.configured import configured_benchmarks, configured_models
-from audit_pipeline.warehouse.query import hide_progress_bar, one_line
+from audit_pipeline.warehouse.configured import read_configured_benchmarks, read_configured_models
+from audit_pipeline.warehouse.query import error_to_one_line, hide_progress_bar
 from audit_pipeline.warehouse.schema import (
     OF_FILES,
     WrittenFile,
-    changed_relation,
+    changed_relation_name,
     check_keys,
     create_tables,
     create_views,
-    fill_derived,
-    read_doubled_counts,
-    remake_tables,
-    tables,
+    fill_derived_tables,
+    list_tables,
+    read_duplicate_counts,
+    recreate_tables,
 )
 from audit_pipeline.warehouse.table_files import (
     ListedFiles,
     UnreadableTableFile,
-    changed_since,
     compare_files,
-    insert,
+    delete_changed_rows,
+    find_changed_files,
+    insert_rows,
     list_files,
     load_benchmark_manifests,
+    load_configuration_rows,
     load_model_cards,
     load_parquet,
-    load_rows,
     load_self_digested,
     remove_duplicate_rows,
-    take_out,
 )
 
 _ATTEMPTS = 3
@@ -113,26 +113,31 @@ class Site:
     settled_ns: int
 
 
-def fill(site: Site, made: Mapping[str, Any], *, include_text: bool, everything: bool) -> Filled:
+def fill_warehouse(site: Site, build_environment: Mapping[str, Any], *, include_text: bool, everything: bool) -> Filled:
     """Fill a new file; again where a run replaced a file while it was read, so that no row is of another than its
-    entry. ``made``: what it is made with, which an earlier one must have been made with to be carried over.
+    entry. ``build_environment``: what it is made with, which an earlier one must have been made with to be carried
+    over.
 
     Raises DataError where a run writes the same file again and again.
     """
     for _ in range(_ATTEMPTS):
         # Before the lineage is read: whatever file is there then has its entry.
         listed = {table.name: list_files(site.paths, table) for table in OF_FILES}
-        defined = tables(include_text=include_text)
-        earlier = None if everything else copy_of_earlier(site.paths, site.new, made, listed.values())
+        defined = list_tables(include_text=include_text)
+        earlier = (
+            None if everything else copy_earlier_warehouse(site.paths, site.new, build_environment, listed.values())
+        )
         try:
             filled = _fill_from(listed, site, earlier, defined)
         except duckdb.Error as error:
             if earlier is None:
                 raise
-            warnings.warn(MadeAgainWarning(f"the whole warehouse is built again: {one_line(error)}"), stacklevel=2)
+            warnings.warn(
+                MadeAgainWarning(f"the whole warehouse is built again: {error_to_one_line(error)}"), stacklevel=2
+            )
             site.new.unlink()
             filled = _fill_from(listed, site, None, defined)
-        changed = changed_since(listed.values())
+        changed = find_changed_files(listed.values())
         if not changed:
             return filled
         site.new.unlink()
@@ -142,47 +147,54 @@ def fill(site: Site, made: Mapping[str, Any], *, include_text: bool, everything:
 
 
 def _fill_from(
-    listed: Mapping[str, ListedFiles], site: Site, earlier: Earlier | None, defined: Sequence[Table]
+    listed_files: Mapping[str, ListedFiles],
+    site: Site,
+    earlier_warehouse: Earlier | None,
+    defined_tables: Sequence[Table],
 ) -> Filled:
     with duckdb.connect(str(site.new)) as connection:
         hide_progress_bar(connection)
-        return _fill_tables(connection, listed, site, earlier, defined)
+        return _fill_tables(connection, listed_files, site, earlier_warehouse, defined_tables)
 
 
 def _fill_tables(
     connection: duckdb.DuckDBPyConnection,
-    listed: Mapping[str, ListedFiles],
+    listed_files: Mapping[str, ListedFiles],
     site: Site,
-    earlier: Earlier | None,
-    defined: Sequence[Table],
+    earlier_warehouse: Earlier | None,
+    defined_tables: Sequence[Table],
 ) -> Filled:
     judgement = site.judge(site.config, site.paths)
     before: Mapping[str, int] = {}
-    if earlier is None:
-        create_tables(connection, defined)
+    if earlier_warehouse is None:
+        create_tables(connection, defined_tables)
     else:
-        before = read_doubled_counts(connection)
-        remake_tables(connection, (table for table in defined if table.kept == "given"))
-    loader = _Loader(connection, listed, earlier, site.settled_ns)
-    of_files = [table for table in defined if table.name in listed]
+        before = read_duplicate_counts(connection)
+        recreate_tables(connection, (table for table in defined_tables if table.kept == "given"))
+    loader = _Loader(connection, listed_files, earlier_warehouse, site.settled_ns)
+    of_files = [table for table in defined_tables if table.name in listed_files]
     for table in (table for table in of_files if table.is_record):
         loader.load(table, {})
-    entries = pair_entries_with_files(lineage_entries(connection), site.paths)
+    entries = pair_entries_with_files(read_lineage_entries(connection), site.paths)
     digests = digests_by_file(entries)
     for table in (table for table in of_files if not table.is_record):
         loader.load(table, digests)
-    remove_duplicate_rows(connection, changed_relation(TOKEN_STATISTICS.name))
+    remove_duplicate_rows(connection, changed_relation_name(TOKEN_STATISTICS.name))
     unreadable = [*loader.unreadable, *_load_given(connection, site, judgement)]
-    insert(connection, LOADED_FILES, as_rows(loader.loaded, site.paths))
+    insert_rows(connection, LOADED_FILES, loaded_files_to_rows(loader.loaded, site.paths))
     left_out = {file.path: file.reason for file in unreadable}
-    read = [file for name in RUN_TABLES for file in _written(name, listed[name].identities.keys() - left_out.keys())]
-    gone = missing_files(entries, lambda file: file not in left_out and _is_there(file, listed))
-    fill_derived(connection, read, gone, left_out)
-    insert(connection, COVERAGE, judgement.coverage(connection))
-    doubled = check_keys(connection, defined, before)
-    if earlier is None:
+    read = [
+        file
+        for name in RUN_TABLES
+        for file in _parse_written_files(name, listed_files[name].identities.keys() - left_out.keys())
+    ]
+    gone = find_missing_files(entries, lambda file: file not in left_out and _is_there(file, listed_files))
+    fill_derived_tables(connection, read, gone, left_out)
+    insert_rows(connection, COVERAGE, judgement.coverage(connection))
+    doubled = check_keys(connection, defined_tables, before)
+    if earlier_warehouse is None:
         create_views(connection)
-    rows = {table.name: _count(connection, table.name) for table in defined}
+    rows = {table.name: _count_rows(connection, table.name) for table in defined_tables}
     connection.execute("CHECKPOINT")
     return Filled(
         rows,
@@ -200,13 +212,13 @@ class _Loader:
     def __init__(
         self,
         connection: duckdb.DuckDBPyConnection,
-        listed: Mapping[str, ListedFiles],
-        earlier: Earlier | None,
+        listed_files: Mapping[str, ListedFiles],
+        earlier_warehouse: Earlier | None,
         settled_ns: int,
     ) -> None:
-        self._connection, self._listed, self._settled_ns = connection, listed, settled_ns
-        self._earlier = earlier.files if earlier else {}
-        self.rows_taken_out = earlier.rows_taken_out if earlier else 0
+        self._connection, self._listed, self._settled_ns = connection, listed_files, settled_ns
+        self._earlier = earlier_warehouse.files if earlier_warehouse else {}
+        self.rows_taken_out = earlier_warehouse.rows_taken_out if earlier_warehouse else 0
         self.loaded: dict[str, Mapping[Path, LoadedFile]] = {}
         self.unreadable: list[UnreadableTableFile] = []
         self.files_loaded = self.files_carried_over = 0
@@ -216,8 +228,8 @@ class _Loader:
         listed = self._listed[table.name]
         part = plan_reload(listed, self._earlier.get(table.name, {}), digests)
         if part.out:
-            self._connection.register("out", as_values(table, part.out))
-            take_out(self._connection, table, "out")
+            self._connection.register("out", partition_values_to_rows(table, part.out))
+            delete_changed_rows(self._connection, table, "out")
             self._connection.unregister("out")
         sha256: Mapping[Path, str] = {}
         if table.is_record:
@@ -235,8 +247,8 @@ class _Loader:
         self.files_carried_over += len(part.carried)
         self.rows_taken_out += part.rows_out
         holds = frozenset(part.out).union(*(rows.holds for rows in found.files.values()))
-        self._connection.register("changed", as_values(table, holds))
-        self._connection.execute(f"CREATE TEMP TABLE {changed_relation(table.name)} AS FROM changed")
+        self._connection.register("changed", partition_values_to_rows(table, holds))
+        self._connection.execute(f"CREATE TEMP TABLE {changed_relation_name(table.name)} AS FROM changed")
         self._connection.unregister("changed")
 
 
@@ -247,35 +259,41 @@ def _load_given(
     yield from load_model_cards(connection, site.paths)
     yield from load_benchmark_manifests(connection, site.paths)
     models, benchmarks = site.config / MODELS_FILE, site.config / BENCHMARKS_FILE
-    yield from load_rows(connection, CONFIGURED_MODELS, models, lambda: configured_models(site.config))
-    yield from load_rows(
+    yield from load_configuration_rows(
+        connection, CONFIGURED_MODELS, models, lambda: read_configured_models(site.config)
+    )
+    yield from load_configuration_rows(
         connection,
         CONFIGURED_BENCHMARKS,
         benchmarks,
-        lambda: configured_benchmarks(site.config, site.paths, judgement.up_to_date),
+        lambda: read_configured_benchmarks(site.config, site.paths, judgement.up_to_date),
     )
 
 
-def lineage_entries(connection: duckdb.DuckDBPyConnection) -> list[LineageEntry]:
+def read_lineage_entries(connection: duckdb.DuckDBPyConnection) -> list[LineageEntry]:
     """What every row of the table lineage says of its file."""
     names = [field.name for field in dataclasses.fields(LineageEntry)]
-    rows = connection.execute(f"SELECT {', '.join(map(quoted, names))} FROM lineage").fetchall()  # noqa: S608 - names of a dataclass
+    rows = connection.execute(f"SELECT {', '.join(map(quote_identifier, names))} FROM lineage").fetchall()  # noqa: S608 - names of a dataclass
     return [LineageEntry(*row) for row in rows]
 
 
-def _is_there(file: Path, listed: Mapping[str, ListedFiles]) -> bool:
-    return any(file in files.identities for files in listed.values()) or file.exists()
+def _is_there(file: Path, listed_files: Mapping[str, ListedFiles]) -> bool:
+    return any(file in files.identities for files in listed_files.values()) or file.exists()
 
 
 _OF_RUN = re.compile(r"partition=(?P<partition>.+)/run_id=(?P<run_id>.+)\.parquet")
 
 
-def _written(table: str, files: Iterable[Path]) -> list[WrittenFile]:
+def _parse_written_files(table: str, files: Iterable[Path]) -> list[WrittenFile]:
     """The partition and run in each file's name; files with other names have none."""
     found = (_OF_RUN.fullmatch(f"{file.parent.name}/{file.name}") for file in files)
-    return [(table, unsegment(match["partition"]), unsegment(match["run_id"])) for match in found if match]
+    return [
+        (table, name_from_path_segment(match["partition"]), name_from_path_segment(match["run_id"]))
+        for match in found
+        if match
+    ]
 
 
-def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+def _count_rows(connection: duckdb.DuckDBPyConnection, table: str) -> int:
     counted = connection.execute(f"SELECT count(*) FROM {table}").fetchone()  # noqa: S608 - a declared name
     return int(counted[0]) if counted else 0

@@ -14,9 +14,9 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from audit_pipeline.catalogue.sql import literal, quoted
+from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.warehouse.shared import bring_current
+from audit_pipeline.warehouse.shared import refresh_warehouse
 
 _READING = frozenset({"SELECT", "EXPLAIN"})
 """SHOW, DESCRIBE and SUMMARIZE count as SELECT; PRAGMA and CALL could switch on logging to a file."""
@@ -27,7 +27,7 @@ _READ_ONLY = (
 )
 
 
-def one_line(error: BaseException) -> str:
+def error_to_one_line(error: BaseException) -> str:
     """The message of an error on one line."""
     return " ".join(str(error).split())
 
@@ -46,7 +46,7 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     process has one instance a path, so a second connection there would be handed the first one's old snapshot.
     Raises DataError where the warehouse is missing or cannot be read.
     """
-    bring_current(warehouse)
+    refresh_warehouse(warehouse)
     if not warehouse.exists():
         raise DataError(
             f"there is no warehouse at {warehouse} yet: audit a model first "
@@ -54,7 +54,7 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
         )
     connection = duckdb.connect(":memory:")
     try:
-        connection.execute(f"ATTACH {literal(str(warehouse))} AS warehouse (TYPE duckdb, READ_ONLY)")
+        connection.execute(f"ATTACH {quote_literal(str(warehouse))} AS warehouse (TYPE duckdb, READ_ONLY)")
     except duckdb.Error as error:
         connection.close()
         wal = warehouse.with_name(f"{warehouse.name}.wal")
@@ -63,7 +63,7 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
             if wal.exists()
             else "build it again: corpus-audit report"
         )
-        raise DataError(f"the warehouse cannot be read ({one_line(error)}); {what_to_do}") from error
+        raise DataError(f"the warehouse cannot be read ({error_to_one_line(error)}); {what_to_do}") from error
     connection.execute("USE warehouse")
     hide_progress_bar(connection)
     for setting in (
@@ -87,19 +87,19 @@ def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("SET enable_progress_bar = false")
 
 
-def read_every_block(warehouse: Path) -> str | None:
+def find_block_damage(warehouse: Path) -> str | None:
     """What is wrong with a warehouse that does not show until all of it is read; None where nothing is."""
     try:
         with open_read_only(warehouse) as connection:
             found = connection.execute("SELECT table_name FROM duckdb_tables() WHERE NOT internal").fetchall()
             for (name,) in found:
-                connection.execute(f"SELECT bit_xor(hash(COLUMNS(*))) FROM {quoted(name)}").fetchall()  # noqa: S608 - names of tables
+                connection.execute(f"SELECT bit_xor(hash(COLUMNS(*))) FROM {quote_identifier(name)}").fetchall()  # noqa: S608 - names of tables
     except (duckdb.Error, AuditError) as error:
-        return one_line(error)
+        return error_to_one_line(error)
     return None
 
 
-def query(warehouse: Path, sql: str) -> pa.Table:
+def query_warehouse(warehouse: Path, sql: str) -> pa.Table:
     """The rows that one reading statement yields.
 
     Raises AuditError, in one line, where the statement is wrong, does more than read, or reaches outside the warehouse.
@@ -108,7 +108,7 @@ def query(warehouse: Path, sql: str) -> pa.Table:
         try:
             statements = connection.extract_statements(sql)
         except duckdb.Error as error:
-            raise AuditError(f"the SQL is wrong: {one_line(error)}") from error
+            raise AuditError(f"the SQL is wrong: {error_to_one_line(error)}") from error
         if len(statements) != 1:
             raise AuditError(f"one statement at a time: the SQL holds {len(statements)}")
         kind = statements[0].type.name
@@ -117,12 +117,12 @@ def query(warehouse: Path, sql: str) -> pa.Table:
         try:
             return connection.sql(sql).to_arrow_table()
         except duckdb.PermissionException as error:
-            raise AuditError(f"refused ({one_line(error)}): {_READ_ONLY}") from error
+            raise AuditError(f"refused ({error_to_one_line(error)}): {_READ_ONLY}") from error
         except duckdb.Error as error:
-            raise AuditError(f"the SQL cannot be run: {one_line(error)}") from error
+            raise AuditError(f"the SQL cannot be run: {error_to_one_line(error)}") from error
 
 
-def findings_of(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Table:
+def read_latest_findings(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Table:
     """The latest findings of one model on some benchmarks: a row a detector, as the view leaderboard has them.
 
     Raises DataError where there is no warehouse that can be read.
@@ -136,7 +136,7 @@ def findings_of(warehouse: Path, model: str, benchmarks: Sequence[str]) -> pa.Ta
         return connection.sql(statement, params={"model": model, "benchmarks": list(benchmarks)}).to_arrow_table()
 
 
-def comparisons_of(warehouse: Path, model: str, benchmark: str, detector: str | None) -> pa.Table:
+def read_comparisons(warehouse: Path, model: str, benchmark: str, detector: str | None) -> pa.Table:
     """Every two detectors that were compared on the same texts, as the view detector_comparison has them; with
     ``detector``, it against each other one. Raises DataError where there is no warehouse that can be read."""
     with open_read_only(warehouse) as connection:

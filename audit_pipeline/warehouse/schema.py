@@ -19,15 +19,15 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import KEYS, RUN_TABLES, TABLES
 from audit_pipeline.catalogue.lineage import MissingFile
 from audit_pipeline.catalogue.sql import (
-    as_of_macro,
-    create_table,
-    current_runs_view,
-    current_view,
+    build_as_of_macro_sql,
+    build_create_table_sql,
+    build_current_runs_view_sql,
+    build_current_view_sql,
+    build_key_sql,
+    build_rows_by_run_sql,
     is_enforced,
-    key_of,
-    literal,
-    quoted,
-    rows_by_run,
+    quote_identifier,
+    quote_literal,
 )
 from audit_pipeline.catalogue.table import Table
 
@@ -55,27 +55,27 @@ class Macro:
     sql: str
 
 
-def tables(*, include_text: bool) -> tuple[Table, ...]:
+def list_tables(*, include_text: bool) -> tuple[Table, ...]:
     """Every table of the warehouse, in the order they are made; without text, what would quote the audited texts is
     empty."""
     return tuple(table if include_text else table.without_text() for table in _OF_WAREHOUSE)
 
 
-def fill_of(table: Table) -> str:
+def read_fill_sql(table: Table) -> str:
     """The SQL that fills a derived table."""
-    return _read("fills", table.name)
+    return _read_sql("fills", table.name)
 
 
-def _read(kind: str, name: str) -> str:
+def _read_sql(kind: str, name: str) -> str:
     return files("audit_pipeline.warehouse").joinpath("sql", kind, f"{name}.sql").read_text(encoding="utf-8")
 
 
-def _view(name: str, *columns_of: str) -> View:
-    return View(name, _read("views", name), columns_of)
+def _read_view(name: str, *columns_of: str) -> View:
+    return View(name, _read_sql("views", name), columns_of)
 
 
-def _macro(name: str) -> Macro:
-    return Macro(name, _read("macros", name))
+def _read_macro(name: str) -> Macro:
+    return Macro(name, _read_sql("macros", name))
 
 
 _OF_WAREHOUSE = tuple(table for table in TABLES.values() if table.in_warehouse)
@@ -90,35 +90,35 @@ EXPLAINED = tuple(table for table in OF_FILES if table.has_files and not table.i
 _WITH_CURRENT = tuple(table for table in OF_RUNS if table.current)
 
 DEFINED: tuple[View | Macro, ...] = (
-    View("current_runs", current_runs_view(OF_RUNS), ("runs",)),
-    *(View(f"current_{table.name}", current_view(table), (table.name,)) for table in _WITH_CURRENT),
-    _view("current_corpus_tests", "corpus_tests"),
-    _view("current_unlearning", "unlearning"),
-    _view("split_summary", "split_quality", "lineage"),
-    _view("leaderboard_history", "evaluations", "lineage"),
-    _view("control_models"),
-    _view("leaderboard", "leaderboard_history"),
-    _view("scores_with_examples", "scores", "examples"),
-    _view("findings", "evaluations", "lineage"),
-    _view("instrument_check", "leaderboard_history"),
-    _view("lineage_gaps", "runs"),
-    _view("lineage_of_finding", "evaluations", "lineage"),
-    _view("not_audited", "coverage"),
-    _view("model_releases", "configured_models"),
-    _view("model_timeline", "leaderboard_history", "configured_models"),
-    _view("older_model_control", "leaderboard_history"),
-    _view("detector_comparison", "comparisons"),
-    _view("book_contamination", "contamination_rates", "group_tests"),
-    _view("multiplicity_ledger", "evaluations"),
-    _view("cost", "evaluations", "lineage"),
-    _macro("end_of_run"),
-    _macro("runs_as_of"),
-    *(Macro(f"{table.name}_as_of", as_of_macro(table)) for table in _WITH_CURRENT),
-    _macro("leaderboard_as_of"),
-    _macro("evaluations_of_run"),
-    _macro("leaderboard_of_run"),
-    _macro("changes_since"),
-    _view("changes_since_last_audit", "leaderboard_history"),
+    View("current_runs", build_current_runs_view_sql(OF_RUNS), ("runs",)),
+    *(View(f"current_{table.name}", build_current_view_sql(table), (table.name,)) for table in _WITH_CURRENT),
+    _read_view("current_corpus_tests", "corpus_tests"),
+    _read_view("current_unlearning", "unlearning"),
+    _read_view("split_summary", "split_quality", "lineage"),
+    _read_view("leaderboard_history", "evaluations", "lineage"),
+    _read_view("control_models"),
+    _read_view("leaderboard", "leaderboard_history"),
+    _read_view("scores_with_examples", "scores", "examples"),
+    _read_view("findings", "evaluations", "lineage"),
+    _read_view("instrument_check", "leaderboard_history"),
+    _read_view("lineage_gaps", "runs"),
+    _read_view("lineage_of_finding", "evaluations", "lineage"),
+    _read_view("not_audited", "coverage"),
+    _read_view("model_releases", "configured_models"),
+    _read_view("model_timeline", "leaderboard_history", "configured_models"),
+    _read_view("older_model_control", "leaderboard_history"),
+    _read_view("detector_comparison", "comparisons"),
+    _read_view("book_contamination", "contamination_rates", "group_tests"),
+    _read_view("multiplicity_ledger", "evaluations"),
+    _read_view("cost", "evaluations", "lineage"),
+    _read_macro("end_of_run"),
+    _read_macro("runs_as_of"),
+    *(Macro(f"{table.name}_as_of", build_as_of_macro_sql(table)) for table in _WITH_CURRENT),
+    _read_macro("leaderboard_as_of"),
+    _read_macro("evaluations_of_run"),
+    _read_macro("leaderboard_of_run"),
+    _read_macro("changes_since"),
+    _read_view("changes_since_last_audit", "leaderboard_history"),
 )
 """Views and macros in the order they are made: each after those that it reads."""
 
@@ -138,7 +138,7 @@ _GONE = pa.schema([*_FILES, ("run_went_on", pa.bool_()), ("left_out", pa.string(
 
 def create_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
     """Make the tables, empty, with their comments."""
-    _execute_in_transaction(connection, map(create_table, tables))
+    _execute_in_transaction(connection, map(build_create_table_sql, tables))
 
 
 def create_views(connection: duckdb.DuckDBPyConnection) -> None:
@@ -156,11 +156,13 @@ def create_views(connection: duckdb.DuckDBPyConnection) -> None:
             read = next((comments[name][column] for name in view.columns_of if comments[name].get(column)), None)
             own[column] = read or _INTERVAL_ENDS.get(column.rpartition("_")[2])
             if own[column] is not None:
-                inherited.append(f"COMMENT ON COLUMN {view.name}.{quoted(column)} IS {literal(str(own[column]))};")
+                inherited.append(
+                    f"COMMENT ON COLUMN {view.name}.{quote_identifier(column)} IS {quote_literal(str(own[column]))};"
+                )
     _execute_in_transaction(connection, inherited)
 
 
-def remake_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
+def recreate_tables(connection: duckdb.DuckDBPyConnection, tables: Iterable[Table]) -> None:
     """Make tables that are there anew, empty."""
     tables = list(tables)
     _execute_in_transaction(connection, (f"DROP TABLE {table.name};" for table in tables))
@@ -172,30 +174,30 @@ def _execute_in_transaction(connection: duckdb.DuckDBPyConnection, statements: I
     connection.execute("\n".join(("BEGIN;", *statements, "COMMIT;")))
 
 
-def changed_relation(table: str) -> str:
+def changed_relation_name(table: str) -> str:
     """The name of the relation with the partition columns of a table's rows that a build loaded or took out."""
     return f"changed_{table}"
 
 
-def fill_derived(
+def fill_derived_tables(
     connection: duckdb.DuckDBPyConnection,
     files: Iterable[WrittenFile] = (),
-    missing: Iterable[MissingFile] = (),
-    left_out: Mapping[Path, str] | None = None,
+    missing_files: Iterable[MissingFile] = (),
+    left_out_reasons: Mapping[Path, str] | None = None,
 ) -> None:
-    """Bring the derived tables up to date, by what :func:`changed_relation` names for scores and examples.
+    """Bring the derived tables up to date, by what :func:`changed_relation_name` names for scores and examples.
 
-    ``files`` are those that were read, for the runs that no row names; ``missing`` those that entries of the
-    lineage explain and that are not there, or were ``left_out`` for the reason that is given with the path.
+    ``files`` are those that were read, for the runs that no row names; ``missing_files`` those that entries of the
+    lineage explain and that are not there, or were ``left_out_reasons`` for the reason that is given with the path.
     """
     rows = [dict(zip(_FILES.names, file, strict=True)) for file in files]
     gone = [
         {
             **{name: getattr(file.entry, name) for name in _FILES.names},
             "run_went_on": file.run_went_on,
-            "left_out": (left_out or {}).get(file.path),
+            "left_out": (left_out_reasons or {}).get(file.path),
         }
-        for file in missing
+        for file in missing_files
     ]
     given = {
         "written_files": pa.Table.from_pylist(rows, schema=_FILES),
@@ -203,35 +205,36 @@ def fill_derived(
     }
     for name, table in given.items():
         connection.register(name, table)
-    connection.execute(f"CREATE TEMP VIEW rows_by_run AS {rows_by_run(EXPLAINED)}")
+    connection.execute(f"CREATE TEMP VIEW rows_by_run AS {build_rows_by_run_sql(EXPLAINED)}")
     connection.execute(f"CREATE TEMP TABLE earlier_runs AS {_LATEST_SCORES}")
     for table in DERIVED:
-        connection.execute(fill_of(table))
+        connection.execute(read_fill_sql(table))
     connection.execute("DROP VIEW rows_by_run")
     for name in given:
         connection.unregister(name)
 
 
-def read_doubled_counts(connection: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
+def read_duplicate_counts(connection: duckdb.DuckDBPyConnection) -> Mapping[str, int]:
     """How many rows too many each table of an earlier warehouse has, by its table of keys."""
     return dict(connection.execute(f'SELECT "table", doubled FROM {KEYS.name}').fetchall())  # noqa: S608 - a declared name
 
 
 def check_keys(
-    connection: duckdb.DuckDBPyConnection, tables: Iterable[Table], before: Mapping[str, int]
+    connection: duckdb.DuckDBPyConnection, tables: Iterable[Table], earlier_counts: Mapping[str, int]
 ) -> Mapping[str, int]:
     """Fill the table of keys; how many rows too many each table has whose key does not hold.
 
-    ``before``: :func:`read_doubled_counts` of the rows that are carried over. Where these had none too many, and rows
-    of one key agree in their partition columns, only the rows that :func:`changed_relation` names are looked at.
+    ``earlier_counts``: :func:`read_duplicate_counts` of the rows that are carried over. Where these had none too many,
+    and rows of one key agree in their partition columns, only the rows that :func:`changed_relation_name` names are
+    looked at.
     """
     broken = {}
     of_files = {table.name for table in OF_FILES}
     for table in tables:
         of = table.name
-        if before.get(of) == 0 and of in of_files and set(table.partition_columns) <= set(table.key):
-            of = f"(FROM {of} SEMI JOIN {changed_relation(of)} USING ({_names(table.partition_columns)}))"
-        doubled = 0 if is_enforced(table) else _doubled(connection, of, key_of(table))
+        if earlier_counts.get(of) == 0 and of in of_files and set(table.partition_columns) <= set(table.key):
+            of = f"(FROM {of} SEMI JOIN {changed_relation_name(of)} USING ({_format_column_names(table.partition_columns)}))"
+        doubled = 0 if is_enforced(table) else _count_duplicate_rows(connection, of, build_key_sql(table))
         row = [table.name, ", ".join(table.key), is_enforced(table), doubled]
         connection.execute(f"INSERT INTO {KEYS.name} VALUES (?, ?, ?, ?)", row)  # noqa: S608 - a declared name
         if doubled:
@@ -239,15 +242,17 @@ def check_keys(
     return broken
 
 
-def _doubled(connection: duckdb.DuckDBPyConnection, rows: str, key: str) -> int:
+def _count_duplicate_rows(connection: duckdb.DuckDBPyConnection, rows: str, key: str) -> int:
     # A third of the time by hash; what one collision would feign is looked at again.
-    return _more_rows_than(connection, rows, f"hash({key})") and _more_rows_than(connection, rows, f"row({key})")
+    return _count_surplus_rows(connection, rows, f"hash({key})") and _count_surplus_rows(
+        connection, rows, f"row({key})"
+    )
 
 
-def _more_rows_than(connection: duckdb.DuckDBPyConnection, rows: str, what: str) -> int:
-    counted = connection.execute(f"SELECT count(*) - count(DISTINCT {what}) FROM {rows}").fetchone()  # noqa: S608 - declared names
+def _count_surplus_rows(connection: duckdb.DuckDBPyConnection, rows: str, key_expression: str) -> int:
+    counted = connection.execute(f"SELECT count(*) - count(DISTINCT {key_expression}) FROM {rows}").fetchone()  # noqa: S608 - declared names
     return int(counted[0]) if counted else 0
 
 
-def _names(columns: Iterable[str]) -> str:
-    return ", ".join(map(quoted, columns))
+def _format_column_names(columns: Iterable[str]) -> str:
+    return ", ".join(map(quote_identifier, columns))

@@ -32,8 +32,8 @@ Placed = TypeVar("Placed")
 _looked: dict[Path, float] = {}
 
 
-def share(new: Path, warehouse: Path, put_in_place: Callable[[], Placed]) -> Placed:
-    """Put a warehouse that has just been built, ``new``, in place as ``warehouse``; before that into the bucket, where
+def publish_warehouse(new_file: Path, warehouse: Path, put_in_place: Callable[[], Placed]) -> Placed:
+    """Put a warehouse that has just been built, ``new_file``, in place as ``warehouse``; before that into the bucket, where
     the folder is a working copy, and point there. The one before it stays for who is bringing it; older ones go.
 
     Raises BucketError where the bucket cannot be reached, or the lease of the build was lost.
@@ -41,10 +41,10 @@ def share(new: Path, warehouse: Path, put_in_place: Callable[[], Placed]) -> Pla
     copy = copy_of(warehouse)
     if copy is None:
         return put_in_place()
-    sha256 = file_sha256(new)
+    sha256 = file_sha256(new_file)
     name = f"{WAREHOUSES}/{sha256}.duckdb"
     before = copy.bucket.head(_POINTER)
-    copy.bucket.put(name, new)
+    copy.bucket.put(name, new_file)
     copy.require_leases()
     pointer = json.dumps({"warehouse": name, "sha256": sha256}).encode()
     if before is None:
@@ -59,7 +59,7 @@ def share(new: Path, warehouse: Path, put_in_place: Callable[[], Placed]) -> Pla
     return placed
 
 
-def bring_current(warehouse: Path) -> None:
+def refresh_warehouse(warehouse: Path) -> None:
     """Make ``warehouse`` the one that the bucket points to, where its folder is a working copy.
 
     Raises BucketError where the bucket cannot be reached, and DataError where what it points to is not there.
@@ -105,16 +105,16 @@ def _fetch_warehouse(copy: WorkingCopy, name: str, sha256: str, pointed_at: date
     return True
 
 
-def _note_of(copy: WorkingCopy) -> Path:
+def _digest_note_path(copy: WorkingCopy) -> Path:
     return copy.root / ".warehouse.json"
 
 
 def _write_digest_note(copy: WorkingCopy, sha256: str) -> None:
-    _note_of(copy).write_text(json.dumps({"sha256": sha256}), encoding="utf-8")
+    _digest_note_path(copy).write_text(json.dumps({"sha256": sha256}), encoding="utf-8")
 
 
 def _read_digest_note(copy: WorkingCopy) -> str | None:
     try:
-        return str(json.loads(_note_of(copy).read_text(encoding="utf-8"))["sha256"])
+        return str(json.loads(_digest_note_path(copy).read_text(encoding="utf-8"))["sha256"])
     except (FileNotFoundError, ValueError, KeyError):
         return None

@@ -29,14 +29,19 @@ from audit_pipeline.catalogue.integrity import (
     file_sha256,
     row_sha256_sql,
 )
-from audit_pipeline.catalogue.paths import DataPaths, unsegment
-from audit_pipeline.catalogue.sql import expressions, later_columns, literal, quoted
+from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
+from audit_pipeline.catalogue.sql import (
+    build_column_expressions,
+    build_later_columns_sql,
+    quote_identifier,
+    quote_literal,
+)
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.working_copy import bring
+from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand
 from audit_pipeline.errors import AuditError
 from audit_pipeline.token_statistics.cache import digest_in_name
 from audit_pipeline.warehouse.configured import Configured
-from audit_pipeline.warehouse.query import one_line
+from audit_pipeline.warehouse.query import error_to_one_line
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def list_files(paths: DataPaths, table: Table) -> ListedFiles:
     """Every Parquet file of a table, in path order; of the cache those of the kind that the warehouse holds."""
     folder = paths.table(table.name) if table.kept != "cache" else paths.token_statistics("base", "any").parent
     if table.kept == "cache":
-        bring(folder)
+        fetch_folder_on_demand(folder)
     # Not rglob: a folder of ten thousand files is listed, and put in order, in a fifth of the time.
     names = [os.path.join(place, name) for place, _, names in os.walk(folder) for name in names]
     found = {}
@@ -103,11 +108,11 @@ def compare_files(table: Table, files: Iterable[Path], digests: Mapping[Path, Co
     return ComparedFiles(damaged, known)
 
 
-def changed_since(listed: Iterable[ListedFiles]) -> list[Path]:
+def find_changed_files(listed_files: Iterable[ListedFiles]) -> list[Path]:
     """The files that were replaced or taken away since they were listed."""
     return [
         path
-        for files in listed
+        for files in listed_files
         if files.may_change
         for path, identity in files.identities.items()
         if not _has_identity(path, identity)
@@ -158,7 +163,9 @@ class Loaded:
 def load_parquet(connection: duckdb.DuckDBPyConnection, table: Table, files: Sequence[Path]) -> Loaded:
     """Load all files in one go; those that cannot be read are left out and named."""
     loaded: dict[Path, FileRows] = {}
-    unreadable = _load(table, files, lambda rows, part: loaded.update(_insert(connection, table, rows, part)))
+    unreadable = _load_or_bisect(
+        table, files, lambda rows, part: loaded.update(_insert_file_rows(connection, table, rows, part))
+    )
     return Loaded(loaded, unreadable)
 
 
@@ -168,25 +175,27 @@ def load_self_digested(connection: duckdb.DuckDBPyConnection, table: Table, file
     wrong: dict[Path, str] = {}
 
     def load(rows: str, part: Sequence[Path]) -> None:
-        whole, not_whole = _compared(table, rows, part)
+        whole, not_whole = _verify_rows(table, rows, part)
         connection.register("whole", whole)
         try:
-            loaded.update(_insert(connection, table, "whole", [path for path in part if path not in not_whole]))
+            loaded.update(
+                _insert_file_rows(connection, table, "whole", [path for path in part if path not in not_whole])
+            )
         finally:
             connection.unregister("whole")
         wrong.update(not_whole)
 
-    unreadable = _load(table, files, load)
+    unreadable = _load_or_bisect(table, files, load)
     if len(files) == 1:
         return Loaded(loaded, [*unreadable, *(UnreadableTableFile(*item) for item in wrong.items())])
     # Halves, down to each for itself: how one damaged file is read may change how all of them are.
-    again = [load_self_digested(connection, table, half) for half in _halves(list(wrong))]
+    again = [load_self_digested(connection, table, half) for half in _split_in_halves(list(wrong))]
     for half in again:
         loaded.update(half.files)
     return Loaded(loaded, [*unreadable, *(file for half in again for file in half.unreadable)])
 
 
-def _load(
+def _load_or_bisect(
     table: Table, files: Sequence[Path], load: Callable[[str, Sequence[Path]], None]
 ) -> list[UnreadableTableFile]:
     """Call ``load`` with SQL for the rows of Parquet files, and their column filename, and with the files.
@@ -197,37 +206,39 @@ def _load(
     if not files:
         return []
     try:
-        load(_rows(files), files)
+        load(_build_rows_sql(files), files)
     except _LOAD_ERRORS:
-        versions = _by_columns(files)
+        versions = _group_by_columns(files)
     else:
         return []
     if len(versions) > 1:
-        return [file for version in versions for file in _load(table, version, load)]
+        return [file for version in versions for file in _load_or_bisect(table, version, load)]
     try:
-        load(_with_later_columns(table, files), files)
+        load(_build_padded_rows_sql(table, files), files)
     except _LOAD_ERRORS as error:
         if len(files) == 1:
-            return [UnreadableTableFile(files[0], _without_query(error))]
-        return [file for half in _halves(files) for file in _load(table, half, load)]
+            return [UnreadableTableFile(files[0], _strip_query(error))]
+        return [file for half in _split_in_halves(files) for file in _load_or_bisect(table, half, load)]
     return []
 
 
-def _rows(files: Sequence[Path]) -> str:
-    return f"read_parquet({_list(files)}, hive_partitioning = false, filename = true, union_by_name = false)"
+def _build_rows_sql(files: Sequence[Path]) -> str:
+    return f"read_parquet({_build_path_list_sql(files)}, hive_partitioning = false, filename = true, union_by_name = false)"
 
 
-def _with_later_columns(table: Table, files: Sequence[Path]) -> str:
+def _build_padded_rows_sql(table: Table, files: Sequence[Path]) -> str:
     """The rows, with a null in every column that came later and that the files, which are all of one version, lack."""
-    later = later_columns(table)
+    later = build_later_columns_sql(table)
     if not later:
-        return _rows(files)
-    return f"(SELECT {later} WHERE false UNION ALL BY NAME SELECT * FROM {_rows(files)})"  # noqa: S608 - declared names
+        return _build_rows_sql(files)
+    return f"(SELECT {later} WHERE false UNION ALL BY NAME SELECT * FROM {_build_rows_sql(files)})"  # noqa: S608 - declared names
 
 
-def _by_columns(files: Sequence[Path]) -> list[Sequence[Path]]:
+def _group_by_columns(files: Sequence[Path]) -> list[Sequence[Path]]:
     """The files by the columns that they have; all together where one cannot be read."""
-    query = f"SELECT file_name, list_sort(list(name)) FROM parquet_schema({_list(files)}) GROUP BY file_name"  # noqa: S608 - paths, quoted
+    query = (
+        f"SELECT file_name, list_sort(list(name)) FROM parquet_schema({_build_path_list_sql(files)}) GROUP BY file_name"  # noqa: S608 - paths, quoted
+    )
     try:
         with duckdb.connect() as aside:
             columns = {name: tuple(names) for name, names in aside.execute(query).fetchall()}
@@ -239,16 +250,16 @@ def _by_columns(files: Sequence[Path]) -> list[Sequence[Path]]:
     return list(versions.values())
 
 
-def _list(files: Sequence[Path]) -> str:
-    return f"[{', '.join(literal(glob.escape(str(file))) for file in files)}]"
+def _build_path_list_sql(files: Sequence[Path]) -> str:
+    return f"[{', '.join(quote_literal(glob.escape(str(file))) for file in files)}]"
 
 
-def _halves(files: Sequence[Path]) -> list[Sequence[Path]]:
+def _split_in_halves(files: Sequence[Path]) -> list[Sequence[Path]]:
     middle = (len(files) + 1) // 2
     return [half for half in (files[:middle], files[middle:]) if half]
 
 
-def _compared(table: Table, rows: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
+def _verify_rows(table: Table, rows: str, files: Sequence[Path]) -> tuple[pa.Table, dict[Path, str]]:
     """The rows that are as they were written; the files whose row is not, and why."""
     holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(table.schema)}"
     # A database of its own: a footer that makes no sense can bring DuckDB to declare all of a database invalid.
@@ -260,45 +271,48 @@ def _compared(table: Table, rows: str, files: Sequence[Path]) -> tuple[pa.Table,
     return whole, wrong | {file: "it holds no row" for file in files if str(file) not in found}
 
 
-def _insert(
+def _insert_file_rows(
     connection: duckdb.DuckDBPyConnection, table: Table, rows: str, files: Sequence[Path]
 ) -> dict[Path, FileRows]:
     """Insert the rows of files; what each of them gave. Where this fails, nothing is inserted."""
-    of_columns = expressions(table)
+    of_columns = build_column_expressions(table)
     partition_columns = ", ".join(of_columns[name] for name in table.partition_columns)
     counted = f"SELECT filename, count(*), {partition_columns} FROM {rows} GROUP BY ALL"  # noqa: S608 - declared names
     gave: dict[str, list[tuple[int, tuple[str, ...]]]] = {}
     for file, count, *values in connection.execute(counted).fetchall():
         gave.setdefault(file, []).append((count, tuple(values)))
-    filled = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in of_columns.items())
+    filled = ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in of_columns.items())
     connection.execute(f"INSERT INTO {table.name} BY NAME SELECT {filled} FROM {rows}")  # noqa: S608 - declared names
-    return {file: _file_rows(gave.get(str(file), ())) for file in files}
+    return {file: _sum_file_rows(gave.get(str(file), ())) for file in files}
 
 
-def _file_rows(gave: Sequence[tuple[int, tuple[str, ...]]]) -> FileRows:
-    return FileRows(sum(count for count, _ in gave), frozenset(values for _, values in gave))
+def _sum_file_rows(counted_values: Sequence[tuple[int, tuple[str, ...]]]) -> FileRows:
+    return FileRows(sum(count for count, _ in counted_values), frozenset(values for _, values in counted_values))
 
 
-def take_out(connection: duckdb.DuckDBPyConnection, table: Table, changed: str) -> None:
-    """Delete the rows of a table whose partition columns have values of the relation ``changed``."""
-    connection.execute(f"DELETE FROM {table.name} USING {changed} WHERE {_same(table, changed)}")  # noqa: S608 - declared names
+def delete_changed_rows(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> None:
+    """Delete the rows of a table whose partition columns have values of the relation ``relation``."""
+    connection.execute(f"DELETE FROM {table.name} USING {relation} WHERE {_build_match_sql(table, relation)}")  # noqa: S608 - declared names
 
 
-def _same(table: Table, other: str) -> str:
-    return " AND ".join(f"{table.name}.{quoted(name)} = {other}.{quoted(name)}" for name in table.partition_columns)
+def _build_match_sql(table: Table, relation: str) -> str:
+    return " AND ".join(
+        f"{table.name}.{quote_identifier(name)} = {relation}.{quote_identifier(name)}"
+        for name in table.partition_columns
+    )
 
 
-def _without_query(error: Exception) -> str:
+def _strip_query(error: Exception) -> str:
     """What DuckDB says is wrong with a file, without the piece of our own query that it points at."""
     return " ".join(str(error).split("\n\nLINE ")[0].split())
 
 
-def remove_duplicate_rows(connection: duckdb.DuckDBPyConnection, changed: str) -> None:
-    """Disjoint workers and a compaction can leave the same text in two part files of the cache of a model; ``changed``
+def remove_duplicate_rows(connection: duckdb.DuckDBPyConnection, relation: str) -> None:
+    """Disjoint workers and a compaction can leave the same text in two part files of the cache of a model; ``relation``
     is the relation of models whose parts were loaded."""
     connection.execute(
         "DELETE FROM token_statistics USING (SELECT model_fingerprint, key, min(rowid) AS first FROM token_statistics"  # noqa: S608 - a name of ours
-        f" SEMI JOIN {changed} USING (model_fingerprint) GROUP BY ALL HAVING count(*) > 1) AS twice"
+        f" SEMI JOIN {relation} USING (model_fingerprint) GROUP BY ALL HAVING count(*) > 1) AS twice"
         " WHERE token_statistics.model_fingerprint = twice.model_fingerprint AND token_statistics.key = twice.key"
         " AND token_statistics.rowid > twice.first"
     )
@@ -308,14 +322,14 @@ def load_model_cards(connection: duckdb.DuckDBPyConnection, paths: DataPaths) ->
     """One row per card of a model."""
     folder = paths.model_card("any").parent
     cards = [path for path in sorted(folder.glob("*.json")) if path != paths.digest_cache]
-    return _load_json(connection, MODELS, cards, _model_row)
+    return _load_json(connection, MODELS, cards, _build_model_row)
 
 
 def load_benchmark_manifests(connection: duckdb.DuckDBPyConnection, paths: DataPaths) -> list[UnreadableTableFile]:
     """One row per manifest of a benchmark."""
     manifest = paths.benchmark_manifest("any")
     manifests = sorted(manifest.parent.parent.glob(f"*/{manifest.name}"))
-    return _load_json(connection, BENCHMARKS, manifests, _benchmark_row)
+    return _load_json(connection, BENCHMARKS, manifests, _build_benchmark_row)
 
 
 def _load_json(
@@ -335,28 +349,28 @@ def _load_json(
             if not isinstance(document, Mapping):
                 raise ValueError("not a JSON object")
             row = row_of(file, document)
-            cells = [_cell(row.get(name)) for name in names]
+            cells = [_to_cell(row.get(name)) for name in names]
             connection.execute(f"INSERT INTO {table.name} VALUES ({values})", cells)  # noqa: S608 - a declared name
         except (OSError, ValueError, duckdb.ConstraintException) as error:
-            unreadable.append(UnreadableTableFile(file, one_line(error)))
+            unreadable.append(UnreadableTableFile(file, error_to_one_line(error)))
     return unreadable
 
 
-def insert(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
+def insert_rows(connection: duckdb.DuckDBPyConnection, table: Table, rows: pa.Table) -> None:
     """Rows that were made for the table, as they are."""
     connection.register("given", rows)
     connection.execute(f"INSERT INTO {table.name} BY NAME FROM given")
     connection.unregister("given")
 
 
-def load_rows(
+def load_configuration_rows(
     connection: duckdb.DuckDBPyConnection, table: Table, file: Path, read: Callable[[], Configured]
 ) -> list[UnreadableTableFile]:
     """The rows that a file of the configuration gives; where it cannot be read, it is named and there are none."""
     try:
         configured = read()
     except (AuditError, OSError) as error:
-        return [UnreadableTableFile(file, one_line(error))]
+        return [UnreadableTableFile(file, error_to_one_line(error))]
     if configured.rows:
         names = [column.name for column in table.stored]
         marks = ", ".join("?" for _ in names)
@@ -365,27 +379,27 @@ def load_rows(
     return [UnreadableTableFile(problem.path, str(problem)) for problem in configured.problems]
 
 
-def _model_row(file: Path, card: Mapping[str, Any]) -> Mapping[str, object]:
+def _build_model_row(file: Path, card: Mapping[str, Any]) -> Mapping[str, object]:
     return {**card, "fingerprint": card.get("fingerprint") or file.stem, "card": dict(card)}
 
 
-def _benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Mapping[str, object]:
+def _build_benchmark_row(file: Path, manifest: Mapping[str, Any]) -> Mapping[str, object]:
     spec = manifest.get("spec")
     spec = spec if isinstance(spec, Mapping) else {}
     return {
-        "benchmark": manifest.get("benchmark") or unsegment(file.parent.name.removeprefix("benchmark=")),
+        "benchmark": manifest.get("benchmark") or name_from_path_segment(file.parent.name.removeprefix("benchmark=")),
         "digest": manifest.get("digest"),
         "design": manifest.get("design", spec.get("design")),
         "design_stated_by": manifest.get("design_stated_by"),
         "words": manifest.get("words", spec.get("words")),
-        "counts": _as_json(manifest.get("counts")),
+        "counts": _to_json(manifest.get("counts")),
         "manifest": dict(manifest),
     }
 
 
-def _as_json(value: object) -> str | None:
+def _to_json(value: object) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _cell(value: object) -> str | None:
-    return value if value is None or isinstance(value, str) else _as_json(value)
+def _to_cell(value: object) -> str | None:
+    return value if value is None or isinstance(value, str) else _to_json(value)

@@ -41,9 +41,9 @@ class WholeDocument:
     problems: tuple[tuple[str, str], ...] = ()
 
 
-def usable_title(given: str | None) -> str | None:
-    """``given`` with its blanks levelled; None where it is empty, the name of a file, or what a program wrote alone."""
-    title = " ".join((given or "").split())
+def usable_title(raw_title: str | None) -> str | None:
+    """``raw_title`` with its blanks levelled; None where it is empty, the name of a file, or what a program wrote alone."""
+    title = " ".join((raw_title or "").split())
     if not title or len(title) > _LONGEST_TITLE or not title.isprintable() or _NO_TITLE.fullmatch(title):
         return None
     return title

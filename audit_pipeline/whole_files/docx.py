@@ -19,7 +19,7 @@ import mammoth
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from audit_pipeline.errors import DataError, one_line
+from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.whole_files.document import MEBIBYTE, NoTextError, WholeDocument
 from audit_pipeline.whole_files.prose import prose
 
@@ -42,13 +42,13 @@ def read_docx(path: Path) -> WholeDocument:
     try:
         _require_harmless(path, content)
         converted = mammoth.convert_to_html(
-            io.BytesIO(content), convert_image=mammoth.images.img_element(_no_picture), external_file_access=False
+            io.BytesIO(content), convert_image=mammoth.images.img_element(_ignore_picture), external_file_access=False
         )
     except (zipfile.BadZipFile, zlib.error, ExpatError, OSError, KeyError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: damaged, or not a Word file ({one_line(error)})") from error
+        raise DataError(f"{path}: damaged, or not a Word file ({to_one_line(error)})") from error
     except (AttributeError, IndexError, TypeError) as error:
         # mammoth meets a file without the parts that each Word file has in this way.
-        raise DataError(f"{path}: not a Word file as Word writes them ({one_line(error)})") from error
+        raise DataError(f"{path}: not a Word file as Word writes them ({to_one_line(error)})") from error
     return WholeDocument(prose(converted.value).text, _title(content))
 
 
@@ -77,5 +77,5 @@ def _require_harmless(path: Path, content: bytes) -> None:
                 raise DataError(f"{path}: {member.filename} names a document type, which no Word file does")
 
 
-def _no_picture(image: object) -> Mapping[str, str]:
+def _ignore_picture(image: object) -> Mapping[str, str]:
     return {}

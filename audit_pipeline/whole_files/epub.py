@@ -89,7 +89,7 @@ def read_epub(file: Path | bytes, limits: EpubLimits | None = None) -> Epub:
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise EpubError(f"not a zip file that can be read ({error})") from error
     with archive:
-        return _read(_Members(archive, limits), limits)
+        return _read_package(_Members(archive, limits), limits)
 
 
 class _Members:
@@ -133,18 +133,18 @@ class _MemberError(Exception):
     """Why a member cannot be read."""
 
 
-def _read(members: _Members, limits: EpubLimits) -> Epub:
+def _read_package(members: _Members, limits: EpubLimits) -> Epub:
     if _CONTAINER not in members:
         raise EpubError(f"no {_CONTAINER}: not an EPUB")
     _refuse_protected(members)
-    package_path = _package_path(_xml(members, _CONTAINER))
-    package = _xml(members, package_path)
+    package_path = _package_path(_read_xml(members, _CONTAINER))
+    package = _read_xml(members, package_path)
     items = _manifest(package, posixpath.dirname(package_path))
     guide = _guide(package, posixpath.dirname(package_path))
     chapters: list[Chapter] = []
     problems: list[tuple[str, str]] = []
     seen: set[str] = set()
-    for reference in _named(package, "itemref"):
+    for reference in _find_elements(package, "itemref"):
         identity = reference.get("idref", "")
         item = items.get(identity)
         if item is None:
@@ -161,7 +161,7 @@ def _read(members: _Members, limits: EpubLimits) -> Epub:
             roles |= {"non-linear"}
         if problem is None:
             try:
-                chapters.append(Chapter(path, roles, _markup(members.read(path), limits)))
+                chapters.append(Chapter(path, roles, _decode_markup(members.read(path), limits)))
             except _MemberError as error:
                 problem = str(error)
         if problem is not None:
@@ -181,13 +181,13 @@ def _read(members: _Members, limits: EpubLimits) -> Epub:
 def _refuse_protected(members: _Members) -> None:
     if _ENCRYPTION not in members:
         return
-    for entry in _named(_xml(members, _ENCRYPTION), "EncryptedData"):
-        methods = {method.get("Algorithm") for method in entry if _local(method) == "EncryptionMethod"}
+    for entry in _find_elements(_read_xml(members, _ENCRYPTION), "EncryptedData"):
+        methods = {method.get("Algorithm") for method in entry if _local_name(method) == "EncryptionMethod"}
         if not methods or not methods <= _FONT_SCRAMBLING:
             raise EpubError(f"copy-protected ({_ENCRYPTION}); use a copy that is not")
 
 
-def _xml(members: _Members, name: str) -> Element:
+def _read_xml(members: _Members, name: str) -> Element:
     try:
         # A document type may be named (older package files do), entities may not be defined.
         root: Element = fromstring(members.read(name), forbid_dtd=False, forbid_entities=True, forbid_external=True)
@@ -201,8 +201,8 @@ def _xml(members: _Members, name: str) -> Element:
 
 
 def _package_path(container: Element) -> str:
-    for rootfile in _named(container, "rootfile"):
-        path, problem = _inside("", rootfile.get("full-path", ""))
+    for rootfile in _find_elements(container, "rootfile"):
+        path, problem = _resolve_reference("", rootfile.get("full-path", ""))
         if problem is not None:
             raise EpubError(f"{_CONTAINER}: its package file is {problem}")
         return path
@@ -219,8 +219,8 @@ class _Item:
 
 def _manifest(package: Element, folder: str) -> dict[str, _Item]:
     items: dict[str, _Item] = {}
-    for item in _named(package, "item"):
-        path, problem = _inside(folder, item.get("href", ""))
+    for item in _find_elements(package, "item"):
+        path, problem = _resolve_reference(folder, item.get("href", ""))
         roles = frozenset(item.get("properties", "").split())
         items.setdefault(item.get("id", ""), _Item(path, problem, item.get("media-type", "").lower(), roles))
     return items
@@ -229,15 +229,15 @@ def _manifest(package: Element, folder: str) -> dict[str, _Item]:
 def _guide(package: Element, folder: str) -> Mapping[str, frozenset[str]]:
     """What the guide of an EPUB 2 calls its files: path -> types."""
     roles: dict[str, frozenset[str]] = {}
-    for reference in _named(package, "reference"):
-        path, problem = _inside(folder, reference.get("href", ""))
+    for reference in _find_elements(package, "reference"):
+        path, problem = _resolve_reference(folder, reference.get("href", ""))
         # A reference into a file speaks of a place, not of the file.
         if problem is None and "#" not in reference.get("href", ""):
             roles[path] = roles.get(path, frozenset()) | {reference.get("type", "").lower()}
     return roles
 
 
-def _inside(folder: str, reference: str) -> tuple[str, str | None]:
+def _resolve_reference(folder: str, reference: str) -> tuple[str, str | None]:
     """The member that ``reference`` in a file of ``folder`` means; and why it cannot be one."""
     try:
         parts = urlsplit(reference.strip())
@@ -254,7 +254,7 @@ def _inside(folder: str, reference: str) -> tuple[str, str | None]:
     return joined, None
 
 
-def _markup(content: bytes, limits: EpubLimits) -> str:
+def _decode_markup(content: bytes, limits: EpubLimits) -> str:
     if content.count(b"<") > limits.tags:
         raise _MemberError(f"more than {limits.tags} tags")
     declared = _DECLARED.match(content)
@@ -272,16 +272,16 @@ def _markup(content: bytes, limits: EpubLimits) -> str:
 
 
 def _metadata(package: Element, name: str) -> Iterator[str]:
-    for metadata in _named(package, "metadata"):
+    for metadata in _find_elements(package, "metadata"):
         for element in metadata.iter():
-            if _local(element) == name and (words := " ".join("".join(element.itertext()).split())):
+            if _local_name(element) == name and (words := " ".join("".join(element.itertext()).split())):
                 yield words
 
 
-def _named(root: Element, name: str) -> Iterator[Element]:
-    return (element for element in root.iter() if _local(element) == name)
+def _find_elements(root: Element, name: str) -> Iterator[Element]:
+    return (element for element in root.iter() if _local_name(element) == name)
 
 
-def _local(element: Element) -> str:
+def _local_name(element: Element) -> str:
     """An element's name without its namespace: older and broken files get namespaces wrong."""
     return str(element.tag).rpartition("}")[2]

@@ -122,7 +122,7 @@ def epub_text(book: Epub) -> str:
         for (chapter, page), size in zip(pages, words, strict=True)
         if page.text and (2 * size > sum(words) or not is_matter(chapter, page))
     ]
-    return plain_text(SECTION_GAP.join(kept))
+    return remove_book_matter(SECTION_GAP.join(kept))
 
 
 def is_matter(chapter: Chapter, page: Prose) -> bool:
@@ -138,13 +138,13 @@ def is_matter(chapter: Chapter, page: Prose) -> bool:
     )
 
 
-def plain_text(text: str) -> str:
+def remove_book_matter(text: str) -> str:
     """``text`` (lines end in \\n) without Project Gutenberg's frame and without matter before and after the book.
 
     The lines of the result are lines of ``text``, in its order. Done to its own result, it changes nothing.
     """
     while True:
-        stripped = without_outer_pages(gutenberg_body(text))
+        stripped = remove_outer_pages(gutenberg_body(text))
         if stripped == text:
             return text
         text = stripped
@@ -157,22 +157,22 @@ def gutenberg_body(text: str) -> str:
     first of them.
     """
     lines = text.split("\n")
-    starts = [last for first, last in _marks(lines, _START)]
+    starts = [last for first, last in _find_marks(lines, _START)]
     starts += [number for number, line in enumerate(lines) if _SMALL_PRINT_END.search(line)]
     first_start = min(starts, default=-1)
     end = next((number for number in range(first_start + 1, len(lines)) if _END.match(lines[number])), len(lines))
     start = max((number for number in starts if number < end), default=-1)
-    return _joined(lines[start + 1 : end])
+    return _join_lines(lines[start + 1 : end])
 
 
 def gutenberg_head(text: str) -> str:
     """The text before the first mark of the beginning; empty without one."""
     lines = text.split("\n")
-    starts = [first for first, last in _marks(lines, _START)]
-    return _joined(lines[: min(starts)]) if starts else ""
+    starts = [first for first, last in _find_marks(lines, _START)]
+    return _join_lines(lines[: min(starts)]) if starts else ""
 
 
-def _marks(lines: Sequence[str], mark: re.Pattern[str]) -> list[tuple[int, int]]:
+def _find_marks(lines: Sequence[str], mark: re.Pattern[str]) -> list[tuple[int, int]]:
     """First and last line of each mark: a long title runs over lines, until the closing asterisks."""
     found = []
     for number, line in enumerate(lines):
@@ -188,19 +188,19 @@ def _marks(lines: Sequence[str], mark: re.Pattern[str]) -> list[tuple[int, int]]
     return found
 
 
-def without_outer_pages(text: str) -> str:
+def remove_outer_pages(text: str) -> str:
     """``text`` without title page, credits, copyright page, contents, transcriber's notes, notes and index.
 
     A page is the text between two gaps of two or more empty lines. Pages before the first page of running text
     (60 words or more that are none of these) are looked at, and those behind the last. Where there is no such page,
     as in a book of verse, only what names itself goes. Places of illustrations go everywhere.
     """
-    pages = _pages(_without_illustrations(text.split("\n")))
-    dropped = _front(pages) | _back(pages)
-    return _joined([line for number, page in enumerate(pages) if number not in dropped for line in page])
+    pages = _split_pages(_remove_illustrations(text.split("\n")))
+    dropped = _find_front_matter(pages) | _find_back_matter(pages)
+    return _join_lines([line for number, page in enumerate(pages) if number not in dropped for line in page])
 
 
-def _without_illustrations(lines: Sequence[str]) -> list[str]:
+def _remove_illustrations(lines: Sequence[str]) -> list[str]:
     kept: list[str] = []
     number = 0
     while number < len(lines):
@@ -228,7 +228,7 @@ def _illustration_end(lines: Sequence[str], number: int) -> int | None:
     return None
 
 
-def _front(pages: Sequence[Sequence[str]]) -> set[int]:
+def _find_front_matter(pages: Sequence[Sequence[str]]) -> set[int]:
     """The pages of front matter."""
     dropped: set[int] = set()
     unnamed: set[int] = set()
@@ -241,17 +241,17 @@ def _front(pages: Sequence[Sequence[str]]) -> set[int]:
         elif _is_contents(page) or (in_contents and _is_listing(page)):
             dropped.add(number)
             in_contents = True
-        elif _words(page) < _RUNNING_WORDS and _is_title_page(page):
+        elif _count_words(page) < _RUNNING_WORDS and _is_title_page(page):
             unnamed.add(number)
             in_contents = False
         else:
             # Before verse a short page may be the first poem's title.
-            begins = _words(page) >= _RUNNING_WORDS or _CHAPTER.match(_first_line(page))
+            begins = _count_words(page) >= _RUNNING_WORDS or _CHAPTER.match(_first_line(page))
             return dropped | unnamed if begins else dropped
     return dropped
 
 
-def _back(pages: Sequence[Sequence[str]]) -> set[int]:
+def _find_back_matter(pages: Sequence[Sequence[str]]) -> set[int]:
     """The pages of back matter: from the end, as long as they are some."""
     dropped: set[int] = set()
     tail: set[int] = set()
@@ -261,7 +261,7 @@ def _back(pages: Sequence[Sequence[str]]) -> set[int]:
         if _is_notice(page) or (_INDEX.match(head) and (tail or _is_index(page[1:]))) or _is_notes(page):
             dropped |= tail | {number}
             tail = set()
-        elif _is_index(page) or _is_blank(page) or (_words(page) <= 2 and _is_heading_above_index(pages, number)):
+        elif _is_index(page) or _is_blank(page) or (_count_words(page) <= 2 and _is_heading_above_index(pages, number)):
             # Only pages under an index' heading are an index.
             tail.add(number)
         else:
@@ -276,7 +276,7 @@ def _is_heading_above_index(pages: Sequence[Sequence[str]], number: int) -> bool
 def _is_notice(page: Sequence[str]) -> bool:
     """Credits, a transcriber's note, a copyright page."""
     text = "\n".join(page).strip()
-    words = _words(page)
+    words = _count_words(page)
     return bool(
         (words <= _NOTE_WORDS and _TRANSCRIBER.match(text))
         or (words <= _CREDITS_WORDS and _CREDITS.match(text))
@@ -291,7 +291,9 @@ def _is_running_text(page: Sequence[str]) -> bool:
 
 
 def _is_contents(page: Sequence[str]) -> bool:
-    return bool(_CONTENTS.match(_first_line(page))) and (_is_heading_alone(page) or _is_listing(_after_first(page)))
+    return bool(_CONTENTS.match(_first_line(page))) and (
+        _is_heading_alone(page) or _is_listing(_remove_first_line(page))
+    )
 
 
 def _is_listing(page: Sequence[str]) -> bool:
@@ -313,7 +315,7 @@ def _is_index(page: Sequence[str]) -> bool:
 
 def _is_notes(page: Sequence[str]) -> bool:
     """A page of notes: under its heading, every paragraph begins with its number in brackets."""
-    paragraphs = _paragraphs(page)
+    paragraphs = _split_paragraphs(page)
     if paragraphs and _NOTES.match("\n".join(paragraphs[0])):
         paragraphs = paragraphs[1:]
         return not paragraphs or all(_NOTE.match(paragraph[0]) for paragraph in paragraphs)
@@ -337,23 +339,23 @@ def _is_blank(page: Sequence[str]) -> bool:
 
 
 def _is_heading_alone(page: Sequence[str]) -> bool:
-    return not any(line.strip() for line in _after_first(page))
+    return not any(line.strip() for line in _remove_first_line(page))
 
 
 def _first_line(page: Sequence[str]) -> str:
     return next((line for line in page if line.strip()), "")
 
 
-def _after_first(page: Sequence[str]) -> Sequence[str]:
+def _remove_first_line(page: Sequence[str]) -> Sequence[str]:
     first = next((number for number, line in enumerate(page) if line.strip()), len(page))
     return page[first + 1 :]
 
 
-def _words(page: Sequence[str]) -> int:
+def _count_words(page: Sequence[str]) -> int:
     return sum(len(line.split()) for line in page)
 
 
-def _paragraphs(page: Sequence[str]) -> list[list[str]]:
+def _split_paragraphs(page: Sequence[str]) -> list[list[str]]:
     found: list[list[str]] = [[]]
     for line in page:
         if line.strip():
@@ -363,7 +365,7 @@ def _paragraphs(page: Sequence[str]) -> list[list[str]]:
     return [paragraph for paragraph in found if paragraph]
 
 
-def _pages(lines: Sequence[str]) -> list[list[str]]:
+def _split_pages(lines: Sequence[str]) -> list[list[str]]:
     """Lines as pages, each with the empty lines after it, so that the pages in a row are the lines again."""
     pages: list[list[str]] = [[]]
     for line, following in pairwise([*lines, ""]):
@@ -373,7 +375,7 @@ def _pages(lines: Sequence[str]) -> list[list[str]]:
     return [page for page in pages if page]
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     """The lines as a text, without the empty ones at either end."""
     full = [number for number, line in enumerate(lines) if line.strip()]
     return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""

@@ -43,19 +43,19 @@ def read_pdf(path: Path) -> WholeDocument:
     Raises NoTextError where a password locks it or its pages are pictures (a scan), and DataError where it is damaged
     or has more pages, or more text, than any book.
     """
-    with _ONE_AT_A_TIME, _opened(path) as document:
+    with _ONE_AT_A_TIME, _open_document(path) as document:
         title = _title(document)
-        pages = [_lines(text) for text in _pages(path, document)]
+        pages = [_split_lines(text) for text in _read_pages(path, document)]
     blank = sum(not page for page in pages)
     if blank == len(pages):
         raise NoTextError(
             f"{path}: its {len(pages):,} page(s) hold no text, only pictures (a scan?): run text recognition first"
         )
     problems = ((f"{blank:,} of {len(pages):,} pages", "no text on them, only pictures or nothing"),) if blank else ()
-    return WholeDocument(joined(without_running_heads(pages)), title, problems)
+    return WholeDocument(join_paragraphs(remove_running_heads(pages)), title, problems)
 
 
-def _opened(path: Path) -> pdfium.PdfDocument:
+def _open_document(path: Path) -> pdfium.PdfDocument:
     try:
         return pdfium.PdfDocument(path)
     except pdfium.PdfiumError as error:
@@ -75,7 +75,7 @@ def _title(document: pdfium.PdfDocument) -> str | None:
     return title
 
 
-def _pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:
+def _read_pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:
     if not 0 < len(document) <= _MOST_PAGES:
         raise DataError(f"{path}: {len(document):,} pages; from 1 to {_MOST_PAGES:,} are read")
     size = 0
@@ -92,41 +92,41 @@ def _pages(path: Path, document: pdfium.PdfDocument) -> Iterator[str]:
         yield text
 
 
-def _lines(text: str) -> list[str]:
+def _split_lines(text: str) -> list[str]:
     """The lines of a page that hold something, blanks collapsed; a line that parts a word ends in ``_HYPHEN``."""
     text = _HYPHENS.sub(f"{_HYPHEN}\n", text.translate(_INVISIBLE))
     lines = (" ".join(line.split()) for line in re.split(r"\r\n|\r|\n", text))
     return [line for line in lines if line]
 
 
-def without_running_heads(pages: Sequence[Sequence[str]]) -> list[list[str]]:
+def remove_running_heads(pages: Sequence[Sequence[str]]) -> list[list[str]]:
     """The lines of each page without those that many pages have as head or foot, and without page numbers there.
 
     Lines are the same here if they differ in numbers alone. Of fewer than four pages only numbers are taken away.
     """
-    heads = Counter(_shape(page[0]) for page in pages if page)
-    feet = Counter(_shape(page[-1]) for page in pages if len(page) > 1)
+    heads = Counter(_mask_numbers(page[0]) for page in pages if page)
+    feet = Counter(_mask_numbers(page[-1]) for page in pages if len(page) > 1)
     least = max(_LEAST_PAGES, _SHARE_OF_PAGES * len(pages))
     kept = []
     for page in pages:
         lines = list(page)
-        if len(lines) > 1 and (heads[_shape(lines[0])] >= least or _is_number(lines[0])):
+        if len(lines) > 1 and (heads[_mask_numbers(lines[0])] >= least or _is_page_number(lines[0])):
             lines = lines[1:]
-        if len(lines) > 1 and (feet[_shape(lines[-1])] >= least or _is_number(lines[-1])):
+        if len(lines) > 1 and (feet[_mask_numbers(lines[-1])] >= least or _is_page_number(lines[-1])):
             lines = lines[:-1]
         kept.append(lines)
     return kept
 
 
-def _shape(line: str) -> str:
+def _mask_numbers(line: str) -> str:
     return re.sub(r"\d+", "0", line).casefold()
 
 
-def _is_number(line: str) -> bool:
+def _is_page_number(line: str) -> bool:
     return re.fullmatch(r"\W*(?:page |seite |p\. ?)?(?:\d{1,5}|[ivxlc]{1,7})\W*", line, re.I) is not None
 
 
-def joined(pages: Sequence[Sequence[str]]) -> str:
+def join_paragraphs(pages: Sequence[Sequence[str]]) -> str:
     """The lines as paragraphs: joined by a blank, or by nothing where a hyphen parted a word.
 
     A line ends a paragraph if it is clearly shorter than its page's full lines, or a little shorter and a sentence

@@ -39,8 +39,8 @@ class Prose:
     heading: str
 
 
-def prose(markup: str, unwanted: Collection[str] = ()) -> Prose:
-    """The running text of an XHTML document, without elements that are of one of the kinds ``unwanted``.
+def prose(markup: str, unwanted_types: Collection[str] = ()) -> Prose:
+    """The running text of an XHTML document, without elements that are of one of the kinds ``unwanted_types``.
 
     White space is collapsed, zero-width characters go, a line break stays one. Broken markup is read as a browser
     would. ``types`` and ``heading`` (the text of the first heading, whatever is left out) serve to tell what the
@@ -49,15 +49,15 @@ def prose(markup: str, unwanted: Collection[str] = ()) -> Prose:
     from bs4 import BeautifulSoup  # noqa: PLC0415
 
     soup = BeautifulSoup(markup, "html.parser")
-    return prose_of(soup.body or soup, unwanted)
+    return prose_of(soup.body or soup, unwanted_types)
 
 
-def prose_of(body: Tag, unwanted: Collection[str] = ()) -> Prose:
+def prose_of(body: Tag, unwanted_types: Collection[str] = ()) -> Prose:
     """The same of a part of a document that was parsed."""
-    return Prose(_text(body, frozenset(unwanted)), _top_types(body), _heading(body))
+    return Prose(_text(body, frozenset(unwanted_types)), _top_types(body), _heading(body))
 
 
-def kinds(element: Tag) -> frozenset[str]:
+def find_element_types(element: Tag) -> frozenset[str]:
     """An element's words of epub:type and role (without doc-), and its classes with a dot before them; lower case."""
     found: list[str] = []
     for attribute, mark in (("epub:type", ""), ("role", ""), ("class", ".")):
@@ -67,7 +67,7 @@ def kinds(element: Tag) -> frozenset[str]:
     return frozenset(found)
 
 
-def _text(body: Tag, unwanted: frozenset[str]) -> str:
+def _text(body: Tag, unwanted_types: frozenset[str]) -> str:
     """The text below ``body``, walked without recursion: a hostile file nests as deep as it likes."""
     from bs4 import NavigableString, Tag  # noqa: PLC0415
 
@@ -78,7 +78,11 @@ def _text(body: Tag, unwanted: frozenset[str]) -> str:
         if isinstance(node, str) and not isinstance(node, NavigableString):
             pieces.append(node)
         elif isinstance(node, Tag):
-            if node.name in _UNREAD or node.has_attr("hidden") or (unwanted and kinds(node) & unwanted):
+            if (
+                node.name in _UNREAD
+                or node.has_attr("hidden")
+                or (unwanted_types and find_element_types(node) & unwanted_types)
+            ):
                 continue
             if node.name == "br":
                 pieces.append("\n")
@@ -91,10 +95,10 @@ def _text(body: Tag, unwanted: frozenset[str]) -> str:
         elif type(node) is NavigableString:
             # A subclass is a comment, a declaration, a style sheet. Line breaks of the source are mere spaces.
             pieces.append(re.sub(r"\s+", " ", node))
-    return _tidied("".join(pieces).translate(_INVISIBLE))
+    return _collapse_whitespace("".join(pieces).translate(_INVISIBLE))
 
 
-def _tidied(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     paragraphs = []
     for paragraph in re.split(r"\n[ \t]*\n\s*", text):
         lines = [" ".join(line.split()) for line in paragraph.split("\n")]
@@ -106,14 +110,14 @@ def _top_types(body: Tag) -> frozenset[str]:
     """Types of the body, and of the one element that holds all of it, and of the one in that, …"""
     from bs4 import Tag  # noqa: PLC0415
 
-    found = kinds(body)
+    found = find_element_types(body)
     only = body
     while True:
         children = [child for child in only.contents if isinstance(child, Tag) or str(child).strip()]
         if len(children) != 1 or not isinstance(children[0], Tag):
             return found
         only = children[0]
-        found |= kinds(only)
+        found |= find_element_types(only)
 
 
 def _heading(body: Tag) -> str:

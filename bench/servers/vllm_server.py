@@ -26,7 +26,7 @@ from comparison import NAME, SERVED, SPECIAL, compared, own_entry, run, running,
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import Endpoint
-from audit_pipeline.models.kept_files import converted_weights, kept_tokenizer
+from audit_pipeline.models.kept_files import converted_weights_folder, kept_tokenizer_folder
 from audit_pipeline.models.tokenized_model import load_tokenizer
 
 TOLERANCE = 2e-4
@@ -44,8 +44,8 @@ def main() -> None:
     url = f"http://127.0.0.1:{given.port}/v1"
     command = [
         *(given.python, "-m", "vllm.entrypoints.openai.api_server", "--host", "127.0.0.1", "--port", str(given.port)),
-        *("--model", str(converted_weights(identity, "float32", models)), "--served-model-name", NAME),
-        *("--tokenizer", str(kept_tokenizer(identity, models)), "--dtype", "float32", "--enforce-eager"),
+        *("--model", str(converted_weights_folder(identity, "float32", models)), "--served-model-name", NAME),
+        *("--tokenizer", str(kept_tokenizer_folder(identity, models)), "--dtype", "float32", "--enforce-eager"),
         *("--max-model-len", str(SERVED), "--max-num-seqs", "4", "--gpu-memory-utilization", "0.2"),
         *("--max-logprobs", "-1" if given.moments else "20"),
     ]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from audit_pipeline.detectors.page import escaped, table
+from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
 
 _CONFIG = Path(__file__).parents[2] / "config" / "benchmarks.yaml"
 _HEAD = """\
@@ -27,16 +27,20 @@ def benchmarks_page() -> str:
     """The page, read from the file as it is: nothing of the machine that writes it plays a part."""
     families = yaml.safe_load(_CONFIG.read_text(encoding="utf-8"))["benchmarks"]
     rows = ([f"[{name}](#{name})", one["builder"], _request(one)] for name, one in families.items())
-    parts = [_HEAD.rstrip(), table(["family", "builder", "audited"], rows)]
+    parts = [_HEAD.rstrip(), format_markdown_table(["family", "builder", "audited"], rows)]
     for name, one in families.items():
         told = {
             "benchmarks": ", ".join(f"`{benchmark}`" for benchmark in _benchmarks(name, one)),
             "made by": f"`builder: {one['builder']}`",
             "texts from": _origin(one),
             "audited": _request(one),
-            **({"licence": escaped(one["licence"])} if "licence" in one else {}),
+            **({"licence": escape_markdown(one["licence"])} if "licence" in one else {}),
         }
-        parts += [f"## {name}", escaped(" ".join(one["description"].split())), table(["", ""], map(list, told.items()))]
+        parts += [
+            f"## {name}",
+            escape_markdown(" ".join(one["description"].split())),
+            format_markdown_table(["", ""], map(list, told.items())),
+        ]
     return "\n\n".join(parts) + "\n"
 
 

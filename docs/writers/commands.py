@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import click
 
-from audit_pipeline.detectors.page import escaped, table
+from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
 
 _HEAD = """\
 # Commands
@@ -27,9 +27,9 @@ def commands_page(front: click.Group) -> str:
     """The page of all commands of ``front``, subcommands behind the command that they belong to."""
     context = click.Context(front, info_name="corpus-audit")
     found = list(_leaves(front, context))
-    overview = table(
+    overview = format_markdown_table(
         ["command", "what it does"],
-        ([f"[`{_name(one)}`](#{_anchor(one)})", escaped(one.command.get_short_help_str(200))] for one in found),
+        ([f"[`{_name(one)}`](#{_anchor(one)})", escape_markdown(one.command.get_short_help_str(200))] for one in found),
     )
     return "\n\n".join([_HEAD.rstrip(), overview, *map(_section, found)]) + "\n"
 
@@ -57,13 +57,13 @@ def _anchor(context: click.Context) -> str:
 def _section(context: click.Context) -> str:
     command = context.command
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    parts = [f"## {_name(context)}", f"```text\n{usage}\n```", escaped(_help(command))]
+    parts = [f"## {_name(context)}", f"```text\n{usage}\n```", escape_markdown(_help(command))]
     arguments = [one for one in command.params if isinstance(one, click.Argument)]
     options = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
     if arguments:
         parts.append("Arguments: " + ", ".join(f"`{one.make_metavar(context)}`" for one in arguments) + ".")
     if options:
-        parts.append(table(["option", "takes", "meaning"], (_option(one, context) for one in options)))
+        parts.append(format_markdown_table(["option", "takes", "meaning"], (_option(one, context) for one in options)))
     return "\n\n".join(parts)
 
 
@@ -74,7 +74,7 @@ def _help(command: click.Command) -> str:
 def _option(option: click.Option, context: click.Context) -> list[str]:
     spelt = ", ".join(f"`{one}`" for one in [*option.opts, *option.secondary_opts])
     takes = "" if option.is_flag else f"`{option.make_metavar(context)}`".replace("|", "\\|")
-    return [spelt, takes, escaped(_meaning(option, context))]
+    return [spelt, takes, escape_markdown(_meaning(option, context))]
 
 
 def _meaning(option: click.Option, context: click.Context) -> str:

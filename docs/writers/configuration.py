@@ -23,7 +23,7 @@ from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.settings import DocumentsSettings, FamilySettings
 from audit_pipeline.controls import config as controls
-from audit_pipeline.detectors.page import escaped, table
+from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
 from audit_pipeline.models import config as models
 from audit_pipeline.models import watch
 from audit_pipeline.references import config as references
@@ -68,16 +68,16 @@ def configuration_page() -> str:
     parts += _benchmarks()
     parts += ["## sources.yaml", "Every section has the name of a source. A section that is left out has its defaults."]
     for name, source in all_sources().items():
-        parts += [f"### {name}", escaped(source.description), f"Licence: {escaped(source.licence)}."]
+        parts += [f"### {name}", escape_markdown(source.description), f"Licence: {escape_markdown(source.licence)}."]
         parts.append(keys_of(source.settings) if source.settings.model_fields else "Nothing can be set.")
     parts += _entries(references.FILE.name, "references", references.ReferenceEntry)
     parts += _entries(controls.FILE.name, "controls", controls.ControlEntry)
     parts += _entries(controls.STUDIES_FILE.name, "studies", controls.StudyEntry)
     parts += [
         f"## {watch.FILE.name}",
-        table(
+        format_markdown_table(
             ["key", "takes", "default", "meaning"],
-            [[f"`{key}`", "list of text", "none", escaped(meaning)] for key, meaning in _WATCH_KEYS.items()],
+            [[f"`{key}`", "list of text", "none", escape_markdown(meaning)] for key, meaning in _WATCH_KEYS.items()],
         ),
     ]
     return "\n\n".join(parts) + "\n"
@@ -90,7 +90,7 @@ _WATCH_KEYS = {
 
 
 def _entries(file: str, key: str, kind: type[BaseModel]) -> list[str]:
-    return [f"## {file}", f"Entries stand under `{key}`. {escaped(_first_line(kind))}", keys_of(kind)]
+    return [f"## {file}", f"Entries stand under `{key}`. {escape_markdown(_first_line(kind))}", keys_of(kind)]
 
 
 def _benchmarks() -> Iterator[str]:
@@ -104,7 +104,7 @@ def _benchmarks() -> Iterator[str]:
         kind = builder.settings
         above = next(one for one in kind.__mro__[1:] if one in _SHARED)
         yield f"### builder: {name}"
-        yield f"{escaped(_first_line(kind))} It takes the keys of *{_SHARED[above].split(' (')[0].lower()}* as well."
+        yield f"{escape_markdown(_first_line(kind))} It takes the keys of *{_SHARED[above].split(' (')[0].lower()}* as well."
         own = keys_of(kind, known=above)
         yield own if own else "It has no key of its own."
 
@@ -116,11 +116,11 @@ def _first_line(kind: type[BaseModel]) -> str:
 def keys_of(kind: type[BaseModel], known: type[BaseModel] | None = None) -> str:
     """The table of a class's keys, those below a key as `key.below`; without those that ``known`` has as well."""
     rows = [
-        [f"`{key.name}`", key.takes, key.default, escaped(key.meaning)]
+        [f"`{key.name}`", key.takes, key.default, escape_markdown(key.meaning)]
         for key in _told(kind, "")
         if known is None or not _same(kind, known, key.name)
     ]
-    return table(["key", "takes", "default", "meaning"], rows) if rows else ""
+    return format_markdown_table(["key", "takes", "default", "meaning"], rows) if rows else ""
 
 
 def _same(kind: type[BaseModel], known: type[BaseModel], name: str) -> bool:

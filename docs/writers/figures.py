@@ -19,12 +19,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from audit_pipeline.evidence.conformal import conformal_p_values, q_values
-from audit_pipeline.evidence.power import mean_score_power, mean_score_texts
+from audit_pipeline.evidence.power import mean_score_power, mean_score_sample_size
 from audit_pipeline.metrics.intervals import Interval, metric_intervals
 from audit_pipeline.metrics.rates import tpr_at_fpr
-from audit_pipeline.metrics.roc import metrics, roc_points, threshold_at
+from audit_pipeline.metrics.roc import compute_metrics, roc_points, threshold_at
 from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, as_png
-from audit_pipeline.separability.blind_controls import blind_control
+from audit_pipeline.separability.blind_controls import compute_blind_control
 
 Floats = npt.NDArray[np.float64]
 
@@ -50,7 +50,7 @@ class Sides:
 
     @property
     def auroc(self) -> float:
-        return metrics(self.scores, self.labels)["auroc"]
+        return compute_metrics(self.scores, self.labels)["auroc"]
 
     @property
     def interval(self) -> Interval:
@@ -101,7 +101,7 @@ def separable() -> Separable:
     scores = np.array([np.mean([np.log((counts.get(word, 0) + 1) / len(counted)) for word in text]) for text in chosen])
     labels = np.repeat([1, 0], PER_SIDE)
     names = tuple(f"text {place}" for place in range(len(chosen)))
-    blind = blind_control(names, [" ".join(text) for text in chosen], labels, names, language="en")
+    blind = compute_blind_control(names, [" ".join(text) for text in chosen], labels, names, language="en")
     return Separable(Sides(scores, labels, names), Sides(np.asarray(blind.scores, dtype=np.float64), labels, names))
 
 
@@ -293,7 +293,7 @@ def _percent(share: float | None) -> str:
 
 
 def _texts(auroc: float) -> str:
-    found = mean_score_texts(auroc, ALPHA, POWER)
+    found = mean_score_sample_size(auroc, ALPHA, POWER)
     if found is None:
         raise ValueError(f"no number of texts shows an AUROC of {auroc}")
     return f"{found:,} texts"

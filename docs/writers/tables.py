@@ -12,8 +12,8 @@ import duckdb
 
 from audit_pipeline.catalogue.sql import sql_type
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.detectors.page import escaped, table
-from audit_pipeline.warehouse.schema import MACROS, VIEWS, create_tables, create_views, tables
+from audit_pipeline.detectors.page import escape_markdown, format_markdown_table
+from audit_pipeline.warehouse.schema import MACROS, VIEWS, create_tables, create_views, list_tables
 
 _HEAD = """\
 # Tables, views and macros
@@ -30,7 +30,7 @@ _KEPT = {
 
 def tables_page() -> str:
     """The page, read from an empty warehouse that is made for it."""
-    declared = tables(include_text=True)
+    declared = list_tables(include_text=True)
     with duckdb.connect() as connection:
         create_tables(connection, declared)
         create_views(connection)
@@ -56,9 +56,9 @@ def tables_page() -> str:
                 *(_view(*view) for view in views),
                 "## Macros",
                 "A macro is a view with an argument: `FROM leaderboard_as_of(DATE '2026-06-01')`.",
-                table(
+                format_markdown_table(
                     ["macro", "what it holds"],
-                    ([f"`{one.name}`", escaped(comments.get(one.name) or "")] for one in MACROS),
+                    ([f"`{one.name}`", escape_markdown(comments.get(one.name) or "")] for one in MACROS),
                 ),
             ]
         )
@@ -78,21 +78,32 @@ def _table(declared: Table) -> str:
     made = f" Made from {', '.join(f'`{one}`' for one in declared.made_from)}." if declared.made_from else ""
     key = f"Key: {', '.join(f'`{one}`' for one in declared.key)}."
     rows = (
-        [f"`{one.stored_as or one.name}`", sql_type(one), escaped(one.description), "yes" if one.may_be_null else ""]
+        [
+            f"`{one.stored_as or one.name}`",
+            sql_type(one),
+            escape_markdown(one.description),
+            "yes" if one.may_be_null else "",
+        ]
         for one in declared.stored
     )
     return "\n\n".join(
         [
             f"### {declared.name}",
-            f"{escaped(_sentence(declared.comment))} {key} {kept}{made}".rstrip().replace("  ", " "),
-            table(["column", "type", "meaning", "may be null"], rows),
+            f"{escape_markdown(_sentence(declared.comment))} {key} {kept}{made}".rstrip().replace("  ", " "),
+            format_markdown_table(["column", "type", "meaning", "may be null"], rows),
         ]
     )
 
 
 def _view(name: str, comment: str | None, columns: Sequence[tuple[str, str, str | None]]) -> str:
-    rows = ([f"`{column}`", type_, escaped(meaning or "")] for column, type_, meaning in columns)
-    return "\n\n".join([f"### {name}", escaped(_sentence(comment or "")), table(["column", "type", "meaning"], rows)])
+    rows = ([f"`{column}`", type_, escape_markdown(meaning or "")] for column, type_, meaning in columns)
+    return "\n\n".join(
+        [
+            f"### {name}",
+            escape_markdown(_sentence(comment or "")),
+            format_markdown_table(["column", "type", "meaning"], rows),
+        ]
+    )
 
 
 def _sentence(words: str) -> str:

@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.stages.shown_pairs import decided
+from audit_pipeline.operate.stages.shown_pairs import summarise_decisions
 from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
 
@@ -252,7 +252,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
     assert loads == ["one", "two"], "each model is loaded once, for all its benchmarks"
     found = run.materialisations(run_id)
     assert {partition for asset, partition in found if asset == "token_statistics"} == set(PAIRS)
-    settings = sum(len(one) for _, one in session.audit_selection({}))
+    settings = sum(len(one) for _, one in session.build_audit_selection({}))
     for pair in PAIRS:
         benchmark, model = pair.split("|")
         texts = len(read_built(built.paths, benchmark).examples)
@@ -401,7 +401,7 @@ def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: 
     found = run.materialisations(run_id)
     report = found["contamination_report", None]
     assert (report["models"], report["benchmarks"], report["pairs"]) == (1, 1, 1)
-    assert report["findings"] == len(session.audit_selection({}))
+    assert report["findings"] == len(session.build_audit_selection({}))
     assert report["bytes"] == built.paths.report.stat().st_size
     assert "| evaluations |" in found["warehouse", None]["tables"]
     assert {name: check.passed for (_, name), check in run.checks(run_id).items()} == {
@@ -439,6 +439,6 @@ def test_groups_are_counted_where_scores_do_not_run_against_training(direction: 
         "group_tests": table_from_rows(tests, GROUP_TESTS),
         "contamination_rates": CONTAMINATION_RATES.empty_table(),
     }
-    told = decided(tables)
+    told = summarise_decisions(tables)
     assert ("groups with q <= 0.05" in told) == (direction != "opposite")
     assert ("no group is said to stand out" in str(told.get("direction"))) == (direction == "opposite")

@@ -23,15 +23,15 @@ from made_workspace import (
     tiny_control,
 )
 
-from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.catalogue.contracts import LINEAGE, Pair
 from audit_pipeline.catalogue.control_files import read_control
 from audit_pipeline.catalogue.files import read_table
-from audit_pipeline.catalogue.lineage import latest_run
-from audit_pipeline.catalogue.outcomes import latest_outcome
-from audit_pipeline.catalogue.store import documents_version, read_documents
+from audit_pipeline.catalogue.lineage import read_latest_run
+from audit_pipeline.catalogue.outcomes import read_latest_outcome
+from audit_pipeline.catalogue.store import compute_documents_version, read_documents
 from audit_pipeline.controls.config import load_controls
-from audit_pipeline.controls.versions import control_version
+from audit_pipeline.controls.versions import compute_control_version
 from audit_pipeline.definitions import defs
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster import sensors, step_runs
@@ -39,7 +39,7 @@ from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.facts import PlanRequest
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 CONTROL = "check"
@@ -66,7 +66,7 @@ def workspace(
 
 
 def spec(name: str) -> BenchmarkSpec:
-    [found] = resolve(name)
+    [found] = resolve_benchmarks(name)
     return found
 
 
@@ -93,7 +93,7 @@ def check_of(instance: dg.DagsterInstance, run_id: str) -> Any:
 def ensure(workspace: Workspace, instance: dg.DagsterInstance) -> list[str]:
     """What an audit has to run before it has the control's models."""
     runner = step_runs.Runner(defs().resolve_job_def, instance, workspace.paths, lambda what: None)
-    return list(step_runs.ensure(PlanRequest(controls=(CONTROL,)), ("fetch", "train"), runner))
+    return list(step_runs.run_steps_of_kinds(PlanRequest(controls=(CONTROL,)), ("fetch", "train"), runner))
 
 
 def test_a_control_is_trained_once_and_its_version_is_that_of_its_entry_and_documents(
@@ -104,11 +104,11 @@ def test_a_control_is_trained_once_and_its_version_is_that_of_its_entry_and_docu
     found = check_of(instance, run.run_id)
     assert (found.check_name, found.passed) == ("training_converged", True)
     version, said = materialized(instance, "controlled_contamination")
-    documents = documents_version(read_documents(workspace.paths, SOURCE))
-    assert version == control_version(load_controls()[CONTROL], {SOURCE: documents})
+    documents = compute_documents_version(read_documents(workspace.paths, SOURCE))
+    assert version == compute_control_version(load_controls()[CONTROL], {SOURCE: documents})
     assert (said["dagster/row_count"], said["trained now"]) == (72, True)
     [lineage] = workspace.paths.run_file("lineage", f"controls:{CONTROL}", "any").parent.glob("*.parquet")
-    [written] = read_table(lineage, LINEAGE, what="lineage").to_pylist()
+    [written] = read_table(lineage, LINEAGE, label="lineage").to_pylist()
     assert (written["run_id"], written["data_version"]) == (run.run_id, version)
     assert json.loads(written["upstream_data_versions"]) == {f"documents/{SOURCE}": documents}
 
@@ -132,7 +132,7 @@ def test_a_training_that_came_to_nothing_is_told(workspace: Workspace, instance:
 
 def aurocs(workspace: Workspace) -> dict[str, dict[str, float]]:
     """AUROC by model and detector, at default settings, on the control's texts."""
-    rows = query(
+    rows = query_warehouse(
         workspace.paths.warehouse, "FROM leaderboard_history WHERE is_latest AND benchmark = 'known_12'"
     ).to_pylist()
     found: dict[str, dict[str, float]] = {}
@@ -155,7 +155,7 @@ def test_members_are_detected_in_the_exposed_model_and_not_in_its_twin(workspace
     [line] = [line for line in result.stdout.splitlines() if line.startswith("Instrument check: AUROC of members")]
     for model in ("exposed", "twin"):
         assert f"min_k {found[model]['min_k']:.2f}, min_k_plus_plus {found[model]['min_k_plus_plus']:.2f}" in line
-    rows = query(
+    rows = query_warehouse(
         workspace.paths.warehouse, "SELECT DISTINCT model, split_verdict FROM leaderboard_history WHERE is_latest"
     ).to_pylist()
     assert {row["model"]: row["split_verdict"] for row in rows} == dict.fromkeys(found, "randomised by design")
@@ -192,18 +192,18 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
     run_job(job, instance, partition_range=("known_12|one", "made_8|one"))
     parts = prepared.parts()
     assert len(parts) == 1, "of the texts of made_8 alone"
-    assert latest_run(prepared.paths, "evaluations", "made_8|one")
+    assert read_latest_run(prepared.paths, "evaluations", "made_8|one")
 
     # Alone, the pair's error is the run's; no weights are read for it.
     loads = count_loads(prepared.monkeypatch)
     for pair, reason in reasons.items():
         with pytest.raises(DataError, match=reason):
             run_job(job, instance, partition_key=pair.partition)
-        outcome = latest_outcome(prepared.paths, pair)
+        outcome = read_latest_outcome(prepared.paths, pair)
         assert outcome is not None
         assert (outcome.status, outcome.stage, outcome.reason) == ("not_applicable", "token_statistics", reason)
         with pytest.raises(DataError, match="there are no scores"):
-            latest_run(prepared.paths, "scores", pair.partition)
+            read_latest_run(prepared.paths, "scores", pair.partition)
     assert (loads, prepared.parts()) == ([], parts)
 
 

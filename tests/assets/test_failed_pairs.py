@@ -11,7 +11,7 @@ import pytest
 from made_workspace import Workspace, count_loads, made_documents
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.outcomes import latest_outcome
+from audit_pipeline.catalogue.outcomes import read_latest_outcome
 from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.client import RefusedError, UnansweredError
 from audit_pipeline.endpoints.exchange import BadAnswerError
@@ -110,7 +110,7 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
         assert broken.severity is dg.AssetCheckSeverity.ERROR
         assert broken.metadata["failed"].value == 1
         assert "the device fell off the bus" in broken.description
-    outcome = latest_outcome(built.paths, BROKEN)
+    outcome = read_latest_outcome(built.paths, BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.stage, outcome.run_id) == ("failed", "token_statistics", run.run_id)
 
@@ -158,7 +158,7 @@ def test_a_transient_fault_is_tried_again_and_leaves_no_trace(
     audit(instance, partition_key=BROKEN.partition)
     assert met == [0, 1, 2]
     assert status(instance, "token_statistics", BROKEN)["status"] == "ok"
-    assert latest_outcome(built.paths, BROKEN) is None
+    assert read_latest_outcome(built.paths, BROKEN) is None
 
 
 def test_bad_input_is_not_tried_again_and_fails_no_range(
@@ -169,7 +169,7 @@ def test_bad_input_is_not_tried_again_and_fails_no_range(
     assert met == [0]
     assert done(instance, "evaluations") == set(OF_ONE)
     assert status(instance, "evaluations", BROKEN)["status"] == "not_applicable"
-    outcome = latest_outcome(built.paths, BROKEN)
+    outcome = read_latest_outcome(built.paths, BROKEN)
     assert outcome is not None
     assert (outcome.status, outcome.reason) == ("not_applicable", "no model at /nowhere")
 
@@ -191,7 +191,7 @@ def test_alone_its_error_is_the_runs_and_only_what_is_of_the_input_condemns_the_
         with pytest.raises(type(error), match=str(error)):
             audit(instance, partition_key=BROKEN.partition)
         assert len(met) == (retries.RETRY_POLICY.attempts if error is failed[-1] else 1), error
-        outcome = latest_outcome(built.paths, BROKEN)
+        outcome = read_latest_outcome(built.paths, BROKEN)
         assert outcome is not None
         assert outcome.status == ("failed" if error in failed else "not_applicable"), error
 
@@ -207,7 +207,7 @@ def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterIn
     built.monkeypatch.setattr(module, "run_tokens", break_it)
     audit(instance, partition_range=("made_8|one", "made_8|two"))
     assert done(instance, "evaluations") == {"made_8|one", "made_8|two"}
-    assert latest_outcome(built.paths, Pair("made_8", "two")) is None
+    assert read_latest_outcome(built.paths, Pair("made_8", "two")) is None
 
 
 def test_the_last_stage_alone_does_not_pass_old_scores_off_as_new(

@@ -9,14 +9,14 @@ from made_workspace import Workspace, count_loads, made_documents
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
-from audit_pipeline.catalogue.lineage import latest_run
+from audit_pipeline.catalogue.lineage import read_latest_run
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.dagster.step_runs import Runner, ensure_frequencies
 from audit_pipeline.operate.facts import OF_PAIRS, PlanRequest
 from audit_pipeline.operate.plan import plan, state_of
-from audit_pipeline.operate.situation import look
+from audit_pipeline.operate.situation import read_situation
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 PAIRS = [Pair("made_8", "one"), Pair("made_12", "one")]
@@ -47,7 +47,7 @@ def reasons(workspace: Workspace) -> set[str | None]:
     """Why the pairs are to be audited again; the steps agree with it. Empty where they are done."""
     asked, model = PlanRequest(pairs=tuple(PAIRS)), workspace.model("one")
     specs = list(load_benchmarks().values())
-    there = look(asked, workspace.paths, specs=specs, entries=[model.entry], models={"one": model})
+    there = read_situation(asked, workspace.paths, specs=specs, entries=[model.entry], models={"one": model})
     said = {pair: state_of(pair, there).reason for pair in PAIRS if state_of(pair, there).status != "done"}
     counted_first = "the tokens of sotu|one are counted first"
     planned = {step.pair: step.because for step in plan(there, asked) if step.kind in OF_PAIRS}
@@ -56,8 +56,8 @@ def reasons(workspace: Workspace) -> set[str | None]:
 
 
 def statuses(workspace: Workspace, pair: Pair) -> dict[str, set[str]]:
-    run = latest_run(workspace.paths, "scores", pair.partition).run_id
-    rows = read_table(workspace.paths.run_file("scores", pair.partition, run), SCORES, what="scores").to_pylist()
+    run = read_latest_run(workspace.paths, "scores", pair.partition).run_id
+    rows = read_table(workspace.paths.run_file("scores", pair.partition, run), SCORES, label="scores").to_pylist()
     return {name: {row["status"] for row in rows if row["detector"] == name} for name in ("reference", "dc_pdd")}
 
 
@@ -71,7 +71,7 @@ def test_the_reference_model_is_loaded_once_before_its_model(
     for pair in PAIRS:
         assert statuses(audited_with, pair) == {"reference": {"ok"}, "dc_pdd": {"not_applicable"}}
         for table in ("scores", "evaluations"):
-            upstream = latest_run(audited_with.paths, table, pair.partition).upstream
+            upstream = read_latest_run(audited_with.paths, table, pair.partition).upstream
             assert upstream["reference_model/two"] == f"{two.model_fingerprint}/{two.tokenizer_fingerprint}"
     assert reasons(audited_with) == set()
 

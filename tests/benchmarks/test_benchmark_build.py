@@ -14,10 +14,10 @@ from made_documents import NEW, OLD, document, documents_table, labelled_spec, t
 from audit_pipeline.benchmarks import rows_origin
 from audit_pipeline.benchmarks.build import (
     BenchmarkReport,
-    benchmark_digest,
     build,
+    compute_benchmark_digest,
+    compute_current_digest,
     count_examples,
-    current_digest,
     read_inputs,
 )
 from audit_pipeline.benchmarks.built import read_built
@@ -51,7 +51,7 @@ def write_config(folder: Path, **changes: str) -> Path:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {name: benchmark_digest(spec, VERSIONS) for name, spec in load_benchmarks(folder).items()}
+    return {name: compute_benchmark_digest(spec, VERSIONS) for name, spec in load_benchmarks(folder).items()}
 
 
 def test_moving_a_cutoff_moves_the_digests_of_its_family_only(tmp_path: Path) -> None:
@@ -69,9 +69,9 @@ def test_other_lengths_and_descriptions_are_no_part_of_a_digest(tmp_path: Path, 
 
 
 def test_everything_else_is(tmp_path: Path) -> None:
-    base = benchmark_digest(temporal_spec(), VERSIONS)
+    base = compute_benchmark_digest(temporal_spec(), VERSIONS)
     changed = [
-        benchmark_digest(temporal_spec(**change), VERSIONS)
+        compute_benchmark_digest(temporal_spec(**change), VERSIONS)
         for change in (
             {"seed": 6},
             {"family": "other"},
@@ -85,24 +85,24 @@ def test_everything_else_is(tmp_path: Path) -> None:
             {"match": {"per_side": 9}},
         )
     ]
-    changed.append(benchmark_digest(temporal_spec(), {"made": "2"}))
-    changed.append(benchmark_digest(temporal_spec(), {"elsewhere": "1"}))
+    changed.append(compute_benchmark_digest(temporal_spec(), {"made": "2"}))
+    changed.append(compute_benchmark_digest(temporal_spec(), {"elsewhere": "1"}))
     assert len({base, *changed}) == len(changed) + 1
-    assert base == benchmark_digest(temporal_spec(), dict(VERSIONS))
+    assert base == compute_benchmark_digest(temporal_spec(), dict(VERSIONS))
 
 
 def test_the_digest_of_labelled_rows_does_not_name_the_place_where_they_lie() -> None:
     here, there = (labelled_spec(path=path, path_variable=name) for path, name in (("/a", "A"), ("/b", None)))
-    assert benchmark_digest(here, {"rows": "1"}) == benchmark_digest(there, {"rows": "1"})
-    assert benchmark_digest(here, {"rows": "1"}) != benchmark_digest(here, {"rows": "2"})
+    assert compute_benchmark_digest(here, {"rows": "1"}) == compute_benchmark_digest(there, {"rows": "1"})
+    assert compute_benchmark_digest(here, {"rows": "1"}) != compute_benchmark_digest(here, {"rows": "2"})
 
 
 def test_the_builder_version_is_part_of_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = benchmark_digest(temporal_spec(), VERSIONS), benchmark_digest(labelled_spec(), VERSIONS)
+    before = compute_benchmark_digest(temporal_spec(), VERSIONS), compute_benchmark_digest(labelled_spec(), VERSIONS)
     newer = {**BUILDERS, "temporal": replace(BUILDERS["temporal"], version=10**6)}
     monkeypatch.setattr("audit_pipeline.benchmarks.build.BUILDERS", newer)
-    assert benchmark_digest(temporal_spec(), VERSIONS) != before[0]
-    assert benchmark_digest(labelled_spec(), VERSIONS) == before[1]
+    assert compute_benchmark_digest(temporal_spec(), VERSIONS) != before[0]
+    assert compute_benchmark_digest(labelled_spec(), VERSIONS) == before[1]
 
 
 def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_benchmark_is_written_with_its_manifest(tmp_path: Path) -> None:
     assert read_built(paths, "made_10").examples.schema.equals(EXAMPLES.schema)
     manifest = read_built(paths, "made_10").manifest
     assert manifest == json.loads(json.dumps(report.manifest, default=str))
-    assert manifest["digest"] == report.digest == benchmark_digest(spec, report.source_versions)
+    assert manifest["digest"] == report.digest == compute_benchmark_digest(spec, report.source_versions)
     assert manifest["source_versions"] == read_inputs(spec, paths, lambda source: some_documents()).source_versions
     # a and b: 5 old and 3 new documents each, two windows per document: 6 texts per side and collection.
     assert manifest["counts"]["by_collection"] == {
@@ -162,9 +162,9 @@ def test_the_current_digest_follows_the_documents(tmp_path: Path) -> None:
     spec = temporal_spec(sources=["sotu"])
     write_table(paths.documents("sotu"), some_documents())
     built = build(spec, paths, "run").digest
-    assert current_digest(spec, paths) == built
+    assert compute_current_digest(spec, paths) == built
     write_table(paths.documents("sotu"), some_documents(extra=1))
-    assert current_digest(spec, paths) != built
+    assert compute_current_digest(spec, paths) != built
 
 
 def test_the_current_digest_follows_the_rows_of_one_file_and_reads_them_once(
@@ -181,12 +181,12 @@ def test_the_current_digest_follows_the_rows_of_one_file_and_reads_them_once(
     digests = []
     for number in (4, 5):
         file.write_text("".join(f'{{"input": "{words_of(str(one), 4)}", "label": 1}}\n' for one in range(number)))
-        digests += [current_digest(spec, paths), current_digest(spec, paths)]
+        digests += [compute_current_digest(spec, paths), compute_current_digest(spec, paths)]
     assert digests[0] == digests[1] != digests[2] == digests[3]
     assert read == [file, file]
     file.unlink()
     with pytest.raises(DataError, match=r"rows\.jsonl"):
-        current_digest(spec, paths)
+        compute_current_digest(spec, paths)
 
 
 def test_nothing_is_written_where_the_caller_refuses_the_report(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ from typing import get_args
 import pytest
 from config_problems import problems_of
 
-from audit_pipeline.benchmarks.build import benchmark_digest
+from audit_pipeline.benchmarks.build import compute_benchmark_digest
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
 from audit_pipeline.benchmarks.builders.online import OnlineSettings
 from audit_pipeline.benchmarks.builders.sides import SidesSettings
 from audit_pipeline.benchmarks.builders.templated import TemplatedSettings
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
-from audit_pipeline.benchmarks.config import BUILDERS, load_benchmarks, resolve, standing
+from audit_pipeline.benchmarks.config import BUILDERS, exclude_on_request, load_benchmarks, resolve_benchmarks
 from audit_pipeline.benchmarks.row_settings import DataSetPart
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Design
 from audit_pipeline.catalogue.paths import PROJECT_ROOT
@@ -71,7 +71,7 @@ def test_a_design_is_somebodys_word_where_it_does_not_follow_from_how_texts_are_
 
 def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
-    assert list(standing(benchmarks)) == [
+    assert list(exclude_on_request(benchmarks)) == [
         "demo_64",
         *("release_notes_32", "release_notes_64", "release_notes_128"),
         "recent_64",
@@ -95,12 +95,12 @@ def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
     assert (wikimia.hub, wikimia.calibration_fraction) == ("swj0419/WikiMIA", 0)
     assert benchmarks["demo_64"].sources == ("release_notes",)
     assert benchmarks["wikimia_32"].sources == ()
-    assert {spec.design for spec in standing(benchmarks).values()} == {"temporal"}
+    assert {spec.design for spec in exclude_on_request(benchmarks).values()} == {"temporal"}
 
 
 def test_what_the_shipped_file_has_on_request_is_one_of_every_builder() -> None:
     benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
-    asked_for = {name: spec for name, spec in benchmarks.items() if name not in standing(benchmarks)}
+    asked_for = {name: spec for name, spec in benchmarks.items() if name not in exclude_on_request(benchmarks)}
     assert {spec.settings.builder for spec in benchmarks.values()} == set(BUILDERS)
     # What needs no file and no answer of the user's takes no turn by itself either: the control is trained for it.
     assert asked_for["instrument_check_64"].control == "instrument_check"
@@ -125,18 +125,18 @@ def test_what_the_shipped_file_has_on_request_is_one_of_every_builder() -> None:
 def test_a_name_is_a_benchmark_or_a_family(tmp_path: Path) -> None:
     write(tmp_path, f"benchmarks:\n  notes:\n{TEMPORAL}  rows:\n{LABELLED}")
     benchmarks = load_benchmarks(tmp_path)
-    assert [spec.name for spec in resolve("notes_64", benchmarks)] == ["notes_64"]
-    assert [spec.name for spec in resolve("rows", benchmarks)] == ["rows_32", "rows_64"]
-    assert resolve("rows_32", benchmarks)[0].words == 32
+    assert [spec.name for spec in resolve_benchmarks("notes_64", benchmarks)] == ["notes_64"]
+    assert [spec.name for spec in resolve_benchmarks("rows", benchmarks)] == ["rows_32", "rows_64"]
+    assert resolve_benchmarks("rows_32", benchmarks)[0].words == 32
 
 
 def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, f"benchmarks:\n  release_notes:\n{TEMPORAL}")
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(tmp_path))
     with pytest.raises(ConfigError, match=r"no benchmark 'relase_notes'.*did you mean release_notes or"):
-        resolve("relase_notes")
+        resolve_benchmarks("relase_notes")
     with pytest.raises(ConfigError, match=r"no benchmark 'zzz'.*there are: release_notes_32, release_notes_64$"):
-        resolve("zzz")
+        resolve_benchmarks("zzz")
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_entries_from_before_keep_their_digests(monkeypatch: pytest.MonkeyPatch,
     spec = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))[name]
     # The shipped demo was given one since, and so another digest.
     spec = replace(spec, settings=spec.settings.model_copy(update={"infilling_m": None}))
-    assert benchmark_digest(spec, dict.fromkeys(spec.sources or ["swj0419/WikiMIA"], "1")) == digest
+    assert compute_benchmark_digest(spec, dict.fromkeys(spec.sources or ["swj0419/WikiMIA"], "1")) == digest
 
 
 def test_every_design_has_a_claim() -> None:
@@ -381,7 +381,7 @@ def test_a_family_of_any_length_is_one_benchmark_of_its_own_name(tmp_path: Path)
     assert isinstance(books.settings, LabelledSettings)
     assert books.settings.path == tmp_path / "books"
     assert dict(books.settings.where) == {"language": "en", "kept": True}
-    assert resolve("books", benchmarks) == [books]
+    assert resolve_benchmarks("books", benchmarks) == [books]
     with pytest.raises(TypeError, match="books has no one length"):
         _ = books.length
     assert isinstance(pile, SidesSettings)
@@ -394,7 +394,7 @@ def test_a_family_of_any_length_is_one_benchmark_of_its_own_name(tmp_path: Path)
 def test_a_change_moves_the_digests_of_its_family_only(tmp_path: Path) -> None:
     def digests(content: str) -> dict[str, str]:
         write(tmp_path, content)
-        return {name: benchmark_digest(spec, {"x": "1"}) for name, spec in load_benchmarks(tmp_path).items()}
+        return {name: compute_benchmark_digest(spec, {"x": "1"}) for name, spec in load_benchmarks(tmp_path).items()}
 
     before = digests(EVERY)
     assert len(set(before.values())) == len(before)

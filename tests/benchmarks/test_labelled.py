@@ -14,9 +14,9 @@ from made_documents import labelled_spec, words_of
 
 from audit_pipeline.benchmarks.builders import labelled
 from audit_pipeline.benchmarks.checks import run_checks
-from audit_pipeline.benchmarks.config import load_benchmarks, resolve
+from audit_pipeline.benchmarks.config import load_benchmarks, resolve_benchmarks
 from audit_pipeline.benchmarks.rows import LabelledRows, draw_rows
-from audit_pipeline.benchmarks.rows_origin import folder_rows
+from audit_pipeline.benchmarks.rows_origin import read_folder_rows
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
@@ -38,7 +38,7 @@ def write_jsonl(folder: Path, rows: Rows, words: int = 4) -> Path:
 
 
 def read_labelled(spec: BenchmarkSpec) -> LabelledRows:
-    return labelled.read(spec, DataPaths.from_environment(), {}.__getitem__).content
+    return labelled.read_labelled_rows(spec, DataPaths.from_environment(), {}.__getitem__).content
 
 
 def test_every_usable_row_is_an_example_as_it_stands(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_jsonl_csv_and_parquet_parts_give_the_same_benchmark(tmp_path: Path) -> 
 
 def test_parts_are_numbered_through(tmp_path: Path) -> None:
     parquet_parts(tmp_path, GOOD)
-    file = folder_rows(tmp_path, "Rows_length4", "path").file
+    file = read_folder_rows(tmp_path, "Rows_length4", "path").file
     assert [row.index for row in file.rows] == [0, 1, 2]
     assert [row.values["label"] for row in file.rows] == [1, 0, 0]
 
@@ -244,7 +244,7 @@ def test_wikimia_has_its_published_size(monkeypatch: pytest.MonkeyPatch) -> None
     benchmarks = load_benchmarks(PROJECT_ROOT / "config")
     sizes = {}
     groups: dict[int, set[str]] = {}
-    for spec in resolve("wikimia", benchmarks):
+    for spec in resolve_benchmarks("wikimia", benchmarks):
         drawn = draw_rows(read_labelled(spec), spec, "run")
         table = drawn.examples
         sizes[spec.length] = (table.num_rows, sum(table.column("label").to_pylist()))

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import BenchmarkReport, build
 from audit_pipeline.benchmarks.builder import LabelledText
-from audit_pipeline.benchmarks.builders.online import JoinedText, chunks_of, draw_online, read
+from audit_pipeline.benchmarks.builders.online import JoinedText, draw_online, read_online_rows, split_into_chunks
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue.paths import DataPaths
@@ -102,7 +102,7 @@ def test_white_space_is_kept_and_no_chunk_is_of_both_sides() -> None:
     first, second = text("a  b\tc\n d e f g h ", 0), text("  i j\n\nk l", 1)
     whole = f"{first.text} {second.text}"
     one = JoinedText("g", whole, len(whole) - len(second.text), first, second)
-    chunks = chunks_of(one, 4, word_unit("whitespace"))
+    chunks = split_into_chunks(one, 4, word_unit("whitespace"))
     assert [(chunk.context, chunk.text, chunk.label) for chunk in chunks] == [
         (None, "a  b\tc\n d", 0),
         ("a  b\tc\n d ", "e f g h", 0),
@@ -116,7 +116,7 @@ def test_jieba_chunks() -> None:
     words = len(unit.split(left))
     first = LabelledText("a", "a", "made", left, 0, None, "zh")
     second = LabelledText("b", "b", "made", right, 1, None, "zh")
-    chunks = chunks_of(JoinedText("g", left + right, len(left), first, second), words, unit)
+    chunks = split_into_chunks(JoinedText("g", left + right, len(left), first, second), words, unit)
     assert chunks[0].text == left
     assert chunks[1].context == left
     assert right.startswith(chunks[1].text)
@@ -210,7 +210,7 @@ def test_the_order_of_rows_is_irrelevant(
     for some_articles in (articles, shuffled):
         folder = lay_out(tmp_path_factory.mktemp("rows"), *some_articles)
         spec = spec_of(folder, seed=seed)
-        rows = read(spec, DataPaths(folder / "data"), lambda source: None).content
+        rows = read_online_rows(spec, DataPaths(folder / "data"), lambda source: None).content
         found.append(draw_online(rows, spec, "run").examples)
     assert found[0].equals(found[1])
     assert found[0].num_rows

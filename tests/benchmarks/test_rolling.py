@@ -14,10 +14,17 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.benchmarks import relative_days
-from audit_pipeline.benchmarks.build import benchmark_digest
+from audit_pipeline.benchmarks.build import compute_benchmark_digest
 from audit_pipeline.benchmarks.builders.temporal import TemporalSettings
-from audit_pipeline.benchmarks.config import load_benchmarks, moved_cutoffs, resolve
-from audit_pipeline.benchmarks.relative_days import RelativeDay, current_day, keep_day, parse_cutoff, roll, rolled_day
+from audit_pipeline.benchmarks.config import find_moved_cutoffs, load_benchmarks, resolve_benchmarks
+from audit_pipeline.benchmarks.relative_days import (
+    RelativeDay,
+    ensure_rolled_day,
+    parse_cutoff,
+    read_current_day,
+    read_rolled_day,
+    roll_day,
+)
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.errors import ConfigError, DataError
@@ -109,13 +116,13 @@ def test_anything_else_is_refused_with_the_accepted_forms(tmp_path: Path, given:
     benchmarks = load_benchmarks(tmp_path, TODAY)
     assert list(benchmarks) == ["fine_32"]
     with pytest.raises(ConfigError, match=r"family notes: nonmember_from: must be a date \(2025-01-31\)"):
-        resolve("notes_32", benchmarks)
+        resolve_benchmarks("notes_32", benchmarks)
 
 
 def test_words_that_lead_out_of_the_calendar_are_refused(tmp_path: Path) -> None:
     write(tmp_path, notes={"member_before": "9999 years before today"})
     with pytest.raises(ConfigError, match="family notes: member_before: 9999 years before today: there is no such day"):
-        resolve("notes", load_benchmarks(tmp_path, TODAY))
+        resolve_benchmarks("notes", load_benchmarks(tmp_path, TODAY))
 
 
 def test_a_family_holds_the_dates_and_remembers_the_words(tmp_path: Path) -> None:
@@ -133,7 +140,7 @@ def test_a_family_holds_the_dates_and_remembers_the_words(tmp_path: Path) -> Non
 def test_the_words_are_no_part_of_the_digest_but_the_date_is(tmp_path: Path) -> None:
     def digest_on(today: date, told: object) -> str:
         write(tmp_path, notes={"nonmember_from": told})
-        return benchmark_digest(load_benchmarks(tmp_path, today)["notes_32"], VERSIONS)
+        return compute_benchmark_digest(load_benchmarks(tmp_path, today)["notes_32"], VERSIONS)
 
     by_words = digest_on(TODAY, "90 days before today")
     assert by_words == digest_on(TODAY, date(2026, 8, 23)) == digest_on(date(2026, 8, 23), "today")
@@ -145,20 +152,20 @@ def test_entries_with_dates_keep_the_digests_that_they_had() -> None:
     for name, digest in SHIPPED_DIGESTS.items():
         # The shipped demo was given one since, and so another digest.
         settings_then = shipped[name].settings.model_copy(update={"infilling_m": None})
-        assert benchmark_digest(replace(shipped[name], settings=settings_then), VERSIONS) == digest, name
+        assert compute_benchmark_digest(replace(shipped[name], settings=settings_then), VERSIONS) == digest, name
 
 
 def test_the_words_cannot_be_given_as_a_key_of_their_own(tmp_path: Path) -> None:
     write(tmp_path, notes={"relative": {"nonmember_from": "today"}})
     with pytest.raises(ConfigError, match="family notes: unknown key 'relative'"):
-        resolve("notes", load_benchmarks(tmp_path, TODAY))
+        resolve_benchmarks("notes", load_benchmarks(tmp_path, TODAY))
 
 
 def test_sides_that_would_overlap_are_refused_with_the_words_and_their_day(tmp_path: Path) -> None:
     write(tmp_path, notes={"nonmember_from": "5 years before today"})
     told = r"nonmember_from 2021-11-21 is before member_before 2022-01-01.*nonmember_from is 5 years before today, 2021"
     with pytest.raises(ConfigError, match=told):
-        resolve("notes", load_benchmarks(tmp_path, TODAY))
+        resolve_benchmarks("notes", load_benchmarks(tmp_path, TODAY))
     assert load_benchmarks(tmp_path, date(2027, 1, 1))["notes_32"].is_relative
 
 
@@ -175,7 +182,7 @@ def test_sides_never_overlap_whatever_the_day(
     write(tmp_path, notes={"member_before": member_before, "nonmember_from": nonmember_from})
     expected = tuple(meant(one, today) if isinstance(one, str) else one for one in (member_before, nonmember_from))
     try:
-        [spec] = resolve("notes_32", load_benchmarks(tmp_path, today))
+        [spec] = resolve_benchmarks("notes_32", load_benchmarks(tmp_path, today))
     except ConfigError:
         assert expected[0] > expected[1]  # type: ignore[operator]
     else:
@@ -190,15 +197,15 @@ def test_a_later_day_never_moves_a_cutoff_back(words: str, today: date, later: i
 
 def test_the_rolled_day_moves_on_and_never_back(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
-    assert rolled_day(paths) is None
-    assert roll(paths, TODAY) is True
-    assert roll(paths, TODAY) is False
-    assert roll(paths, TODAY + timedelta(days=7)) is True
-    assert rolled_day(paths) == date(2026, 11, 28)
+    assert read_rolled_day(paths) is None
+    assert roll_day(paths, TODAY) is True
+    assert roll_day(paths, TODAY) is False
+    assert roll_day(paths, TODAY + timedelta(days=7)) is True
+    assert read_rolled_day(paths) == date(2026, 11, 28)
     assert json.loads(paths.rolled_day.read_text())["day"] == "2026-11-28"
     with pytest.raises(DataError, match=r"the rolled day is 2026-11-28 and does not go back to 2026-11-21.*remove"):
-        roll(paths, TODAY)
-    assert rolled_day(paths) == date(2026, 11, 28)
+        roll_day(paths, TODAY)
+    assert read_rolled_day(paths) == date(2026, 11, 28)
 
 
 def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
@@ -211,14 +218,14 @@ def test_benchmarks_count_from_the_rolled_day_and_else_from_today(
     before = load_benchmarks(tmp_path)
     assert cutoffs(before["notes_32"])[1] == date(2026, 11, 14)
     assert not paths.rolled_day.exists()
-    assert keep_day(paths) == TODAY
+    assert ensure_rolled_day(paths) == TODAY
     monkeypatch.setattr(relative_days, "utc_today", lambda: TODAY + timedelta(days=5))
-    assert keep_day(paths) == current_day(paths) == TODAY
+    assert ensure_rolled_day(paths) == read_current_day(paths) == TODAY
     assert load_benchmarks(tmp_path) == before
-    assert roll(paths, relative_days.utc_today())
+    assert roll_day(paths, relative_days.utc_today())
     after = load_benchmarks(tmp_path)
-    assert moved_cutoffs(before, after) == {"notes_32": ["notes_32 nonmember_from 2026-11-14 -> 2026-11-19"]}
-    assert moved_cutoffs(after, after) == {}
+    assert find_moved_cutoffs(before, after) == {"notes_32": ["notes_32 nonmember_from 2026-11-14 -> 2026-11-19"]}
+    assert find_moved_cutoffs(after, after) == {}
     assert load_benchmarks(tmp_path, TODAY) == before
 
 
@@ -236,7 +243,7 @@ def test_a_family_with_dates_alone_asks_for_no_day(tmp_path: Path, monkeypatch: 
 def test_a_damaged_day_is_named_with_what_to_do(tmp_path: Path, content: bytes) -> None:
     paths = DataPaths(tmp_path)
     paths.rolled_day.write_bytes(content)
-    for ask in (rolled_day, keep_day, lambda paths: roll(paths, TODAY)):
+    for ask in (read_rolled_day, ensure_rolled_day, lambda paths: roll_day(paths, TODAY)):
         with pytest.raises(DataError, match="remove the file and roll again") as error:
             ask(paths)
         assert "\n" not in str(error.value)

@@ -15,7 +15,7 @@ from made_files import save_dataset, write_rows
 
 from audit_pipeline.benchmarks.build import is_on_hub
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.benchmarks.rows import row_settings
+from audit_pipeline.benchmarks.rows import require_rows_settings
 from audit_pipeline.benchmarks.rows_origin import OriginRows, read_origin
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.archives import Archive
@@ -26,7 +26,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 def read(spec: BenchmarkSpec, downloads: Path = Path("/nowhere")) -> OriginRows:
-    settings = row_settings(spec)
+    settings = require_rows_settings(spec)
     return read_origin(settings, next(iter(settings.parts), None), spec.words, downloads)
 
 

@@ -24,7 +24,7 @@ from s3_server import S3Server
 from audit_pipeline.catalogue import working_copy
 from audit_pipeline.catalogue.object_store import Bucket
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -110,7 +110,7 @@ def answers(paths: DataPaths) -> Answers:
         "evaluations": "SELECT detector, parameters, metric, value AS number FROM current_evaluations",
         "gaps": "FROM lineage_gaps WHERE rows > 0",
     }
-    return {name: query(paths.warehouse, sql).to_pylist() for name, sql in asked.items()}
+    return {name: query_warehouse(paths.warehouse, sql).to_pylist() for name, sql in asked.items()}
 
 
 def assert_same(found: Answers, expected: Answers) -> None:
@@ -131,7 +131,7 @@ def _but_number(row: dict[str, Any]) -> tuple[object, ...]:
 def cached(paths: DataPaths) -> Counter[str]:
     """How often each text stands in the cache of plain statistics."""
     folder = paths.table("token_statistics")
-    working_copy.bring(folder)
+    working_copy.fetch_folder_on_demand(folder)
     parts = folder.glob("kind=base/*/part-*.parquet")
     tables = [pq.read_table(part, columns=["text_sha256"], partitioning=None) for part in parts]
     return Counter(pa.concat_tables(tables).column("text_sha256").to_pylist())
@@ -232,4 +232,6 @@ def test_forget_is_refused_while_another_machine_audits(
     # Leases that were given back stay; they hold nothing.
     there = [one.name for one in Bucket(site.url).objects() if not one.name.startswith("locks/")]
     assert [name for name in there if "tiny" in name or "token_statistics" in name] == []
-    assert query(site.seen(monkeypatch).warehouse, "SELECT count(*) AS n FROM scores").to_pylist() == [{"n": 0}]
+    assert query_warehouse(site.seen(monkeypatch).warehouse, "SELECT count(*) AS n FROM scores").to_pylist() == [
+        {"n": 0}
+    ]

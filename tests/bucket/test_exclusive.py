@@ -11,7 +11,7 @@ import pytest
 from s3_server import S3Server
 
 from audit_pipeline.catalogue import exclusive as leases
-from audit_pipeline.catalogue.exclusive import HeldError, exclusive, hold_note, read_live_notes
+from audit_pipeline.catalogue.exclusive import HeldError, hold_lock, hold_note, read_live_notes
 from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import DataPaths
@@ -37,12 +37,12 @@ def die(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_one_machine_holds_it(machine: Machine) -> None:
     one, two = machine("one"), machine("two")
-    with exclusive(one.root / "a.lock", 0):
-        with pytest.raises(HeldError, match=r"process .* has held s3://"), exclusive(two.root / "a.lock", 0):
+    with hold_lock(one.root / "a.lock", 0):
+        with pytest.raises(HeldError, match=r"process .* has held s3://"), hold_lock(two.root / "a.lock", 0):
             raise AssertionError("it is held")
-        with exclusive(two.root / "another.lock", 0):
+        with hold_lock(two.root / "another.lock", 0):
             pass
-    with exclusive(two.root / "a.lock", 0):
+    with hold_lock(two.root / "a.lock", 0):
         pass
 
 
@@ -51,7 +51,7 @@ def test_who_waits_gets_it_when_it_is_given_back(machine: Machine) -> None:
     order: list[str] = []
 
     def hold(paths: DataPaths, name: str, seconds: float) -> None:
-        with exclusive(paths.root / "a.lock", 30):
+        with hold_lock(paths.root / "a.lock", 30):
             order.append(f"{name} begins")
             time.sleep(seconds)
             order.append(f"{name} ends")
@@ -72,7 +72,7 @@ def test_of_many_at_once_one_gets_it(machine: Machine) -> None:
     def take(number: int) -> None:
         ready.wait()
         try:
-            with exclusive(paths[number].root / "a.lock", 0):
+            with hold_lock(paths[number].root / "a.lock", 0):
                 got.append(number)
                 time.sleep(1.0)
         except HeldError:
@@ -92,13 +92,13 @@ def test_a_dead_holders_lease_is_taken_over_after_its_time(
     one, two = machine("one"), machine("two")
     with monkeypatch.context() as dying:
         die(dying)
-        with exclusive(one.root / "a.lock", 0):
+        with hold_lock(one.root / "a.lock", 0):
             pass
     later[0] = leases.LEASE_SECONDS - 5
-    with pytest.raises(HeldError), exclusive(two.root / "a.lock", 0):
+    with pytest.raises(HeldError), hold_lock(two.root / "a.lock", 0):
         raise AssertionError("it may be alive")
     later[0] = leases.LEASE_SECONDS + 1
-    with exclusive(two.root / "a.lock", 0):
+    with hold_lock(two.root / "a.lock", 0):
         pass
 
 
@@ -107,10 +107,10 @@ def test_a_lease_that_was_taken_over_stops_every_write(
 ) -> None:
     monkeypatch.setattr(leases, "_RENEWED_EVERY", 0.1)
     one, two = machine("one"), machine("two")
-    with exclusive(one.root / "a.lock", 0):
+    with hold_lock(one.root / "a.lock", 0):
         write_json(one.model_card("before"), {})
         later[0] = leases.LEASE_SECONDS + 1
-        with exclusive(two.root / "a.lock", 0):
+        with hold_lock(two.root / "a.lock", 0):
             time.sleep(0.5)
             with pytest.raises(BucketError, match="run the same again"):
                 write_json(one.model_card("after"), {})
@@ -120,7 +120,7 @@ def test_a_lease_that_was_taken_over_stops_every_write(
 
 def test_a_process_that_slept_too_long_writes_nothing(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     one = machine("one")
-    with exclusive(one.root / "a.lock", 0):
+    with hold_lock(one.root / "a.lock", 0):
         now = time.time()
         with monkeypatch.context() as asleep:
             asleep.setattr(leases.time, "time", lambda: now + leases.LEASE_SECONDS)
@@ -135,7 +135,7 @@ def test_an_answer_that_is_lost_on_the_way_takes_nothing(machine: Machine, s3: S
     bucket.create("locks/a.lock", lease._to_json())
     lease.take(0)
     lease.give_back()
-    with exclusive(one.root / "a.lock", 0):
+    with hold_lock(one.root / "a.lock", 0):
         pass
 
 
@@ -148,7 +148,7 @@ def test_notes_stand_as_long_as_their_process(
     assert read_live_notes(one.claims) == []
     with monkeypatch.context() as dying:
         die(dying)
-        with exclusive(one.claims / "gate.lock", 0):
+        with hold_lock(one.claims / "gate.lock", 0):
             lease = leases._Lease(working(one), f"locks/claims/{'0' * 32}", {"doing": "audit"})
             lease.take(0)
     assert read_live_notes(two.claims) == [{"doing": "audit"}]

@@ -16,12 +16,12 @@ from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import (
     WorkingCopy,
-    bring,
-    keep_folder,
-    named_data,
+    data_address,
+    fetch_folder_on_demand,
     refetch_damaged_file,
     remove,
     remove_folder,
+    upload_folder,
 )
 from audit_pipeline.token_statistics.cache import PartCache
 
@@ -50,7 +50,7 @@ def files_of(paths: DataPaths) -> set[str]:
 
 def cache(paths: DataPaths) -> PartCache:
     folder = paths.token_statistics("base", "f" * 8)
-    bring(folder)
+    fetch_folder_on_demand(folder)
     return PartCache(folder, SCHEMA)
 
 
@@ -151,8 +151,8 @@ def test_a_copy_that_was_removed_is_made_again(machine: Machine) -> None:
 
 def test_the_copys_own_path_is_the_bucket_too(machine: Machine, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one = machine("one")
-    assert named_data(one.root) == url
-    assert named_data(Path("/somewhere")) == "/somewhere"
+    assert data_address(one.root) == url
+    assert data_address(Path("/somewhere")) == "/somewhere"
     working_copy._open.clear()
     monkeypatch.setenv("CORPUS_AUDIT_DATA", str(one.root))
     assert copy_at(DataPaths.from_environment()).bucket.url == url
@@ -231,7 +231,7 @@ def test_folders_are_passed_on_and_removed_whole(machine: Machine, bucket: Bucke
     (folder / "exposed").mkdir(parents=True)
     (folder / "exposed" / "model.safetensors").write_bytes(b"weights")
     (folder / "texts.parquet").write_bytes(b"texts")
-    keep_folder(folder)
+    upload_folder(folder)
     two = machine("two")
     assert (two.control_version("c", "1") / "exposed" / "model.safetensors").read_bytes() == b"weights"
     remove_folder(two.control_version("c", "1"))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, digest, digest_of_items, example_id
-from audit_pipeline.catalogue.paths import DataPaths, config_dir, segment, unsegment
+from audit_pipeline.catalogue.paths import DataPaths, config_dir, name_from_path_segment, to_path_segment
 
 VALUES = st.recursive(
     st.none()
@@ -69,8 +69,8 @@ def test_every_column_says_what_it_means() -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_segments_are_single_path_parts_and_reversible(name: str) -> None:
-    part = segment(name)
-    assert unsegment(part) == name
+    part = to_path_segment(name)
+    assert name_from_path_segment(part) == name
     assert "/" not in part
     assert "\\" not in part
     assert "\0" not in part

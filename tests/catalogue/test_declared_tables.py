@@ -14,7 +14,13 @@ from audit_pipeline.catalogue.contracts import EXAMPLES, HIGHLIGHTS, KINDS, RUN_
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, RUN_ID
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.sql import create_table, expressions, later_columns, rows_by_run, sql_type
+from audit_pipeline.catalogue.sql import (
+    build_column_expressions,
+    build_create_table_sql,
+    build_later_columns_sql,
+    build_rows_by_run_sql,
+    sql_type,
+)
 from audit_pipeline.catalogue.table import Column
 from audit_pipeline.errors import DataError
 
@@ -72,7 +78,7 @@ def test_the_tables_that_runs_add_to() -> None:
 def test_every_table_of_the_cache_is_a_kind_and_its_bytes_are_known() -> None:
     assert {kind.table.name for kind in KINDS.values()} == {one.name for one in TABLES.values() if one.kept == "cache"}
     assert all({"key", "text_sha256"} <= set(kind.table.schema.names) for kind in KINDS.values())
-    assert all(kind.bytes_a_token(50_000, 5) for kind in KINDS.values())
+    assert all(kind.estimate_bytes_per_token(50_000, 5) for kind in KINDS.values())
 
 
 def test_a_table_without_text_quotes_nothing(tmp_path: Path) -> None:
@@ -81,7 +87,9 @@ def test_a_table_without_text_quotes_nothing(tmp_path: Path) -> None:
             path = tmp_path / f"{file}.parquet"
             pq.write_table(_one_row(table), path)
             for given, quoted in ((table, True), (table.without_text(), False)):
-                filled = ", ".join(f"{sql} AS {name}" for name, sql in expressions(given).items() if name != "group")
+                filled = ", ".join(
+                    f"{sql} AS {name}" for name, sql in build_column_expressions(given).items() if name != "group"
+                )
                 row = connection.sql(f"SELECT {filled} FROM '{path}'").to_arrow_table().to_pylist()[0]
                 assert ("secret" in str(row)) == quoted, table.name
 
@@ -95,7 +103,7 @@ def _one_row(table: Table) -> pa.Table:
 
 def test_the_warehouse_table_of_a_declaration() -> None:
     with duckdb.connect() as connection:
-        connection.execute(create_table(MADE))
+        connection.execute(build_create_table_sql(MADE))
         found = connection.execute(
             "SELECT column_name, data_type, is_nullable, comment FROM duckdb_columns() WHERE table_name = 'made'"
         ).fetchall()
@@ -103,7 +111,7 @@ def test_the_warehouse_table_of_a_declaration() -> None:
         connection.execute(
             "INSERT INTO made VALUES ('one', 'b_8', 1, 'x', NULL, 'run'), ('one', 'b_8', 2, 'y', NULL, 'run')"
         )
-        counted = connection.sql(rows_by_run([MADE])).fetchall()
+        counted = connection.sql(build_rows_by_run_sql([MADE])).fetchall()
     assert found == [
         ("model", "VARCHAR", False, "the model"),
         ("benchmark", "VARCHAR", False, "the benchmark"),
@@ -113,7 +121,7 @@ def test_the_warehouse_table_of_a_declaration() -> None:
         ("run_id", "VARCHAR", False, "the run that wrote the row; joins to lineage.run_id"),
     ]
     assert comment == "a made-up finding; current_made holds the latest"
-    assert later_columns(MADE) == 'NULL::DATE AS "at"'
+    assert build_later_columns_sql(MADE) == 'NULL::DATE AS "at"'
     assert counted == [("made", "b_8|one", "b_8", "one", "run", 2)]
 
 
@@ -133,7 +141,7 @@ def test_written_rows_have_the_declared_columns_and_keep_what_they_say_of_themse
     shuffled = rows().select(["run_id", "quoted", "at", "number", "benchmark", "model"])
     version = store.write(paths, step, MADE, PAIR, shuffled.replace_schema_metadata({"of": "me"}), upstream={})
     assert version == store.write(paths, step, MADE, PAIR, shuffled, upstream={}), "a digest of the rows"
-    (_, folder), *more = store.partitions(paths, MADE)
+    (_, folder), *more = store.iterate_partitions(paths, MADE)
     assert not more
     written = pq.read_table(folder / "run_id=run.parquet", partitioning=None)
     assert written.column_names == MADE.names

@@ -19,15 +19,15 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, qu
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.relative_days import roll, rolled_day
+from audit_pipeline.benchmarks.relative_days import read_rolled_day, roll_day
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, UNLEARNING, Pair
-from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, read_control, read_texts
+from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, read_control, read_control_texts
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
-from audit_pipeline.catalogue.lineage import LineageStep, latest_run
-from audit_pipeline.catalogue.outcomes import latest_outcome, record_outcome
-from audit_pipeline.catalogue.paths import DataPaths, unsegment
+from audit_pipeline.catalogue.lineage import LineageStep, read_latest_run
+from audit_pipeline.catalogue.outcomes import read_latest_outcome, record_outcome
+from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import AuditError
 from audit_pipeline.extraction.search import SearchOptions
@@ -39,7 +39,7 @@ from audit_pipeline.operate.stages.extraction import extract_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.references.config import ReferenceEntry
-from audit_pipeline.references.frequencies import build_frequencies, read_kept_frequencies
+from audit_pipeline.references.frequencies import build_frequencies, read_corpus_frequencies
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -86,11 +86,11 @@ class Kept:
             "scores": (paths.run_file("scores", pair.partition, "run"), self._scores),
             "lineage": (
                 paths.run_file("lineage", f"scores:{pair.partition}", "run"),
-                lambda: latest_run(paths, "scores", pair.partition),
+                lambda: read_latest_run(paths, "scores", pair.partition),
             ),
             "outcome": (
                 paths.run_file("outcomes", pair.partition, "failed"),
-                lambda: latest_outcome(paths, pair),
+                lambda: read_latest_outcome(paths, pair),
             ),
             "token frequencies": (
                 frequencies,
@@ -99,10 +99,10 @@ class Kept:
                     for one in (self._frequencies()[0].counts, self._frequencies()[1])
                 ],
             ),
-            "control's texts": (control / TEXTS, lambda: read_texts(CONTROL, paths).to_pylist()),
+            "control's texts": (control / TEXTS, lambda: read_control_texts(CONTROL, paths).to_pylist()),
             "control's manifest": (control / MANIFEST, lambda: read_control(CONTROL, paths)),
             "control's pointer": (paths.control_pointer(CONTROL), lambda: read_control(CONTROL, paths)),
-            "rolled day": (paths.rolled_day, lambda: rolled_day(paths)),
+            "rolled day": (paths.rolled_day, lambda: read_rolled_day(paths)),
             "model's card": (
                 paths.model_card(self.model.identity.model_fingerprint),
                 lambda: read_json(paths.model_card(self.model.identity.model_fingerprint)),
@@ -115,10 +115,10 @@ class Kept:
 
     def _scores(self) -> object:
         pair = PAIRS[0]
-        return store.read(self.paths, SCORES, pair, run_id="run", what="the scores").to_pylist()
+        return store.read(self.paths, SCORES, pair, run_id="run", label="the scores").to_pylist()
 
     def _frequencies(self) -> Any:
-        return read_kept_frequencies("notes", self.model, self.paths)
+        return read_corpus_frequencies("notes", self.model, self.paths)
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ def made(workspace: Workspace) -> Kept:
     entry = ReferenceEntry(name="notes", path=corpus, language="en", licence="none")
     build_frequencies(entry, model, paths, LineageStep.now("run", "token_frequencies", "1"))
     _write_control(paths)
-    roll(paths, date(2026, 3, 1))
+    roll_day(paths, date(2026, 3, 1))
     return Kept(paths, model, [row["text"] for row in read_built(paths, BENCHMARKS[0]).examples.to_pylist()])
 
 
@@ -275,7 +275,7 @@ def loaded_files(kept: Kept) -> dict[Path, str]:
     found[paths.model_card(kept.model.identity.model_fingerprint)] = "FROM models"
     found[paths.run_file("outcomes", PAIRS[0].partition, "failed")] = "SELECT * EXCLUDE row_sha256 FROM outcomes"
     for file in paths.table("lineage").rglob("*.parquet"):
-        table, _, partition = unsegment(file.parent.name.removeprefix("partition=")).partition(":")
+        table, _, partition = name_from_path_segment(file.parent.name.removeprefix("partition=")).partition(":")
         where = f""""table" = '{table}' AND "partition" = '{partition}'"""
         # Where the name of the digest's column is what changed, the row is as an earlier version wrote it.
         found[file] = f"SELECT * EXCLUDE row_sha256 FROM lineage WHERE {where}"

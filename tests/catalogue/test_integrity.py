@@ -19,11 +19,11 @@ from audit_pipeline.catalogue.integrity import (
     REST_SHA256,
     ROW_SHA256,
     DamagedError,
+    cached_sha256,
     digests_of_folder,
     file_sha256,
-    known_sha256,
-    require_folder,
-    require_row,
+    require_matching_digests,
+    require_row_digest,
     row_sha256,
     row_sha256_sql,
     with_row_sha256,
@@ -54,12 +54,12 @@ def test_rows_that_differ_have_other_digests(one: dict[str, object], other: dict
 def test_a_row_says_when_it_is_not_what_it_was(tmp_path: Path) -> None:
     row = with_row_sha256({"a": "1", "b": None, "at": datetime(2026, 1, 1, tzinfo=UTC)})
     assert with_row_sha256(row) == row
-    require_row(row, tmp_path)
-    require_row({**row, "added later": None}, tmp_path)
-    require_row({"a": "of an earlier version"}, tmp_path)
+    require_row_digest(row, tmp_path)
+    require_row_digest({**row, "added later": None}, tmp_path)
+    require_row_digest({"a": "of an earlier version"}, tmp_path)
     for changed in ({"a": "2"}, {"b": ""}, {"at": datetime(2026, 1, 2, tzinfo=UTC)}, {ROW_SHA256: "0" * 64}):
         with pytest.raises(DamagedError, match=r"its row is not as it was written"):
-            require_row({**row, **changed}, tmp_path)
+            require_row_digest({**row, **changed}, tmp_path)
     with pytest.raises(TypeError, match="text and times"):
         row_sha256({"a": 1})
     assert ROW_SHA256 in OUTCOMES.names
@@ -116,13 +116,13 @@ def test_a_folder_is_compared_file_by_file(tmp_path: Path) -> None:
     digests = digests_of_folder(tmp_path)
     assert digests == {name: file_sha256(tmp_path / name) for name in ("model/config.json", "texts")}
     (tmp_path / "another").write_text("nobody asked for it")
-    require_folder(tmp_path, digests, "the model")
+    require_matching_digests(tmp_path, digests, "the model")
     (tmp_path / "model" / "config.json").write_text("{ }")
     with pytest.raises(DamagedError, match=r"the model is damaged: .*model/config\.json is missing or not as it was"):
-        require_folder(tmp_path, digests, "the model")
+        require_matching_digests(tmp_path, digests, "the model")
     (tmp_path / "texts").unlink()
     with pytest.raises(DamagedError, match="texts is missing"):
-        require_folder(tmp_path, {"texts": digests["texts"]}, "the model")
+        require_matching_digests(tmp_path, {"texts": digests["texts"]}, "the model")
 
 
 def test_a_file_is_read_once_as_long_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,10 +130,10 @@ def test_a_file_is_read_once_as_long_as_it_stands(tmp_path: Path, monkeypatch: p
     compute = integrity.file_sha256
     monkeypatch.setattr(integrity, "file_sha256", lambda file: (read.append(file), compute(file))[1])
     path.write_bytes(b"one")
-    assert known_sha256(path) == known_sha256(path) == compute(path)
+    assert cached_sha256(path) == cached_sha256(path) == compute(path)
     assert len(read) == 1
     other = tmp_path / "other"
     other.write_bytes(b"two")
     other.replace(path)
-    assert known_sha256(path) == compute(path)
+    assert cached_sha256(path) == compute(path)
     assert len(read) == 2

@@ -23,10 +23,10 @@ from audit_pipeline.catalogue.lineage import (
     LineageStep,
     file_of,
     find_writing_run,
-    latest_is_whole,
-    latest_run,
+    is_latest_file_whole,
     package_versions,
-    record,
+    read_latest_run,
+    record_lineage,
     table_version,
 )
 from audit_pipeline.catalogue.paths import DataPaths
@@ -93,7 +93,7 @@ def write_rows(paths: DataPaths, partition: str, run_id: str) -> None:
 
 def test_a_recorded_row_says_all_that_is_known(paths: DataPaths) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
-    record(
+    record_lineage(
         paths,
         step("run-1"),
         SCORES,
@@ -120,30 +120,30 @@ def test_a_recorded_row_says_all_that_is_known(paths: DataPaths) -> None:
 
 def test_latest_run_is_the_last_one_whose_rows_are_there(paths: DataPaths) -> None:
     for number in (1, 2):
-        record(paths, step(f"run-{number}"), SCORES, "b|m", data_version=f"v{number}", upstream={})
+        record_lineage(paths, step(f"run-{number}"), SCORES, "b|m", data_version=f"v{number}", upstream={})
         write_rows(paths, "b|m", f"run-{number}")
     # Killed between its entry and its rows; and a run of another partition, later.
-    record(paths, step("run-3"), SCORES, "b|m", data_version="v3", upstream={})
-    record(paths, step("run-4"), SCORES, "b|m2", data_version="v4", upstream={})
+    record_lineage(paths, step("run-3"), SCORES, "b|m", data_version="v3", upstream={})
+    record_lineage(paths, step("run-4"), SCORES, "b|m2", data_version="v4", upstream={})
     write_rows(paths, "b|m2", "run-4")
-    found = latest_run(paths, "scores", "b|m")
+    found = read_latest_run(paths, "scores", "b|m")
     assert (found.run_id, found.data_version, found.benchmark_digest) == ("run-2", "v2", None)
-    assert latest_run(paths, "scores", "b|m2").run_id == "run-4"
+    assert read_latest_run(paths, "scores", "b|m2").run_id == "run-4"
 
 
 def test_latest_run_of_nothing_is_an_error_in_words(paths: DataPaths) -> None:
-    record(paths, step("run-1"), SCORES, "b|m", data_version="v1", upstream={})
+    record_lineage(paths, step("run-1"), SCORES, "b|m", data_version="v1", upstream={})
     with pytest.raises(DataError, match=r"there are no scores of b\|m yet"):
-        latest_run(paths, "scores", "b|m")
+        read_latest_run(paths, "scores", "b|m")
 
 
 def test_a_damaged_entry_is_named(paths: DataPaths) -> None:
-    record(paths, step("run-1"), SCORES, "b|m", data_version="v1", upstream={})
+    record_lineage(paths, step("run-1"), SCORES, "b|m", data_version="v1", upstream={})
     write_rows(paths, "b|m", "run-1")
     [entry] = paths.table("lineage").rglob("*.parquet")
     entry.write_bytes(entry.read_bytes()[:40])
     with pytest.raises(DataError, match=r"run_id=run-1\.parquet cannot be read"):
-        latest_run(paths, "scores", "b|m")
+        read_latest_run(paths, "scores", "b|m")
 
 
 def rows_of(run_id: str, *scores: float) -> pa.Table:
@@ -172,7 +172,7 @@ def test_a_lineage_row_names_the_digest_of_its_file(paths: DataPaths) -> None:
 @pytest.mark.parametrize("place", [30, -200, -3])
 def test_a_file_with_a_flipped_bit_is_refused_wherever_it_is(paths: DataPaths, place: int) -> None:
     file = write_rows_of(paths, MADE_SCORES, "b|m", "run-1", rows_of("run-1", 0.5))
-    read = partial(store.read, paths, MADE_SCORES, "b|m", run_id="run-1", what="the scores of b|m")
+    read = partial(store.read, paths, MADE_SCORES, "b|m", run_id="run-1", label="the scores of b|m")
     assert read().to_pylist() == rows_of("run-1", 0.5).to_pylist()
     flip(file, place)
     with pytest.raises(DamagedError, match=r"the scores of b\|m is damaged: .*run-1\.parquet is not as it was written"):
@@ -183,7 +183,7 @@ def test_a_file_with_a_flipped_bit_is_refused_wherever_it_is(paths: DataPaths, p
 
 
 def test_a_file_that_every_run_writes_anew_may_be_of_any_run(paths: DataPaths) -> None:
-    read = partial(store.read, paths, MADE_EXAMPLES, "b", what="b")
+    read = partial(store.read, paths, MADE_EXAMPLES, "b", label="b")
     file = write_rows_of(paths, MADE_EXAMPLES, "b", "run-1", rows_of("run-1", 1.0))
     before = file.read_bytes()
     write_rows_of(paths, MADE_EXAMPLES, "b", "run-2", rows_of("run-2", 2.0))
@@ -197,13 +197,13 @@ def test_a_file_that_every_run_writes_anew_may_be_of_any_run(paths: DataPaths) -
 
 
 def test_files_of_earlier_versions_are_read_as_they_are(paths: DataPaths) -> None:
-    record(paths, step("run-1"), EXAMPLES, "b", data_version="v", upstream={})
+    record_lineage(paths, step("run-1"), EXAMPLES, "b", data_version="v", upstream={})
     file = paths.examples("b")
     write_table(file, rows_of("run-1", 1.0))
     [entry] = paths.table("lineage").rglob("*.parquet")
     rows = pq.read_table(entry, partitioning=None)
     pq.write_table(rows.drop_columns(["file_sha256", "row_sha256"]), entry)
-    read = partial(store.read, paths, MADE_EXAMPLES, "b", what="b")
+    read = partial(store.read, paths, MADE_EXAMPLES, "b", label="b")
     assert read().num_rows == 1
     # As soon as a run has named one, what has another is not as it was written.
     write_rows_of(paths, MADE_EXAMPLES, "b", "run-2", rows_of("run-2", 2.0))
@@ -219,7 +219,7 @@ def test_an_entry_that_is_not_as_it_was_written_is_refused(paths: DataPaths) -> 
     place = rows.column_names.index("data_version")
     pq.write_table(rows.set_column(place, "data_version", pa.array(["w"])), entry)
     with pytest.raises(DamagedError, match=r"run_id=run-1\.parquet is damaged: its row is not as it was written"):
-        latest_run(paths, "scores", "b|m")
+        read_latest_run(paths, "scores", "b|m")
 
 
 @pytest.mark.parametrize("stopped_by", [OSError("full"), KeyboardInterrupt()], ids=str)
@@ -249,7 +249,7 @@ def test_an_entry_whose_rows_did_not_follow_is_taken_back(
     with pytest.raises(type(stopped_by)):
         write_rows_of(paths, MADE_SCORES, "b|m", "run-1", rows_of("run-1", 0.5))
     assert moved.exists()
-    assert latest_run(paths, "scores", "b|m").run_id == "run-1", "rows are never without their entry"
+    assert read_latest_run(paths, "scores", "b|m").run_id == "run-1", "rows are never without their entry"
 
 
 @pytest.mark.parametrize(
@@ -292,4 +292,4 @@ def test_the_entry_of_a_rewritten_file_is_the_one_that_names_its_bytes(tmp_path:
     for entry in paths.run_file("lineage", "blind_scores:b_8", "any").parent.glob("*.parquet"):
         write_table(entry, pq.read_table(entry, partitioning=None).drop_columns(["file_sha256", "row_sha256"]))
     assert find_writing_run(paths, BLIND_SCORES, "b_8") is None
-    assert latest_is_whole(paths, "blind_scores", "b_8")
+    assert is_latest_file_whole(paths, "blind_scores", "b_8")

@@ -13,7 +13,13 @@ from written import read_all
 
 from audit_pipeline.catalogue import outcomes
 from audit_pipeline.catalogue.contracts import OUTCOMES, Pair
-from audit_pipeline.catalogue.outcomes import MAX_REASON, PairOutcome, latest_outcome, outcome_of_run, record_outcome
+from audit_pipeline.catalogue.outcomes import (
+    MAX_REASON,
+    PairOutcome,
+    read_latest_outcome,
+    read_run_outcome,
+    record_outcome,
+)
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 
@@ -36,16 +42,16 @@ def at(paths: DataPaths, monkeypatch: pytest.MonkeyPatch, hour: int, run_id: str
 
 
 def test_what_was_recorded_is_read_back_and_nothing_else_is_there(paths: DataPaths) -> None:
-    assert outcome_of_run(paths, PAIR, "r1") is None
-    assert latest_outcome(paths, PAIR) is None
+    assert read_run_outcome(paths, PAIR, "r1") is None
+    assert read_latest_outcome(paths, PAIR) is None
     before = datetime.now(UTC)
     written = record_outcome(paths, PAIR, "token_statistics", "not_applicable", "no such model", "r1")
     assert (written.pair, written.stage, written.status) == (PAIR, "token_statistics", "not_applicable")
     assert (written.reason, written.run_id) == ("no such model", "r1")
     assert before <= written.at <= datetime.now(UTC)
-    assert outcome_of_run(paths, PAIR, "r1") == latest_outcome(paths, PAIR) == written
-    assert outcome_of_run(paths, PAIR, "r2") is None
-    assert latest_outcome(paths, Pair("notes_64", "owner/name")) is None
+    assert read_run_outcome(paths, PAIR, "r1") == read_latest_outcome(paths, PAIR) == written
+    assert read_run_outcome(paths, PAIR, "r2") is None
+    assert read_latest_outcome(paths, Pair("notes_64", "owner/name")) is None
     assert read_all(paths.table("outcomes"), OUTCOMES).num_rows == 1
 
 
@@ -53,10 +59,10 @@ def test_the_first_outcome_of_a_run_stays(paths: DataPaths) -> None:
     first = record_outcome(paths, PAIR, "token_statistics", "failed", "the device is gone", "r1")
     again = record_outcome(paths, PAIR, "scores", "not_applicable", "has been run on none of these texts", "r1")
     assert again == first
-    assert outcome_of_run(paths, PAIR, "r1") == first
+    assert read_run_outcome(paths, PAIR, "r1") == first
     other = record_outcome(paths, PAIR, "scores", "failed", "another fault", "r2")
     assert other.reason == "another fault"
-    assert outcome_of_run(paths, PAIR, "r1") == first
+    assert read_run_outcome(paths, PAIR, "r1") == first
 
 
 def test_the_latest_is_told_by_time_not_by_name(paths: DataPaths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +70,7 @@ def test_the_latest_is_told_by_time_not_by_name(paths: DataPaths, monkeypatch: p
     last = at(paths, monkeypatch, 11, "a")
     at(paths, monkeypatch, 10, "c")
     at(paths, monkeypatch, 12, "d", Pair("notes_32", "other"))
-    assert latest_outcome(paths, PAIR) == last
+    assert read_latest_outcome(paths, PAIR) == last
 
 
 @pytest.mark.parametrize(
@@ -81,7 +87,7 @@ def test_the_latest_is_told_by_time_not_by_name(paths: DataPaths, monkeypatch: p
 )
 def test_reasons(paths: DataPaths, given_reason: str, kept: str) -> None:
     assert record_outcome(paths, PAIR, "scores", "failed", given_reason, "r1").reason == kept
-    assert latest_outcome(paths, PAIR) == outcome_of_run(paths, PAIR, "r1")
+    assert read_latest_outcome(paths, PAIR) == read_run_outcome(paths, PAIR, "r1")
 
 
 @max_examples(25)
@@ -91,7 +97,7 @@ def test_any_reason_is_one_short_line_that_can_be_read_back(
 ) -> None:
     paths = DataPaths(tmp_path_factory.mktemp("outcomes"))
     written = record_outcome(paths, PAIR, "scores", "failed", reason, "r1")
-    assert outcome_of_run(paths, PAIR, "r1") == written
+    assert read_run_outcome(paths, PAIR, "r1") == written
     assert len(written.reason.splitlines()) == 1
     assert 0 < len(written.reason) <= MAX_REASON
     assert written.reason.isprintable() or "\ufffd" in written.reason
@@ -101,7 +107,7 @@ def test_a_damaged_file_is_an_error_that_names_it(paths: DataPaths) -> None:
     record_outcome(paths, PAIR, "scores", "failed", "a fault", "r1")
     file = paths.run_file("outcomes", PAIR.partition, "r1")
     file.write_bytes(b"half")
-    for ask in (lambda: outcome_of_run(paths, PAIR, "r1"), lambda: latest_outcome(paths, PAIR)):
+    for ask in (lambda: read_run_outcome(paths, PAIR, "r1"), lambda: read_latest_outcome(paths, PAIR)):
         with pytest.raises(DataError, match=r"run_id=r1\.parquet"):
             ask()
     with pytest.raises(DataError, match=r"cannot be read"):

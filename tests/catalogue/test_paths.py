@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.catalogue import paths
-from audit_pipeline.catalogue.paths import DataPaths, config_dir, is_shipped, workspace, workspace_file
+from audit_pipeline.catalogue.paths import DataPaths, config_dir, find_workspace, is_shipped, workspace_file
 
 ROOT = Path(__file__).parents[2]
 WORKSPACE = (ROOT / "workspace.yaml").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def test_an_installed_package_has_its_own_configuration_and_the_users_data_folde
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert workspace() is None
+    assert find_workspace() is None
     assert config_dir() == package / "audit_pipeline" / "shipped" / "config"
     assert workspace_file() == package / "audit_pipeline" / "shipped" / "workspace.yaml"
     assert is_shipped(config_dir())
@@ -63,7 +63,7 @@ def test_other_projects_workspaces_and_folders_without_a_configuration_are_none(
     (laid_out(tmp_path / "bare") / "config").rmdir()
     for name in ("other", "bare"):
         monkeypatch.chdir(tmp_path / name)
-        assert workspace() is None
+        assert find_workspace() is None
 
 
 def test_a_checkout_is_the_workspace_of_whoever_is_in_none(
@@ -95,9 +95,9 @@ def test_a_current_folder_that_was_removed_is_in_no_workspace(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert workspace() is None
+    assert find_workspace() is None
     monkeypatch.chdir(tmp_path)
 
 
 def test_this_checkout_is_a_workspace() -> None:
-    assert workspace() == ROOT
+    assert find_workspace() == ROOT

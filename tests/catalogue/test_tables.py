@@ -13,7 +13,7 @@ import pytest
 from written import read_all
 
 from audit_pipeline.catalogue.files import (
-    checked,
+    cast_to_columns,
     read_json,
     read_rows,
     read_table,
@@ -84,21 +84,21 @@ def test_rows_must_have_exactly_the_columns() -> None:
 
 def test_checked_selects_orders_and_casts() -> None:
     table = pa.table({"extra": [1.0], "b": ["x"], "a": pa.array([7], pa.int64())})
-    assert checked(table, SCHEMA).schema == SCHEMA
-    assert checked(table, SCHEMA).to_pylist() == [{"a": 7, "b": "x"}]
+    assert cast_to_columns(table, SCHEMA).schema == SCHEMA
+    assert cast_to_columns(table, SCHEMA).to_pylist() == [{"a": 7, "b": "x"}]
     with pytest.raises(DataError, match="columns missing: a"):
-        checked(table.drop_columns(["a"]), SCHEMA)
+        cast_to_columns(table.drop_columns(["a"]), SCHEMA)
 
 
 def test_read_table_says_what_is_missing_or_broken(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     with pytest.raises(DataError, match="the examples has not been built yet"):
-        read_table(path, SCHEMA, what="the examples")
+        read_table(path, SCHEMA, label="the examples")
     write_table(path, table_from_rows([{"a": 1, "b": "x"}], SCHEMA))
-    assert read_table(path, SCHEMA, what="the examples").to_pylist() == [{"a": 1, "b": "x"}]
+    assert read_table(path, SCHEMA, label="the examples").to_pylist() == [{"a": 1, "b": "x"}]
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(DataError, match="the examples cannot be read"):
-        read_table(path, SCHEMA, what="the examples")
+        read_table(path, SCHEMA, label="the examples")
 
 
 def test_folder_names_do_not_become_columns(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_folder_names_do_not_become_columns(tmp_path: Path) -> None:
         write_table(tmp_path / name / "x.parquet", table_from_rows([{"a": len(name), "b": "from file"}], SCHEMA))
     assert read_all(tmp_path, SCHEMA).column("b").to_pylist() == ["from file", "from file"]
     assert read_all(tmp_path / "nothing", SCHEMA).num_rows == 0
-    assert read_table(tmp_path / "b=one" / "x.parquet", SCHEMA, what="it").column("b").to_pylist() == ["from file"]
+    assert read_table(tmp_path / "b=one" / "x.parquet", SCHEMA, label="it").column("b").to_pylist() == ["from file"]
 
 
 def test_tables_are_compressed(tmp_path: Path) -> None:
@@ -138,13 +138,15 @@ def test_a_page_that_is_not_what_its_checksum_says_is_not_read(tmp_path: Path) -
     content[column.data_page_offset + column.total_compressed_size - 20] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"the table cannot be read .*(?i:crc|checksum)"):
-        read_table(path, SCHEMA, what="the table")
+        read_table(path, SCHEMA, label="the table")
     with pytest.raises(DataError, match=r"the rows cannot be read .*(?i:crc|checksum)"):
-        read_rows(path, what="the rows")
+        read_rows(path, label="the rows")
 
 
 def test_columns_of_a_later_version_are_null_where_they_are_not_there() -> None:
     later = pa.schema([*SCHEMA, pa.field("c", pa.string(), metadata={"later": "yes"})])
-    found = checked(pa.table({"a": pa.array([7], pa.int32()), "b": ["x"]}), later)
+    found = cast_to_columns(pa.table({"a": pa.array([7], pa.int32()), "b": ["x"]}), later)
     assert found.to_pylist() == [{"a": 7, "b": "x", "c": None}]
-    assert checked(pa.table({"c": ["y"], "a": pa.array([7], pa.int32()), "b": ["x"]}), later)["c"].to_pylist() == ["y"]
+    assert cast_to_columns(pa.table({"c": ["y"], "a": pa.array([7], pa.int32()), "b": ["x"]}), later)[
+        "c"
+    ].to_pylist() == ["y"]

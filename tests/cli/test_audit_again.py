@@ -25,7 +25,7 @@ from made_workspace import (
 from assets import scores
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.catalogue.paths import model_page
+from audit_pipeline.catalogue.paths import model_page_path
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.operate import situation
 from audit_pipeline.operate.stages.benchmarks import assess_split
@@ -168,7 +168,7 @@ def test_a_lost_finding_is_told_and_made_again(audited_copy: Workspace, table: s
         report = audited_copy.run("report")
         told(report)
         assert f"damaged, and left out: {table} of made_8|tiny (run " in report.stderr
-        page = model_page(audited_copy.paths.reports, "tiny").read_text(encoding="utf-8")
+        page = model_page_path(audited_copy.paths.reports, "tiny").read_text(encoding="utf-8")
         assert "partition is not as written" in page
     because = f"a file of its {'scores' if table == 'scores' else 'findings'} is damaged or gone"
     assert again(

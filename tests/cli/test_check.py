@@ -19,12 +19,12 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import check as command
 from audit_pipeline.cli import main
-from audit_pipeline.config.workspace import lay_out
+from audit_pipeline.config.workspace import create_workspace
 from audit_pipeline.definitions import defs
 from audit_pipeline.operate import situation
 from audit_pipeline.operate.dagster import weekly
 from audit_pipeline.operate.dagster.in_process import open_instance
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -41,7 +41,7 @@ def folder(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     """Where somebody works, with a configuration of theirs that has a model called tiny."""
     with quick_folder(tmp_path) as quick:
         here = quick / "here"
-        lay_out(here)
+        create_workspace(here)
         tiny = {"path": str(weights), "reference_corpus": None, "release_date": "2024-06-01"}
         (here / "config/models.yaml").write_text(yaml.safe_dump({"models": {"tiny": tiny}}))
         for name in ("CORPUS_AUDIT_CONFIG", "CORPUS_AUDIT_DATA", "BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
@@ -93,7 +93,7 @@ def test_from_a_folder_to_the_report_and_again_with_more(
     assert first["work"]["tokens"] > first["work"]["tokens_of_search"] > 0
     assert Path(first["report"]) == paths.report
     assert "Your files: books" in paths.report.read_text(encoding="utf-8")
-    assert query(paths.warehouse, "FROM document_memorisation").num_rows == 3
+    assert query_warehouse(paths.warehouse, "FROM document_memorisation").num_rows == 3
     assert "CORPUS_AUDIT_DATA" not in os.environ
 
     again = check("books", "--model", "tiny")
@@ -105,13 +105,15 @@ def test_from_a_folder_to_the_report_and_again_with_more(
 
     more = said(check("books", "--model", "tiny", "--held-out", "new", "--members", "old", "--json"))
     assert more["written"] == ["sources.yaml", "benchmarks.yaml"]
-    tested = query(paths.warehouse, "SELECT \"group\", p_value FROM group_tests WHERE detector = 'loss'").to_pylist()
+    tested = query_warehouse(
+        paths.warehouse, "SELECT \"group\", p_value FROM group_tests WHERE detector = 'loss'"
+    ).to_pylist()
     assert len(tested) == 3
     assert min(row["p_value"] for row in tested) >= 1 / 5
     of_known = "FROM leaderboard WHERE benchmark = 'own_files_known_64' AND detector = 'loss'"
-    known = query(paths.warehouse, f"SELECT n_members, n_nonmembers {of_known}").to_pylist()
+    known = query_warehouse(paths.warehouse, f"SELECT n_members, n_nonmembers {of_known}").to_pylist()
     assert known == [{"n_members": 8, "n_nonmembers": 8}], "two windows of each of four documents on each side"
-    assert query(paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert query_warehouse(paths.warehouse, "FROM lineage_gaps").num_rows == 0
 
     # What the last line starts: the weekly audit finds a book that was put there since.
     (folder / "books" / "another.txt").write_text(made_text("another", 150))
@@ -122,7 +124,9 @@ def test_from_a_folder_to_the_report_and_again_with_more(
         [run] = instance.get_runs(dg.RunsFilter(run_ids=[week.run_id]))
     assert week.success
     assert "benchmarks built: own_files_64" in run.tags["corpus_audit/summary"]
-    found = query(paths.warehouse, "SELECT document_id FROM document_memorisation WHERE side = 'audited'").to_pylist()
+    found = query_warehouse(
+        paths.warehouse, "SELECT document_id FROM document_memorisation WHERE side = 'audited'"
+    ).to_pylist()
     assert any("another.txt" in row["document_id"] for row in found)
 
 
@@ -226,6 +230,6 @@ def test_dev_weekly_switches_the_schedule_on(folder: Path, monkeypatch: pytest.M
     result = CliRunner().invoke(main, ["dev", *(["--weekly"] if switched_on else [])], catch_exceptions=False)
     assert result.exit_code == 0
     # What the processes that Dagster starts read then.
-    schedule = weekly.weekly_audit(defs().resolve_job_def)
+    schedule = weekly.build_weekly_schedule(defs().resolve_job_def)
     assert (schedule.default_status is dg.DefaultScheduleStatus.RUNNING) == switched_on
     assert ("the weekly audit is on" in result.stderr) == switched_on

@@ -17,7 +17,7 @@ from made_workspace import (
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.cli import main
-from audit_pipeline.detectors.page import plain
+from audit_pipeline.detectors.page import format_as_text
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.operate import situation
 
@@ -52,7 +52,7 @@ def test_what_there_is(audited: Workspace) -> None:
         assert all(need.summary in shown for need in detector.needs)
     assert "neighbour (on request)" in shown
     assert "k (0.2)" in shown
-    assert told(audited.run("detectors", "combined")).splitlines() == plain(REGISTRY["combined"]).splitlines()
+    assert told(audited.run("detectors", "combined")).splitlines() == format_as_text(REGISTRY["combined"]).splitlines()
     assert "did you mean min_k?" in error_of(audited.run("detectors", "mink"))
     shown = told(audited.run("models", "--long"))
     assert "tiny" in shown

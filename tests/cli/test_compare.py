@@ -16,7 +16,7 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, MEMBER, NON_MEMBER, Pair
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import LineageStep
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -76,15 +76,15 @@ def test_members_are_compared_with_non_members_and_no_model_is_loaded(
     assert "There are too few texts to tell whether the model before knew them" in done.stdout
     assert "forget_quality: no retrained model was named" in done.stdout
     assert "extraction was not run: corpus-audit extract --model base --benchmark shelf_12" in done.stdout
-    rows = query(audited.paths.warehouse, "FROM current_unlearning").to_pylist()
+    rows = query_warehouse(audited.paths.warehouse, "FROM current_unlearning").to_pylist()
     compared = {(row["before"], row["model"], row["benchmark"], row["holdout"], row["retrained"]) for row in rows}
     assert compared == {("base", "edited", "shelf_12", "shelf_12", None)}
     counts = {(row["metric"], row["side"]): row["n"] for row in rows}
     # 40% of either side chose the threshold.
     assert (counts["exact_memorization", "forget"], counts["exact_memorization", "holdout"]) == (18, 30)
     assert counts["suspicious", "holdout"] == 30
-    assert query(audited.paths.warehouse, "FROM lineage_gaps").num_rows == 0
-    (entry,) = query(audited.paths.warehouse, "FROM lineage WHERE \"table\" = 'unlearning'").to_pylist()
+    assert query_warehouse(audited.paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    (entry,) = query_warehouse(audited.paths.warehouse, "FROM lineage WHERE \"table\" = 'unlearning'").to_pylist()
     upstream = set(json.loads(entry["upstream_data_versions"]))
     read = {"token_statistics/shelf_12|base", "token_statistics/shelf_12|edited", "decisions/shelf_12|base"}
     assert {"examples/shelf_12", *read} <= upstream
@@ -103,9 +103,9 @@ def test_all_texts_of_one_benchmark_are_compared_with_all_of_another(audited: Wo
     assert found["outcome"] == "undetermined"
     again = asked(audited, "--holdout", "others")
     assert again["unlearning"] == found["unlearning"]
-    held = query(audited.paths.warehouse, "FROM current_unlearning WHERE holdout = 'others_12'").to_pylist()
+    held = query_warehouse(audited.paths.warehouse, "FROM current_unlearning WHERE holdout = 'others_12'").to_pylist()
     assert len({row["run_id"] for row in held}) == 1, "the latest of two runs"
-    every = query(audited.paths.warehouse, "FROM unlearning WHERE holdout = 'others_12'").to_pylist()
+    every = query_warehouse(audited.paths.warehouse, "FROM unlearning WHERE holdout = 'others_12'").to_pylist()
     assert len(every) == 2 * len(held)
 
 

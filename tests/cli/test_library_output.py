@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from audit_pipeline.cli.front import main
-from audit_pipeline.cli.library_output import defer_stderr, release_standard_error
+from audit_pipeline.cli.library_output import defer_stderr, release_deferred_stderr
 from audit_pipeline.errors import AuditError, MadeAgainWarning
 from audit_pipeline.operate.console import TELL, tell
 
@@ -100,9 +100,9 @@ def test_what_click_prints_goes_there_too(monkeypatch: pytest.MonkeyPatch) -> No
 def test_before_another_program_takes_over_it_is_given_out(capsys: pytest.CaptureFixture[str]) -> None:
     with defer_stderr():
         print("before", file=sys.stderr)
-        release_standard_error()
+        release_deferred_stderr()
         assert capsys.readouterr().err == "before\n"
-    release_standard_error()
+    release_deferred_stderr()
 
 
 def test_damage_is_told_at_once_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

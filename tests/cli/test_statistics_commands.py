@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.contracts import CORPUS_TESTS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -60,10 +60,10 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     assert "mine: This test could not have found anything: the audited texts are of 10 groups" in done.stdout
     assert f"Report: {folder.report}" in done.stdout
     assert "no column 'text'" in done.stderr
-    tests = query(folder.warehouse, "FROM current_group_tests ORDER BY p_value").to_pylist()
+    tests = query_warehouse(folder.warehouse, "FROM current_group_tests ORDER BY p_value").to_pylist()
     assert len(tests) == 10, "those of unknown label alone"
     assert {row["group"] for row in tests[:4]} < {f"None {number}" for number in range(5)}
-    assert query(folder.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert query_warehouse(folder.warehouse, "FROM lineage_gaps").num_rows == 0
     twin = json.loads((folder.reports / "contamination_report.json").read_text(encoding="utf-8"))
     assert "somebody's" in json.dumps(twin)
 
@@ -76,7 +76,9 @@ def test_scores_of_ones_own_become_findings_and_a_report(tmp_path: Path) -> None
     assert (answer["documents"]["standing_out"], answer["documents"]["tested"]) == (5, 10)
     assert document["corpus_tests"][0]["refused"] is not None
     assert document["report"] == str(folder.report)
-    assert query(folder.warehouse, "SELECT DISTINCT run_id FROM evaluations").num_rows == 1, "the same is one run"
+    assert query_warehouse(folder.warehouse, "SELECT DISTINCT run_id FROM evaluations").num_rows == 1, (
+        "the same is one run"
+    )
 
 
 def test_the_named_detector_is_compared_with_each_other_one(tmp_path: Path) -> None:
@@ -120,10 +122,10 @@ def test_with_texts_the_two_sides_are_assessed_too(tmp_path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), file)
     assert run("evaluate", "--scores", file, "--calibration", "0", "--no-text").exit_code == 0
     folder = DataPaths(tmp_path / "told_findings")
-    (row,) = query(folder.warehouse, "FROM split_summary").to_pylist()
+    (row,) = query_warehouse(folder.warehouse, "FROM split_summary").to_pylist()
     assert row["words_auroc"] > 0.9
     assert row["split_verdict"] == "separable without a model"
-    assert query(folder.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert query_warehouse(folder.warehouse, "FROM lineage_gaps").num_rows == 0
     pages = [path.read_text(encoding="utf-8") for path in folder.reports.iterdir()]
     assert not any("birch" in page for page in pages)
 
@@ -216,9 +218,9 @@ def test_canaries_are_made_once_and_asked_for(workspace: Workspace) -> None:
     assert "sound test" in asked.stdout
     (row,) = read_all(workspace.paths.table("corpus_tests"), CORPUS_TESTS).to_pylist()
     assert (row["n"], row["n_held_out"], row["status"]) == (2, 38, "ok")
-    rows = query(workspace.paths.warehouse, "FROM current_corpus_tests").to_pylist()
+    rows = query_warehouse(workspace.paths.warehouse, "FROM current_corpus_tests").to_pylist()
     assert [one["p_value"] for one in rows] == [row["p_value"]]
-    assert query(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert query_warehouse(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
 
 
 def test_an_ordered_test_set(workspace: Workspace) -> None:

@@ -25,7 +25,7 @@ from audit_pipeline.cli import audit_shown, main
 from audit_pipeline.cli.front import _EXIT_CODES
 from audit_pipeline.operate import console, progress
 from audit_pipeline.operate.console import (
-    answering,
+    collect_output,
     end_step,
     quietly,
     report_slow_work,
@@ -132,7 +132,7 @@ def test_a_pipe_gets_plain_lines_now_and_then(capsys: pytest.CaptureFixture[str]
 def test_quiet_leaves_out_steps_and_progress_and_nothing_else(
     capsys: pytest.CaptureFixture[str], clock: list[float]
 ) -> None:
-    with quietly(), answering(as_json=False):
+    with quietly(), collect_output(as_json=False):
         tell_step("counting")
         clock[0] += 20
         tell_progress("half")
@@ -159,7 +159,7 @@ def test_quiet_draws_nothing_on_a_terminal(screen: io.StringIO, clock: list[floa
 def test_a_json_document_is_not_drawn_over(
     screen: io.StringIO, clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with answering(as_json=True):
+    with collect_output(as_json=True):
         tell_step("counting")
         say("", count=1)
         [step] = console._now
@@ -185,7 +185,7 @@ FINDINGS = [
 
 def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     fewer = {**FINDINGS[2], "detector": "dc_pdd", "n_members": 98}
-    audit_shown._show_labelled("long_name_of_a_benchmark_128", [*FINDINGS, fewer])
+    audit_shown._show_labelled_findings("long_name_of_a_benchmark_128", [*FINDINGS, fewer])
     shown = plain(screen)
     assert max(map(len, shown.splitlines())) <= 80
     lines = [line.rstrip() for line in shown.splitlines()]
@@ -200,9 +200,9 @@ def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
 def test_where_membership_is_unknown_the_named_detector_stands_first_and_nothing_is_a_member(
     screen: io.StringIO,
 ) -> None:
-    audit_shown._show_tried({"detector": "loss"}, FINDINGS, details=False)
+    audit_shown._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=False)
     assert plain(screen) == "\n4 detectors were run: --details shows them, the others beside loss.\n"
-    audit_shown._show_tried({"detector": "loss"}, FINDINGS, details=True)
+    audit_shown._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=True)
     shown = plain(screen)
     assert "member" not in shown
     parts = [

@@ -13,8 +13,8 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
 from audit_pipeline.cluster import engine as engine_module
 from audit_pipeline.cluster.dispatch import Ended, Failed, Ready
-from audit_pipeline.cluster.engine import IN_PROCESS, Engine, chosen_engine
-from audit_pipeline.cluster.ray_pool import RayPool, Room, cluster, room_for, warning_of
+from audit_pipeline.cluster.engine import IN_PROCESS, Engine, choose_engine
+from audit_pipeline.cluster.ray_pool import RayPool, Room, connect_cluster, format_public_address_warning, plan_room
 from audit_pipeline.cluster.worker import Assignment, WorkerError
 from audit_pipeline.errors import ClusterError, ConfigError, ModelError
 from audit_pipeline.models.config import ModelEntry
@@ -35,7 +35,7 @@ def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_this_process_runs_models_where_nobody_says_otherwise() -> None:
-    assert chosen_engine() == chosen_engine({"name": None, "workers": None}) == IN_PROCESS
+    assert choose_engine() == choose_engine({"name": None, "workers": None}) == IN_PROCESS
     assert IN_PROCESS.run_config == {"engine": "in_process"}
 
 
@@ -44,16 +44,16 @@ def test_the_environment_says_what_is_not_given(monkeypatch) -> None:
     monkeypatch.setenv("CORPUS_AUDIT_ENGINE", "ray")
     monkeypatch.setenv("CORPUS_AUDIT_WORKERS", "4")
     monkeypatch.setenv("CORPUS_AUDIT_SHARD_MINUTES", "7.5")
-    assert chosen_engine() == Engine(name="ray", workers=4, shard_minutes=7.5)
-    assert chosen_engine({"workers": 2}) == Engine(name="ray", workers=2, shard_minutes=7.5)
-    assert chosen_engine({"name": "in_process"}).name == "in_process"
-    assert chosen_engine({"workers": 2}).run_config == {"engine": "ray", "workers": 2, "shard_minutes": 7.5}
+    assert choose_engine() == Engine(name="ray", workers=4, shard_minutes=7.5)
+    assert choose_engine({"workers": 2}) == Engine(name="ray", workers=2, shard_minutes=7.5)
+    assert choose_engine({"name": "in_process"}).name == "in_process"
+    assert choose_engine({"workers": 2}).run_config == {"engine": "ray", "workers": 2, "shard_minutes": 7.5}
 
 
 def test_workers_that_the_environment_speaks_of_are_none_of_this_process(monkeypatch) -> None:
     monkeypatch.setenv("CORPUS_AUDIT_WORKERS", "3")
-    assert chosen_engine().run_config == {"engine": "in_process"}
-    assert chosen_engine({"name": "ray"}).run_config == {"engine": "ray", "workers": 3}
+    assert choose_engine().run_config == {"engine": "in_process"}
+    assert choose_engine({"name": "ray"}).run_config == {"engine": "ray", "workers": 3}
 
 
 @pytest.mark.parametrize(
@@ -63,18 +63,18 @@ def test_workers_that_the_environment_speaks_of_are_none_of_this_process(monkeyp
 def test_what_makes_no_sense_is_named(monkeypatch, variable, value) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(ConfigError, match=rf"{variable} \(or the option\): '{value}'"):
-        chosen_engine()
+        choose_engine()
 
 
 def test_workers_without_ray_are_refused() -> None:
     with pytest.raises(ConfigError, match="give --engine ray, or leave --workers out"):
-        chosen_engine({"workers": 2})
+        choose_engine({"workers": 2})
 
 
 def test_without_the_package_one_line_says_how_to_get_it(monkeypatch) -> None:
     monkeypatch.setattr(engine_module, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install 'corpus-audit\[ray\]'"):
-        chosen_engine({"name": "ray"})
+        choose_engine({"name": "ray"})
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch) -> None:
     ],
 )
 def test_workers_take_a_gpu_each_or_share_the_cores(engine, nodes, device, room) -> None:
-    assert room_for(engine, nodes, device, MODEL) == room
+    assert plan_room(engine, nodes, device, MODEL) == room
 
 
 @pytest.mark.parametrize(("ranks", "room"), [(2, Room(3, 1, 2.0)), (4, Room(1, 1, 4.0))])
 def test_a_divided_model_has_as_many_gpus_a_worker(ranks, room) -> None:
-    assert room_for(RAY, GPUS, None, MODEL.model_copy(update={"tensor_parallel": ranks})) == room
+    assert plan_room(RAY, GPUS, None, MODEL.model_copy(update={"tensor_parallel": ranks})) == room
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,19 @@ def test_a_divided_model_has_as_many_gpus_a_worker(ranks, room) -> None:
 )
 def test_room_that_can_never_be_had_is_one_line(engine, nodes, device, of_model, says) -> None:
     with pytest.raises(ClusterError, match=says):
-        room_for(engine, nodes, device, MODEL.model_copy(update=of_model))
+        plan_room(engine, nodes, device, MODEL.model_copy(update=of_model))
 
 
 @pytest.mark.parametrize("threads", ["0", "9"])
 def test_more_threads_than_a_node_has_cpus_are_one_line(monkeypatch, threads) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
     with pytest.raises(ClusterError, match=f"OMP_NUM_THREADS is {threads}.*offers 8"):
-        room_for(RAY, CORES, None, MODEL)
+        plan_room(RAY, CORES, None, MODEL)
 
 
 def test_what_the_user_says_of_threads_stands(monkeypatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert room_for(RAY, CORES, None, MODEL) == Room(2, 3, 0.0)
+    assert plan_room(RAY, CORES, None, MODEL) == Room(2, 3, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_the_user_says_of_threads_stands(monkeypatch) -> None:
     ],
 )
 def test_an_address_that_strangers_reach_is_warned_of(address, warns) -> None:
-    warning = warning_of(address)
+    warning = format_public_address_warning(address)
     assert (warning is not None) is warns
     if warning is not None:
         assert f"the Ray cluster at {address} has the public address" in warning
@@ -162,7 +162,7 @@ def test_an_address_that_strangers_reach_is_warned_of(address, warns) -> None:
 def test_a_name_is_looked_up(monkeypatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, 0)) for ip in ("10.0.0.1", "8.8.4.4")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, port: found)
-    assert "public address 8.8.4.4" in str(warning_of("head.example.org:6379"))
+    assert "public address 8.8.4.4" in str(format_public_address_warning("head.example.org:6379"))
 
 
 def test_a_run_of_dagster_says_it_in_its_configuration_or_leaves_it_to_the_environment(monkeypatch) -> None:
@@ -188,7 +188,7 @@ def test_the_remote_client_is_refused_in_one_line(monkeypatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_ADDRESS", "ray://10.0.0.7:10001")
     with pytest.raises(ClusterError, match="give the head's own host:port"):
-        cluster(RAY, pytest.fail)
+        connect_cluster(RAY, pytest.fail)
 
 
 def test_what_ray_says_of_a_worker_that_is_gone() -> None:

@@ -24,13 +24,13 @@ from audit_pipeline.cluster.engine import Engine
 from audit_pipeline.cluster.ray_pool import Cluster
 from audit_pipeline.cluster.worker import Worker
 from audit_pipeline.errors import ClusterError, ModelError
-from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
-from audit_pipeline.fetch.retry import may_pass
+from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
+from audit_pipeline.fetch.retry import is_transient_fault
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics import run as run_module
-from audit_pipeline.token_statistics.batches import in_memory
-from audit_pipeline.token_statistics.cache import PartCache, parts_of, read_part
+from audit_pipeline.token_statistics.batches import load_local_pass
+from audit_pipeline.token_statistics.cache import PartCache, list_parts, read_part
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
@@ -56,7 +56,7 @@ def llama(tmp_path: Path, tiny_folder: Callable[[str], Path]) -> Model:
 
 def keys_of(model: TokenizedModel, paths: DataPaths, kind: Kind) -> list[str]:
     folder = paths.token_statistics(kind, model.identity.model_fingerprint)
-    return [key for part in parts_of(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
+    return [key for part in list_parts(folder) for key in read_part(part, ["key"]).column("key").to_pylist()]
 
 
 def require_same(one: pa.Table, other: pa.Table) -> None:
@@ -96,7 +96,7 @@ def test_the_rows_are_those_of_a_run_in_process_and_none_is_lost_or_doubled(tmp_
         require_same(*(read_statistics(model, TEXTS, paths, kind) for paths in (ours, theirs)))
         # The driver has compacted: a row that a dead worker wrote as well is there once.
         assert sorted(keys_of(model, theirs, kind)) == sorted(keys_of(model, ours, kind))
-        assert len(parts_of(theirs.token_statistics(kind, model.identity.model_fingerprint))) == 1
+        assert len(list_parts(theirs.token_statistics(kind, model.identity.model_fingerprint))) == 1
     assert len(stood.pool.given) >= 8 + len(deaths)
     assert sum("is run again" in line for line in stood.told) == len(deaths)
     again = compute(model, TEXTS, theirs, lambda: pytest.fail("everything is in the cache"), kinds=KINDS_OF_PASS)
@@ -119,7 +119,7 @@ def test_texts_behind_a_prefix_and_windows_of_documents_come_along(monkeypatch, 
     theirs = llama("there")[1]
     stood = stand_in(monkeypatch, model, theirs, {0: "before"})
     prefix = encode_prefix(model, SENTENCES[0][:40])
-    windows = [one for text in TEXTS[:60] for one in windows_at(model, text, [0, 5, 10], WindowLengths(10, 8))]
+    windows = [one for text in TEXTS[:60] for one in encode_windows_at(model, text, [0, 5, 10], WindowLengths(10, 8))]
     short = [text[:60] for text in TEXTS]
     for paths, backend in ((ours, open_backend(model, ours, "cpu")), (theirs, stood.backend)):
         compute_prefixed(model, short, prefix, paths, lambda backend=backend: backend)  # type: ignore[misc]
@@ -220,7 +220,7 @@ def test_what_needs_the_weights_here_loads_them_here(monkeypatch, llama, tiny) -
     stood = stand_in(monkeypatch, model, paths)
     forward = tiny("llama")[1]
     monkeypatch.setattr(stood.backend, "_load", lambda: forward)
-    assert in_memory(model, lambda _: stood.backend) is forward
+    assert load_local_pass(model, lambda _: stood.backend) is forward
 
 
 def test_the_room_is_lent_to_one_model_at_a_time(monkeypatch, llama) -> None:
@@ -311,4 +311,4 @@ def test_what_caused_an_error_in_a_worker_says_whether_it_may_pass(monkeypatch, 
     monkeypatch.setattr(worker_module, "load_tokenizer", unreachable)
     with pytest.raises(ModelError, match="the hub does not answer") as raised:
         compute(model, TEXTS[:2], paths, lambda: stood.backend)
-    assert may_pass(raised.value)
+    assert is_transient_fault(raised.value)

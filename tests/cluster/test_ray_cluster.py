@@ -22,7 +22,7 @@ from tiny_models import SENTENCES, save_model, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
-from audit_pipeline.token_statistics.cache import parts_of, read_part
+from audit_pipeline.token_statistics.cache import list_parts, read_part
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
 
@@ -87,7 +87,7 @@ def until(driver: subprocess.Popen[str], found: Callable[[], bool]) -> None:
 
 def rows(model: TokenizedModel, data: Path) -> list[str]:
     base = DataPaths(data).token_statistics("base", model.identity.model_fingerprint)
-    return [key for part in parts_of(base) for key in read_part(part, ["key"]).column("key").to_pylist()]
+    return [key for part in list_parts(base) for key in read_part(part, ["key"]).column("key").to_pylist()]
 
 
 def require_rows_of_a_run_in_process(model: TokenizedModel, texts: list[str], data: Path, apart: Path) -> None:

@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from audit_pipeline.config.discovery import by_name
+from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.errors import ConfigError
 
 
@@ -18,10 +18,10 @@ def module(name: str, **values: object) -> ModuleType:
 
 def found(*modules: ModuleType) -> dict[str, str]:
     """Strings, each named by its last word."""
-    return by_name(
+    return collect_by_name(
         modules,
-        what="things",
-        is_one=lambda one: isinstance(one, str) and one.startswith("a thing"),
+        label="things",
+        is_wanted=lambda one: isinstance(one, str) and one.startswith("a thing"),
         name_of=lambda one: one.split()[-1],
     )
 

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.config.hints import did_you_mean, listed, nearest, only_partition, partitions_of
+from audit_pipeline.config.hints import (
+    did_you_mean,
+    find_nearest_names,
+    format_names,
+    list_family_partitions,
+    resolve_partition,
+)
 from audit_pipeline.errors import ConfigError
 
 NAMES = ["ownshelf_16", "notes_32", "notes_64", "books", "books_of_2024"]
@@ -27,22 +33,22 @@ def test_the_nearest_names_or_all_of_them(given: str, hint: str) -> None:
 
 
 def test_of_many_names_the_first_are_listed() -> None:
-    assert listed([]) == "none"
-    assert listed([f"m{number}" for number in range(25)]).endswith("m19 and 5 more")
+    assert format_names([]) == "none"
+    assert format_names([f"m{number}" for number in range(25)]).endswith("m19 and 5 more")
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=1, unique_by=str.casefold))
 def test_a_name_that_there_is_is_nearest_to_itself(names: list[str]) -> None:
-    assert nearest(names[0], names)[:1] == [names[0]]
+    assert find_nearest_names(names[0], names)[:1] == [names[0]]
 
 
 def test_the_only_benchmark_of_a_family_is_meant_by_its_name() -> None:
-    assert only_partition("ownshelf", NAMES) == "ownshelf_16"
-    assert only_partition("notes_64", NAMES) == "notes_64"
+    assert resolve_partition("ownshelf", NAMES) == "ownshelf_16"
+    assert resolve_partition("notes_64", NAMES) == "notes_64"
     # A family of texts of any length has its own name; another's may begin with it.
-    assert only_partition("books", NAMES) == "books"
-    assert partitions_of("books", NAMES) == ["books"]
+    assert resolve_partition("books", NAMES) == "books"
+    assert list_family_partitions("books", NAMES) == ["books"]
     with pytest.raises(ConfigError, match=r"the family notes is several benchmarks.*: notes_32, notes_64"):
-        only_partition("notes", NAMES)
+        resolve_partition("notes", NAMES)
     with pytest.raises(ConfigError, match=r"no benchmark 'ownself_16'; did you mean ownshelf_16\?"):
-        only_partition("ownself_16", NAMES)
+        resolve_partition("ownself_16", NAMES)

@@ -295,8 +295,8 @@ def test_an_answer_that_is_none_is_asked_for_again_and_not_kept(server: BadServe
         return "the server is busy" if page.content == b"busy" else None
 
     with pytest.raises(FetchError, match="the server is busy"):
-        one.get(f"{server.url}/api", refused=busy)
-    assert one.get(f"{server.url}/api", refused=busy).content == b"fine"
+        one.get(f"{server.url}/api", find_refusal=busy)
+    assert one.get(f"{server.url}/api", find_refusal=busy).content == b"fine"
 
 
 def test_a_busy_answer_may_say_how_long_to_wait(server: BadServer, client: Client, pauses: list[float]) -> None:
@@ -304,11 +304,11 @@ def test_a_busy_answer_may_say_how_long_to_wait(server: BadServer, client: Clien
         return "the server is busy" if page.content == b"busy" else None
 
     server.serve("/api", Answer(b"busy", headers={"Retry-After": "5"}), Answer(b"fine"))
-    assert client(obey_robots=False).get(f"{server.url}/api", refused=busy).content == b"fine"
+    assert client(obey_robots=False).get(f"{server.url}/api", find_refusal=busy).content == b"fine"
     assert pauses == [5]
     server.serve("/long", Answer(b"busy", headers={"Retry-After": "5000"}))
     with pytest.raises(FetchError, match="the server is busy, and asks to be left alone for 5000 s"):
-        client(obey_robots=False).get(f"{server.url}/long", refused=busy)
+        client(obey_robots=False).get(f"{server.url}/long", find_refusal=busy)
 
 
 def test_an_answer_that_never_will_be_one_is_not_repeated(server: BadServer, client: Client) -> None:
@@ -317,7 +317,7 @@ def test_an_answer_that_never_will_be_one_is_not_repeated(server: BadServer, cli
 
     server.serve("/api", Answer(b"error"))
     with pytest.raises(FetchError, match="no such category"):
-        client(obey_robots=False).get(f"{server.url}/api", refused=broken)
+        client(obey_robots=False).get(f"{server.url}/api", find_refusal=broken)
     assert len(server.asked()) == 1
 
 

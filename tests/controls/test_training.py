@@ -15,16 +15,16 @@ from control_corpus import ENTRY, build, documents, entry, step
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from audit_pipeline.catalogue.control_files import occurrences_in_training, read_control, read_texts
+from audit_pipeline.catalogue.control_files import count_training_occurrences, read_control, read_control_texts
 from audit_pipeline.catalogue.control_roles import EXPOSED, TWIN
 from audit_pipeline.catalogue.files import write_table
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.build import ensure_control_trained, train_into
 from audit_pipeline.controls.config import Architecture, StudyEntry
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.study import conditions, measure, run_study
-from audit_pipeline.controls.training import START, new_model, train, train_tokenizer
-from audit_pipeline.controls.versions import trained_version, wanted_version
+from audit_pipeline.controls.study import list_conditions, run_study, train_and_measure
+from audit_pipeline.controls.training import START, build_untrained_model, train, train_tokenizer
+from audit_pipeline.controls.versions import compute_wanted_version, read_trained_version
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import load_tokenizer
@@ -45,7 +45,7 @@ def test_the_loss_of_a_step_is_that_of_the_model_by_hand() -> None:
     """One step on one text: -mean log p(x_t | x_<t), start token in front, padding left out."""
     tokenizer = train_tokenizer(["a lamp in the harbour"], 300, 64)
     tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
-    model = new_model(tiny, len(tokenizer), 0, seed=3)
+    model = build_untrained_model(tiny, len(tokenizer), 0, seed=3)
     texts = ["a lamp", "a lamp in the harbour"]
     expected = []
     for text in texts:
@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
     tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
 
     def weights(seed: int) -> torch.Tensor:
-        model = new_model(tiny, len(tokenizer), 0, seed)
+        model = build_untrained_model(tiny, len(tokenizer), 0, seed)
         done = train(
             model, tokenizer, 0, ["a lamp", "a lamp", "in the harbour", "the lamp"],
             entry(seed=seed, batch_size=2), role="exposed", device="cpu",
@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_weights_and_another_others() -> None:
 def test_each_member_is_trained_on_as_often_as_it_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = train_tokenizer(["one two three"], 300, 64)
     tiny = Architecture(hidden_size=16, layers=1, heads=2, intermediate_size=32, vocabulary=300)
-    model = new_model(tiny, len(tokenizer), 0, seed=3)
+    model = build_untrained_model(tiny, len(tokenizer), 0, seed=3)
     seen: Counter[tuple[int, ...]] = Counter()
     forward = model.forward
 
@@ -121,7 +121,7 @@ def test_what_was_trained_on_is_kept_with_the_models(built: DataPaths) -> None:
     assert list(manifest["models"]) == ["exposed", "twin"]
     assert manifest["settings"]["learning_rate"] == ENTRY.learning_rate
     assert manifest["packages"]["torch"]
-    texts = read_texts("c", built)
+    texts = read_control_texts("c", built)
     assert texts.num_rows == 72
     folder = built.control_version("c", manifest["version"])
     for role in ("exposed", "twin"):
@@ -132,14 +132,14 @@ def test_what_was_trained_on_is_kept_with_the_models(built: DataPaths) -> None:
 
 def test_how_often_training_held_a_text_is_told_over_all_epochs(built: DataPaths) -> None:
     """Eight epochs, each of which held every text of a model's own once."""
-    roles = {text["text"]: text["role"] for text in read_texts("c", built).to_pylist()}
+    roles = {text["text"]: text["role"] for text in read_control_texts("c", built).to_pylist()}
     texts = sorted(roles)
     for role, own in ((EXPOSED, "member"), (TWIN, "twin")):
-        found = occurrences_in_training(texts, "c", role, built)
+        found = count_training_occurrences(texts, "c", role, built)
         assert found == [8 if roles[text] == own else 0 for text in texts]
-    assert occurrences_in_training([], "c", EXPOSED, built) == []
+    assert count_training_occurrences([], "c", EXPOSED, built) == []
     with pytest.raises(DataError, match=r"a text is none of the control c .*corpus-audit control c"):
-        occurrences_in_training([*texts, "another text"], "c", TWIN, built)
+        count_training_occurrences([*texts, "another text"], "c", TWIN, built)
 
 
 def test_a_trained_control_is_a_model_like_any_other(built: DataPaths) -> None:
@@ -154,11 +154,11 @@ def test_a_trained_control_is_a_model_like_any_other(built: DataPaths) -> None:
 
 
 def test_nothing_is_trained_twice_and_a_moved_setting_trains_anew(built: DataPaths, tmp_path: Path) -> None:
-    assert trained_version(ENTRY.name, built) == wanted_version(ENTRY, built)
+    assert read_trained_version(ENTRY.name, built) == compute_wanted_version(ENTRY, built)
     again = ensure_control_trained(ENTRY, built, step())
     assert not again.trained
     other = entry(learning_rate=0.001)
-    assert trained_version(other.name, built) != wanted_version(other, built)
+    assert read_trained_version(other.name, built) != compute_wanted_version(other, built)
 
     paths = DataPaths(tmp_path)
     first = build(paths)
@@ -181,16 +181,16 @@ def test_a_control_with_a_changed_byte_is_refused_and_trained_again(
     file.write_bytes(changed)
     if name == "texts.parquet":
         with pytest.raises(DataError, match=rf"the control c is damaged: .*{name} is missing or not as it was written"):
-            read_texts("c", paths)
+            read_control_texts("c", paths)
     else:
         damaged, other = ("exposed", "twin") if name.startswith("exposed") else ("twin", "exposed")
         with pytest.raises(ModelError, match=rf"the control c cannot be read .*{name}.*train it again"):
             load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": damaged}), paths)
         assert load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": other}), paths)
-    assert trained_version(ENTRY.name, paths) != wanted_version(ENTRY, paths)
+    assert read_trained_version(ENTRY.name, paths) != compute_wanted_version(ENTRY, paths)
     assert ensure_control_trained(ENTRY, paths, step()).trained
     assert file.read_bytes() == whole, "the same seed, on the same machine"
-    assert trained_version(ENTRY.name, paths) == wanted_version(ENTRY, paths)
+    assert read_trained_version(ENTRY.name, paths) == compute_wanted_version(ENTRY, paths)
 
 
 def test_models_that_are_trained_side_by_side_have_the_weights_of_one_after_the_other(
@@ -219,7 +219,7 @@ def test_a_training_that_was_cut_short_is_not_taken_for_a_whole_one(built: DataP
 def test_what_is_not_there_says_how_to_have_it(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
     with pytest.raises(DataError, match="corpus-audit control c"):
-        read_texts("c", paths)
+        read_control_texts("c", paths)
     with pytest.raises(ModelError, match="m has not been trained yet: corpus-audit control c"):
         load_tokenizer(ModelEntry(name="m", control={"name": "c", "role": "twin"}), paths)
     with pytest.raises(DataError):
@@ -232,7 +232,7 @@ def test_members_are_told_from_held_out_texts_and_the_twin_tells_nothing() -> No
     texts = draw_texts(documents(), control)
     detectors = ("loss", "min_k", "min_k_plus_plus")
     for role, low, high in (("exposed", 0.95, 1.0), ("twin", 0.2, 0.8)):
-        measured = measure(texts, control, detectors, DataPaths(Path("/nowhere")), role=role, device="cpu")  # type: ignore[arg-type]
+        measured = train_and_measure(texts, control, detectors, DataPaths(Path("/nowhere")), role=role, device="cpu")  # type: ignore[arg-type]
         rows = measured.evaluation.table.to_pylist()
         found = {row["detector"]: row["value"] for row in rows if row["metric"] == "auroc"}
         assert set(found) >= set(detectors)
@@ -246,7 +246,7 @@ def test_a_study_varies_one_setting_at_a_time_and_trains_no_condition_twice(
     study = StudyEntry(
         name="s", description="d", control="c", vary={"occurrences": (1, 8), "epochs": (1,)}, detectors=("loss",)
     )
-    planned = conditions(study, ENTRY)
+    planned = list_conditions(study, ENTRY)
     assert [(one.setting, one.value) for one in planned] == [("occurrences", 1), ("occurrences", 8), ("epochs", 1)]
     paths = DataPaths(tmp_path)
     build(paths)
@@ -291,5 +291,7 @@ def test_a_control_goes_on_from_a_model_that_there_is(
 def test_the_other_family_learns_too() -> None:
     architecture = ENTRY.architecture.model_copy(update={"family": "gpt_neox"})
     control = entry(architecture=architecture)
-    found = measure(draw_texts(documents(), control), control, ("loss",), DataPaths(Path("/nowhere")), device="cpu")
+    found = train_and_measure(
+        draw_texts(documents(), control), control, ("loss",), DataPaths(Path("/nowhere")), device="cpu"
+    )
     assert found.training["losses"][-1] < 0.9 * found.training["losses"][0]

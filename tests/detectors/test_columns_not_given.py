@@ -48,9 +48,9 @@ def brought_for(own: TextStatistics, detector: Detector, settings: list[Any]) ->
 
 @pytest.mark.parametrize("name", sorted(registry.REGISTRY))
 def test_a_detector_reads_no_more_than_it_says(name: str, text_statistics: Callable[..., TextStatistics]) -> None:
-    detector = registry.get(name)
+    detector = registry.get_detector(name)
     own = text_statistics(np.linspace(-9.0, -0.1, N), " ".join(f"word{i}" for i in range(N)))
-    for setting in registry.settings(detector, grid=True):
+    for setting in registry.expand_settings(detector, grid=True):
         whole = {**detector.default, **setting}
         read = set(detector.reads(whole))
         assert read <= OPTIONAL
@@ -74,7 +74,7 @@ def test_a_detector_reads_no_more_than_it_says(name: str, text_statistics: Calla
 def test_settings_that_can_be_scored_are_scored_beside_those_that_cannot(
     text_statistics: Callable[..., TextStatistics],
 ) -> None:
-    detector = registry.get("max_renyi")
+    detector = registry.get_detector("max_renyi")
     whole = text_statistics([-1.0, -2.0, -3.0])
     sums = PowerSums(np.zeros(3, np.float32), np.zeros(3, np.float32))
     columns = {key: values for key, values in whole.columns.items() if key not in ("mean", "std")}
@@ -98,8 +98,8 @@ def test_a_column_that_is_empty_for_every_text_is_not_given(statistics_table: Ca
     assert found is not None
     assert found.logprob.tolist() == [-1.0, -2.0]
     assert "std" not in found.columns
-    assert found.not_given(("mean",)) is None
-    assert found.not_given(("std", "mean")) == "the model's interface does not give: std of each token"
+    assert found.explain_absent_columns(("mean",)) is None
+    assert found.explain_absent_columns(("std", "mean")) == "the model's interface does not give: std of each token"
     with pytest.raises(AttributeError, match="no token statistic 'std'"):
         _ = found.std
 

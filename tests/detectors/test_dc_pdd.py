@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, calibrated, first_occurrences
+from audit_pipeline.detectors.dc_pdd import DC_PDD, FREQUENCY_TABLE, calibrated_probabilities, first_occurrences
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.detectors.statistics import Lacking, TextStatistics, TokenFrequencies
@@ -103,7 +103,7 @@ def test_first_occurrences(ids: list[int]) -> None:
 
 
 def test_rare_tokens_weigh_more() -> None:
-    common, rare = calibrated([math.log(0.5)] * 2, np.log([0.5, 0.001]))
+    common, rare = calibrated_probabilities([math.log(0.5)] * 2, np.log([0.5, 0.001]))
     assert 0 < common < rare
 
 

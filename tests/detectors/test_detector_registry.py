@@ -44,28 +44,28 @@ def test_the_registry_lists_every_detector():
 
 def test_an_unknown_detector_gets_the_nearest_names():
     with pytest.raises(ConfigError, match=r"no detector 'mink'.*did you mean min_k"):
-        registry.get("mink")
+        registry.get_detector("mink")
     with pytest.raises(ConfigError, match=r"there are: .*loss, zlib.*min_k"):
-        registry.get("§")
+        registry.get_detector("§")
 
 
 @pytest.mark.parametrize("name", ["min_k", "min_k_plus_plus"])
 def test_the_k_grid_is_spelled_canonically(name):
-    detector = registry.get(name)
-    assert [detector.label(one) for one in registry.settings(detector)] == ['{"k":0.2}']
-    grid = [detector.label(one) for one in registry.settings(detector, grid=True)]
+    detector = registry.get_detector(name)
+    assert [detector.label(one) for one in registry.expand_settings(detector)] == ['{"k":0.2}']
+    grid = [detector.label(one) for one in registry.expand_settings(detector, grid=True)]
     ks = ["0.1", "0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "1.0"]
     assert [one for one in grid if "window" not in one] == [f'{{"k":{k}}}' for k in ks]
     assert [one for one in grid if "window" in one] == [f'{{"k":{k},"window":3}}' for k in ks]
 
 
 def test_a_detector_without_parameters_has_one_setting():
-    assert registry.settings(registry.get("loss")) == [{}]
-    assert registry.settings(registry.get("loss"), grid=True) == [{}]
+    assert registry.expand_settings(registry.get_detector("loss")) == [{}]
+    assert registry.expand_settings(registry.get_detector("loss"), grid=True) == [{}]
 
 
 def test_a_grid_holds_the_default_and_every_combination(two):
-    settings = registry.settings(two, grid=True)
+    settings = registry.expand_settings(two, grid=True)
     assert len(settings) == 2 * 3 * 2 * 2  # 5 joins the steps; .1 + .2 is the default .3
     assert two.default in settings
     assert {one["steps"] for one in settings} == {1, 5, 10}
@@ -74,10 +74,10 @@ def test_a_grid_holds_the_default_and_every_combination(two):
 
 
 def test_an_override_fixes_one_parameter_and_the_grid_sweeps_the_others(two):
-    settings = registry.settings(two, grid=True, overrides={"last": False, "share": 0.1 + 0.6})
+    settings = registry.expand_settings(two, grid=True, overrides={"last": False, "share": 0.1 + 0.6})
     assert len(settings) == 3 * 2
     assert {(one["last"], one["share"]) for one in settings} == {(False, 0.7)}
-    assert registry.settings(two, overrides={"steps": 7}) == [{**two.default, "steps": 7}]
+    assert registry.expand_settings(two, overrides={"steps": 7}) == [{**two.default, "steps": 7}]
 
 
 def test_set_is_typed(two):
@@ -125,7 +125,7 @@ def test_a_parameter_is_set_once():
 @pytest.mark.parametrize("value", [True, "0.3", 0.0, 2])
 def test_overrides_are_checked_as_well(value):
     with pytest.raises(ConfigError, match=r"min_k\.k"):
-        registry.settings(registry.get("min_k"), overrides={"k": value})
+        registry.expand_settings(registry.get_detector("min_k"), overrides={"k": value})
 
 
 def test_a_selection_keeps_the_given_order_and_takes_each_once():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import infilling, registry
-from audit_pipeline.detectors.infilling import INFILLING, steps_for, token_ratios
+from audit_pipeline.detectors.infilling import INFILLING, choose_future_token_count, token_ratios
 from audit_pipeline.detectors.statistics import BranchStatistics, TextStatistics
 
 
@@ -86,7 +86,7 @@ def test_labels_name_an_ablation_and_not_the_default() -> None:
 
 
 def test_m_by_length() -> None:
-    assert [steps_for(words) for words in (8, 32, 33, 256)] == [1, 1, 5, 5]
+    assert [choose_future_token_count(words) for words in (8, 32, 33, 256)] == [1, 1, 5, 5]
 
 
 @st.composite

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors.detector import Detector
-from audit_pipeline.detectors.min_k import MIN_K, MIN_K_PLUS_PLUS, lowest_means, moving_means, selected
+from audit_pipeline.detectors.min_k import MIN_K, MIN_K_PLUS_PLUS, count_selected, lowest_means, moving_means
 
 GRID = [{"k": step / 10} for step in range(1, 11)]
 logprobs = st.lists(st.floats(-30, 0, width=32), min_size=1, max_size=80)
@@ -42,7 +42,7 @@ def scores(detector: Detector, statistics, settings):
     ],
 )
 def test_how_many_tokens_k_selects(n, k, count):
-    assert selected(n, k) == count
+    assert count_selected(n, k) == count
 
 
 def test_min_k_by_hand(text_statistics):

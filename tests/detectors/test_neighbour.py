@@ -75,7 +75,7 @@ def test_it_runs_on_request_only(text_statistics):
 
 
 def test_the_grid_is_served_by_the_first_neighbours():
-    assert [NEIGHBOUR.label(one) for one in registry.settings(NEIGHBOUR, grid=True)] == [
+    assert [NEIGHBOUR.label(one) for one in registry.expand_settings(NEIGHBOUR, grid=True)] == [
         '{"n":5}',
         '{"n":10}',
         '{"n":25}',

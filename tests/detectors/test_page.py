@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.detectors.detector import Detector, Parameter, outcomes
-from audit_pipeline.detectors.page import BEGIN, END, markdown, overview, plain, written_into
+from audit_pipeline.detectors.page import (
+    BEGIN,
+    END,
+    format_as_markdown,
+    format_as_text,
+    format_overview_table,
+    insert_detector_pages,
+)
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.detectors.statistics import Need
 
@@ -81,29 +88,29 @@ parameter form: default plain; --grid: not swept
 
 
 def test_a_page_in_full() -> None:
-    assert markdown(MADE_UP) == MARKDOWN
-    assert plain(MADE_UP) == PLAIN
-    row = overview([MADE_UP]).splitlines()[-1]
+    assert format_as_markdown(MADE_UP) == MARKDOWN
+    assert format_as_text(MADE_UP) == PLAIN
+    row = format_overview_table([MADE_UP]).splitlines()[-1]
     assert row == "| [made_up](#made_up) (on request) | 1 + n | extra passes (more), for some settings: sums | yes |"
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_no_line_in_the_terminal_is_longer_than_its_width(name: str) -> None:
-    assert [line for line in plain(REGISTRY[name]).splitlines() if len(line) > 100] == []
+    assert [line for line in format_as_text(REGISTRY[name]).splitlines() if len(line) > 100] == []
 
 
 def test_what_stands_around_the_pages_stays() -> None:
-    once = written_into(f"head\n{BEGIN}\nold\n{END}\ntail\n", [MADE_UP])
+    once = insert_detector_pages(f"head\n{BEGIN}\nold\n{END}\ntail\n", [MADE_UP])
     assert once.startswith(f"head\n{BEGIN}\n\n| detector |")
     assert once.endswith(f"{MARKDOWN}\n\n{END}\ntail\n")
-    assert written_into(once, [MADE_UP]) == once
+    assert insert_detector_pages(once, [MADE_UP]) == once
     with pytest.raises(ValueError, match="unpack"):
-        written_into("no mark", [MADE_UP])
+        insert_detector_pages("no mark", [MADE_UP])
 
 
 def test_the_page_on_detectors_is_what_the_detectors_say() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert written_into(text, list(REGISTRY.values())) == text, "run make docs"
+    assert insert_detector_pages(text, list(REGISTRY.values())) == text, "run make docs"
 
 
 def test_every_detector_says_what_its_page_needs() -> None:

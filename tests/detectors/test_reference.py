@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.detectors import registry
-from audit_pipeline.detectors.reference import REFERENCE, REFERENCE_MODEL, WBC_WINDOWS, votes
+from audit_pipeline.detectors.reference import REFERENCE, REFERENCE_MODEL, WBC_WINDOWS, vote_share
 from audit_pipeline.detectors.statistics import Lacking
 
 BOTH = [{"form": "difference"}, {"form": "ratio"}]
@@ -29,7 +29,7 @@ def test_reference_by_hand(text_statistics):
 
 def test_the_difference_is_the_default_and_the_grid_has_every_form(text_statistics):
     assert scored(text_statistics, [-1.0], [-4.0], [{}]) == [(3.0, "ok", None)]
-    labels = [REFERENCE.label(one) for one in registry.settings(REFERENCE, grid=True)]
+    labels = [REFERENCE.label(one) for one in registry.expand_settings(REFERENCE, grid=True)]
     assert labels == ['{"form":"difference"}', '{"form":"ratio"}', '{"form":"wbc"}']
     assert registry.parse_set(["reference.form=ratio"]) == {"reference": {"form": "ratio"}}
 
@@ -72,11 +72,13 @@ def voting(own, other, windows):
 
 def test_votes_by_hand(text_statistics):
     own, other = [-1.0, -5.0, -1.0], [-2.0, -2.0, -2.0]
-    assert votes(own, other, [1]) == pytest.approx(2 / 3)
-    assert votes(own, other, [2]) == 0.0
-    assert votes(own, other, [2, 1, 1, 2]) == pytest.approx(1 / 3)
-    assert votes(own, other, [40]) == votes(own, other, [3]) == 0.0, "a window beyond the text is the whole of it"
-    assert votes([-1.0, -3.0], [-3.0, -1.0], [2]) == 0.0, "equal sums are no vote"
+    assert vote_share(own, other, [1]) == pytest.approx(2 / 3)
+    assert vote_share(own, other, [2]) == 0.0
+    assert vote_share(own, other, [2, 1, 1, 2]) == pytest.approx(1 / 3)
+    assert vote_share(own, other, [40]) == vote_share(own, other, [3]) == 0.0, (
+        "a window beyond the text is the whole of it"
+    )
+    assert vote_share([-1.0, -3.0], [-3.0, -1.0], [2]) == 0.0, "equal sums are no vote"
     [outcome] = scored(text_statistics, own, other, [{"form": "wbc"}])
     assert outcome == (0.0, "ok", None)
     assert WBC_WINDOWS == (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)

@@ -36,8 +36,8 @@ def test_scores_are_those_of_the_detector(table, statistics_table):
     rows = [row for row in table.to_pylist() if row["example_id"] in "ade"]
     assert {row["status"] for row in rows if row["example_id"] != "d" or "window" not in row["parameters"]} == {"ok"}
     for row in rows:
-        detector = registry.get(row["detector"])
-        settings = registry.settings(detector, grid=True)
+        detector = registry.get_detector(row["detector"])
+        settings = registry.expand_settings(detector, grid=True)
         text = dict(EXAMPLES)[row["example_id"]]
         expected = detector.score(index.find(text), settings)
         assert row["score"] in [outcome.score for outcome in expected]

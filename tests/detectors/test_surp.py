@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from audit_pipeline.detectors import registry
 from audit_pipeline.detectors.surp import SURP
 
-GRID = registry.settings(SURP, grid=True)
+GRID = registry.expand_settings(SURP, grid=True)
 tokens = st.lists(
     st.tuples(st.floats(-30, 0, width=32), st.floats(0, 8, width=32)),
     min_size=1,

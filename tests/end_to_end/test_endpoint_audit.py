@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.in_use import Endpoints, probe_tokens
+from audit_pipeline.endpoints.in_use import Endpoints, estimate_probe_tokens
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenizer
@@ -197,7 +197,7 @@ def test_a_limit_stops_it_and_the_next_run_goes_on(workspace: Workspace, server:
     # The command asks once before it plans, its run once before it sends texts.
     assert sending["hosts"][0]["tokens"] == sending["tokens"]
     model = load_tokenizer(load_models()[NAME], workspace.paths)
-    assert probe_tokens(model) == pytest.approx(endpoints.tokens, rel=0.2)
+    assert estimate_probe_tokens(model) == pytest.approx(endpoints.tokens, rel=0.2)
     limit = 2 * endpoints.tokens + sending["tokens"] // 4
     stopped = workspace.run(*AUDIT, "--max-tokens", str(limit))
     assert stopped.exit_code == 2

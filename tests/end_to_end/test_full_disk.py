@@ -25,7 +25,7 @@ from audit_pipeline.catalogue import files
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.front import full_disk
+from audit_pipeline.cli.front import explain_full_disk
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
@@ -34,7 +34,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -93,7 +93,7 @@ def numbers(paths: DataPaths, model: str) -> dict[tuple[str, ...], float | None]
         ("metric || ' low'", "ci_low", "current_evaluations"),
     ):
         sql = f"SELECT {of} AS what, detector, parameters, {value} AS value FROM {view} WHERE model = '{model}'"
-        for row in query(paths.warehouse, sql).to_pylist():
+        for row in query_warehouse(paths.warehouse, sql).to_pylist():
             found[row["what"], row["detector"], row["parameters"]] = row["value"]
     return found
 
@@ -112,7 +112,7 @@ def assert_readable(paths: DataPaths) -> None:
     """Every table, and nothing half-written left behind."""
     for file in paths.root.rglob("*.parquet"):
         pq.read_table(file, partitioning=None)
-    assert query(paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert query_warehouse(paths.warehouse, "FROM lineage_gaps").num_rows == 0
     assert [path for path in paths.root.rglob("*") if path.suffix in (".tmp", ".building", ".unreadable")] == []
 
 
@@ -175,7 +175,7 @@ def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pyt
         disk.left = left
         with pytest.raises((OSError, DataError)) as raised:
             second.run(paths, "stopped", report=False)
-        words = full_disk(raised.value, paths.root)
+        words = explain_full_disk(raised.value, paths.root)
         assert words is not None
         assert f"the disk of {paths.root}" in words
         assert "No space left on device" in words
@@ -212,7 +212,7 @@ def test_a_report_that_finds_no_room(workspace: Workspace, monkeypatch: pytest.M
 def test_what_a_full_disk_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "file"
     named = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), str(file))
-    assert full_disk(named, tmp_path) == (
+    assert explain_full_disk(named, tmp_path) == (
         f"the disk of {file} is full ({named}): make room and run the same again; what was finished is kept"
     )
     for error in (
@@ -222,7 +222,7 @@ def test_what_a_full_disk_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ):
         wrapped = RuntimeError("an error of Dagster's")
         wrapped.__cause__ = error
-        words = full_disk(wrapped, tmp_path / "not made yet")
+        words = explain_full_disk(wrapped, tmp_path / "not made yet")
         assert words is not None
         assert words.startswith(f"the disk of {tmp_path / 'not made yet'} is full (")
     for other in (
@@ -231,10 +231,10 @@ def test_what_a_full_disk_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyP
         sqlite3.OperationalError("database is locked"),
         sqlite3.OperationalError("disk I/O error"),
     ):
-        assert full_disk(other, tmp_path) is None, "there is room"
+        assert explain_full_disk(other, tmp_path) is None, "there is room"
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=4096))
-    assert full_disk(sqlite3.OperationalError("disk I/O error"), tmp_path) is not None
+    assert explain_full_disk(sqlite3.OperationalError("disk I/O error"), tmp_path) is not None
 
 
 @pytest.fixture
@@ -317,7 +317,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path, tmp_path: Path, monkeypatch
     assert_told(start(site, "tiny-b"), small_disk)
     assert numbers(paths, "tiny-a") == earlier
     assert paths.report.read_bytes() == report
-    assert query(paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert query_warehouse(paths.warehouse, "FROM lineage_gaps").num_rows == 0
     assert len(keys(paths)) == before + flushed
 
     filler.unlink()

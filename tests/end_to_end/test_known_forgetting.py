@@ -22,10 +22,10 @@ from transformers import PreTrainedTokenizerBase
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.controls.config import Architecture, ControlEntry
-from audit_pipeline.controls.training import START, new_model, train, train_tokenizer
-from audit_pipeline.unlearning.comparison import UnlearningRequest, compare
-from audit_pipeline.unlearning.conclusion import Conclusion, conclude
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.controls.training import START, build_untrained_model, train, train_tokenizer
+from audit_pipeline.unlearning.comparison import UnlearningRequest, compare_models
+from audit_pipeline.unlearning.conclusion import Conclusion, conclude_unlearning
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "quick_pictures")]
 
@@ -69,7 +69,7 @@ class Lessons:
         return train(*given, role="exposed", device="cpu").model
 
     def new(self, seed: int) -> Any:
-        return new_model(ENTRY.architecture, len(self.tokenizer), self.start, seed)
+        return build_untrained_model(ENTRY.architecture, len(self.tokenizer), self.start, seed)
 
     def ascend(self, model: Any, *, steps: int, rate: float, until_like: str | None = None) -> Any:
         """Gradient ascent on the secret texts, and descent on others; until they are as unlikely as ``until_like``."""
@@ -164,8 +164,8 @@ def concluded(workspace: Workspace, after: str, benchmark: str = "secret", retra
     built = read_built(workspace.paths, f"{benchmark}_{WORDS}")
     other = None if retrained is None else workspace.model(retrained)
     asked = UnlearningRequest(workspace.model("base"), workspace.model(after), other, built, built)
-    rows = [vars(row) for row in compare(asked, workspace.paths).findings]
-    return conclude(rows, before="base", after=after)
+    rows = [vars(row) for row in compare_models(asked, workspace.paths).findings]
+    return conclude_unlearning(rows, before="base", after=after)
 
 
 @pytest.mark.parametrize("retrained", [None, "retrained"])
@@ -208,5 +208,5 @@ def test_the_page_of_the_model_says_it(audited: Workspace) -> None:
     assert rows["forget_quality", "after"]["forget"]["value"] < 0.001
     page = next(audited.paths.reports.glob("*quieter*.html")).read_text(encoding="utf-8")
     assert "It only looks forgotten: quieter says less of the texts than base did" in page
-    kept = query(audited.paths.warehouse, "FROM current_unlearning WHERE model = 'quieter'").to_pylist()
+    kept = query_warehouse(audited.paths.warehouse, "FROM current_unlearning WHERE model = 'quieter'").to_pylist()
     assert len(kept) == sum(side in row for row in found["unlearning"] for side in ("forget", "holdout", "both"))

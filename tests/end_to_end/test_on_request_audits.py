@@ -16,10 +16,10 @@ from tiny_models import forward_of, twin_statistics
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
-from audit_pipeline.catalogue.lineage import latest_run
+from audit_pipeline.catalogue.lineage import read_latest_run
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -63,13 +63,13 @@ def test_a_shelf_has_scores_and_no_metrics_and_bad_files_are_named(workspace: Wo
         "shelf_10: This comparison could not have found anything: no comparison documents, 59 needed" in result.stdout
     )
 
-    rows = query(workspace.paths.warehouse, "FROM scores_with_examples WHERE detector = 'loss'").to_pylist()
+    rows = query_warehouse(workspace.paths.warehouse, "FROM scores_with_examples WHERE detector = 'loss'").to_pylist()
     assert [row["status"] for row in rows] == ["ok"] * 10, "2 windows of the essay, 2 of each page"
     assert {row["label"] for row in rows} == {None}
     assert {row["group"] for row in rows} == {"book 0", "book 1", "local_files:local:essay.txt"}
-    assert query(workspace.paths.warehouse, "FROM leaderboard").num_rows == 0
-    assert query(workspace.paths.warehouse, "FROM evaluations").num_rows == 0
-    assert query(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
+    assert query_warehouse(workspace.paths.warehouse, "FROM leaderboard").num_rows == 0
+    assert query_warehouse(workspace.paths.warehouse, "FROM evaluations").num_rows == 0
+    assert query_warehouse(workspace.paths.warehouse, "FROM lineage_gaps").num_rows == 0
     assert read_built(workspace.paths, "shelf_10").manifest["counts"]["unlabelled"] == 10
     assert "no example of the evaluation split has a label" in said_of_evaluations(workspace)["reason"]
     assert "shelf_10" in workspace.paths.report.read_text(encoding="utf-8")
@@ -123,6 +123,6 @@ def test_a_chunk_is_scored_in_all_of_its_context(workspace: Workspace) -> None:
 
 
 def scored(workspace: Workspace, pair: Pair) -> dict[tuple[str, str, str], dict[str, Any]]:
-    run_id = latest_run(workspace.paths, "scores", pair.partition).run_id
-    table = read_table(workspace.paths.run_file("scores", pair.partition, run_id), SCORES, what="scores")
+    run_id = read_latest_run(workspace.paths, "scores", pair.partition).run_id
+    table = read_table(workspace.paths.run_file("scores", pair.partition, run_id), SCORES, label="scores")
     return {(row["example_id"], row["detector"], row["parameters"]): row for row in table.to_pylist()}

@@ -16,7 +16,7 @@ from made_workspace import Workspace, enter_workspace, quick_folder
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
 
@@ -41,7 +41,7 @@ def start(site: LiveWorkspace) -> subprocess.Popen[str]:
 
 
 def rows(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = query(workspace.paths.warehouse, sql).to_pylist()
+    found: list[dict[str, Any]] = query_warehouse(workspace.paths.warehouse, sql).to_pylist()
     return found
 
 

@@ -23,12 +23,12 @@ def entry(**endpoint: Any) -> ModelEntry:
 
 
 def test_limits_need_an_endpoint_and_those_in_money_a_price() -> None:
-    assert Limits(30, 6.0).for_model(entry(price_per_million=2.0)) == Limits(30, 6.0)
-    assert Limits().for_model(entry()) == Limits()
+    assert Limits(30, 6.0).require_usable_for(entry(price_per_million=2.0)) == Limits(30, 6.0)
+    assert Limits().require_usable_for(entry()) == Limits()
     with pytest.raises(ConfigError, match="served has no price"):
-        Limits(max_cost=1.0).for_model(entry())
+        Limits(max_cost=1.0).require_usable_for(entry())
     with pytest.raises(ConfigError, match="here runs on this machine"):
-        Limits(max_tokens=1).for_model(ModelEntry(name="here", path=Path("anywhere")))
+        Limits(max_tokens=1).require_usable_for(ModelEntry(name="here", path=Path("anywhere")))
 
 
 def test_limits_go_with_a_reference_model_behind_an_interface(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,9 +37,9 @@ def test_limits_go_with_a_reference_model_behind_an_interface(monkeypatch: pytes
     monkeypatch.setattr("audit_pipeline.models.config.load_models", lambda: {"served": reference})
     monkeypatch.setattr("audit_pipeline.models.config.resolve_model", lambda name, models: models[name])
     assert find_endpoint_models(here) == [(reference, reference.endpoint)]
-    assert Limits(max_tokens=1).for_model(here) == Limits(max_tokens=1)
+    assert Limits(max_tokens=1).require_usable_for(here) == Limits(max_tokens=1)
     with pytest.raises(ConfigError, match="served has no price"):
-        Limits(max_cost=1.0).for_model(here)
+        Limits(max_cost=1.0).require_usable_for(here)
 
 
 def test_what_is_left_is_never_less_than_nothing() -> None:

@@ -48,7 +48,7 @@ def one_path(number: int) -> ServerRequest:
 
 
 def ask_all(asking: Client, requests: Sequence[int]) -> list[int]:
-    return [one for some in asking.each(requests, one_path, lambda one, body: one) for one in some]
+    return [one for some in asking.iterate_answers(requests, one_path, lambda one, body: one) for one in some]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_as_many_requests_at_a_time_as_the_entry_says(server: BadServer) -> None
         return ServerRequest("completions", {})
 
     server.serve("/v1/completions", Answer(FINE.body, pause=0.05))
-    found = [one for some in client(server, concurrency=4).each(range(12), ask, read) for one in some]
+    found = [one for some in client(server, concurrency=4).iterate_answers(range(12), ask, read) for one in some]
     assert sorted(found) == list(range(12))
     assert most == 4
 
@@ -165,7 +165,7 @@ def test_what_is_under_way_when_one_fails_is_waited_for(server: BadServer) -> No
         server.serve(f"/v1/completions/{number}", Answer(FINE.body, pause=0.1))
     server.serve("/v1/completions/2", fault(400))
     found: list[int] = []
-    each = client(server, concurrency=4).each(range(8), one_path, lambda one, body: found.append(one))
+    each = client(server, concurrency=4).iterate_answers(range(8), one_path, lambda one, body: found.append(one))
     with pytest.raises(RefusedError):
         list(each)
     assert sorted(found) == [0, 1, 3]
@@ -179,7 +179,7 @@ def test_closing_cancels_what_is_under_way(server: BadServer, how: str) -> None:
         server.serve(f"/v1/completions/{number}", slow(FINE.body))
     before = threading.active_count()
     started = time.monotonic()
-    each = client(server, concurrency=3).each(range(5), one_path, lambda one, body: one)
+    each = client(server, concurrency=3).iterate_answers(range(5), one_path, lambda one, body: one)
     with closing(each) as found:
         assert next(found) == [0]
         if how == "interrupted":
@@ -262,7 +262,7 @@ def test_the_budget_is_never_exceeded(tokens: list[int], most: int, at_a_time: i
         found: list[int] = []
         asking = client(server, budget, tell=lambda words: None, concurrency=at_a_time)
         try:
-            for some in asking.each(
+            for some in asking.iterate_answers(
                 range(len(tokens)),
                 lambda one: ServerRequest("completions", {"tokens": tokens[one]}, tokens[one]),
                 lambda one, body: one,

@@ -15,7 +15,7 @@ from tiny_models import tokenized, twin_statistics
 
 from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.probe import TEXTS, probe
+from audit_pipeline.endpoints.probe import TEXTS, probe_endpoint
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
@@ -27,7 +27,7 @@ DIALECTS = ("vllm", "sglang", "completions", "llama_cpp")
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_is_found(dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, kept: Path) -> None:
     model = behind(dialect)
-    found = probe(model, asking(model))
+    found = probe_endpoint(model, asking(model))
     assert found.seen.noise == 0.0
     assert found.takes_ids == (dialect != "llama_cpp")
     assert found.seen.server == ("vllm-0.32.0-0" if dialect == "vllm" else None)
@@ -58,7 +58,7 @@ def test_noise_is_the_largest_deviation_between_equal_requests(
 ) -> None:
     server.bend, told = noisy_by(deviation), list[str]()
     model = behind(top_logprobs=0)
-    assert probe(model, asking(model, tell=told.append)).seen.noise == pytest.approx(deviation, abs=1e-4)
+    assert probe_endpoint(model, asking(model, tell=told.append)).seen.noise == pytest.approx(deviation, abs=1e-4)
     assert ["0.25 nats apart" in one for one in told] == [True] * (deviation > 0.1)
 
 
@@ -66,7 +66,7 @@ def test_models_that_answer_in_turn_are_refused(server: FakeEndpoint, behind: En
     server.bend = noisy_by(11.9)
     model = behind(top_logprobs=0)
     with pytest.raises(ModelError, match=r"two answers to one request are 12 nats apart \(0.5 at most"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def ignored_echo(answer: Json, body: Json) -> Json:
@@ -206,7 +206,7 @@ def test_a_server_that_lies_is_refused(
     server.bend = lie
     model = behind(dialect)
     with pytest.raises(ModelError, match=line) as refused:
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
     assert "\n" not in str(refused.value)
 
 
@@ -214,14 +214,14 @@ def test_llama_cpp_without_a_start_token_is_off_by_one(server: FakeEndpoint, beh
     model = behind("llama_cpp")
     server.bos = None
     with pytest.raises(ModelError, match="no start token in front, and is off by one then: start it with --kv_over"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_log_probabilities_of_the_next_place_are_refused(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
     model = behind("completions")
     server.off_by = 1
     with pytest.raises(ModelError, match=r"the best one at \d of \d\d places only"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_llama_cpp_never_gives_the_first_token(behind: Entry) -> None:
@@ -236,9 +236,9 @@ def test_the_largest_number_of_best_tokens_is_told(
     server.best = 7
     model = behind(dialect)
     with pytest.raises(ModelError, match=r"gives 7 best tokens a place at most.*set top_logprobs: 7"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
     model = behind(dialect, top_logprobs=7)
-    probe(model, asking(model))
+    probe_endpoint(model, asking(model))
 
 
 def test_the_largest_number_is_tried_where_it_is_not_told(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
@@ -246,16 +246,16 @@ def test_the_largest_number_is_tried_where_it_is_not_told(server: FakeEndpoint, 
     model = behind()
     server.next = [fault(400)]
     with pytest.raises(ModelError, match="set top_logprobs: 5 in"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_a_window_that_the_server_has_no_room_for(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
     server.room = 100
     model = behind()
     with pytest.raises(ModelError, match=r"takes 99 tokens at most .* window is 100: set window: 99"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
     model = behind(entry={"window": 99})
-    probe(model, asking(model))
+    probe_endpoint(model, asking(model))
     assert max(len(body["prompt"][0]) for body in server.bodies()) == 99
 
 
@@ -272,7 +272,7 @@ def test_special_tokens_that_the_server_reads_as_text(server: FakeEndpoint, behi
 
     server.model = replace(server.model, tokenizer=AsText())  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="reads a text that spells </s> otherwise"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_moments_go_with_the_20_best(behind: Entry) -> None:
@@ -284,14 +284,14 @@ def test_moments_need_the_plugin(server: FakeEndpoint, behind: Entry, asking: As
     server.best = 22
     model = behind(moments=True)
     with pytest.raises(ModelError, match="runs without the plugin corpus-audit-vllm"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_the_plugin_answers_to_22_best_tokens_with_moments(server: FakeEndpoint, behind: Entry, asking: Asking) -> None:
     server.plugin, server.best = True, 22
     model = behind(top_logprobs=22)
     with pytest.raises(ModelError, match="set moments: true in the entry, or another top_logprobs"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_moments_that_are_not_those_of_the_whole_vocabulary(
@@ -308,7 +308,7 @@ def test_moments_that_are_not_those_of_the_whole_vocabulary(
     server.bend = wrong
     model = behind(moments=True)
     with pytest.raises(ModelError, match=r"up to 0.01 away from those of the whole distribution"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_moments_are_taken_on_trust_where_no_whole_distribution_is_given(
@@ -316,7 +316,7 @@ def test_moments_are_taken_on_trust_where_no_whole_distribution_is_given(
 ) -> None:
     server.plugin, server.best, told = True, 22, list[str]()
     model = behind(moments=True)
-    probe(model, asking(model, tell=told.append))
+    probe_endpoint(model, asking(model, tell=told.append))
     assert "cannot be checked" in told[-1]
 
 
@@ -324,21 +324,21 @@ def test_a_server_that_is_away_or_busy(server: FakeEndpoint, behind: Entry, aski
     model = behind("completions")
     server.next = [fault(503)] * 9
     with pytest.raises(TransientError, match=r"the server answered 503 .*\(after 3 attempts\); try again later"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
     server.stop()
     with pytest.raises(TransientError, match="it cannot be reached"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_a_model_that_the_server_does_not_have(behind: Entry, asking: Asking) -> None:
     model = behind(**{"model": "huge"})
     with pytest.raises(ModelError, match="The model `huge` does not exist"):
-        probe(model, asking(model))
+        probe_endpoint(model, asking(model))
 
 
 def test_the_probe_counts_too(server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path) -> None:
     model, budget = behind(), Budget()
-    probe(model, asking(model, budget))
+    probe_endpoint(model, asking(model, budget))
     assert budget.spent == sum(len(body["prompt"][0]) + 1 for body in server.bodies())
     with pytest.raises(BudgetError):
-        probe(model, asking(model, Budget(Limits(max_tokens=50))))
+        probe_endpoint(model, asking(model, Budget(Limits(max_tokens=50))))

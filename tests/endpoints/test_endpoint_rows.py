@@ -20,12 +20,12 @@ from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import build_prompt
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
-from audit_pipeline.endpoints.probe import probe
+from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.token_statistics.batches import in_memory
+from audit_pipeline.token_statistics.batches import load_local_pass
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
@@ -54,7 +54,7 @@ def run(
     model: TokenizedModel, client: Client, data: Path, texts: Sequence[str] = TEXTS, kinds: Sequence[Kind] = ("base",)
 ) -> RunSummary:
     def backend() -> EndpointBackend:
-        return EndpointBackend(model, client, probe(model, client))
+        return EndpointBackend(model, client, probe_endpoint(model, client))
 
     return compute(model, texts, DataPaths(data), backend, kinds=kinds)
 
@@ -171,7 +171,7 @@ def test_a_string_that_the_server_cuts_otherwise_is_left_out_by_name(
     server.takes, told, paths = (str,), list[str](), DataPaths(tmp_path)
     model = behind("completions")
     client = asking(model, tell=told.append)
-    ready = EndpointBackend(model, client, probe(model, client))
+    ready = EndpointBackend(model, client, probe_endpoint(model, client))
 
     def cut_otherwise(answer: Json, body: Json) -> Json:
         """As many tokens, one of which begins a character later."""
@@ -202,7 +202,7 @@ def test_a_server_that_cuts_all_strings_otherwise_ends_the_run(
     server.takes = (str,)
     model = behind("completions")
     client = asking(model)
-    ready = EndpointBackend(model, client, probe(model, client))
+    ready = EndpointBackend(model, client, probe_endpoint(model, client))
 
     def cut_otherwise(answer: Json, body: Json) -> Json:
         answer["choices"][0]["logprobs"]["text_offset"][4] += 1
@@ -294,7 +294,7 @@ def test_texts_behind_a_prefix(behind: Entry, asking: Asking, counting: Loaded, 
             compute_prefixed(model, texts, prefix, data, lambda: counting[1])
         else:
             client = asking(model)
-            ready = EndpointBackend(model, client, probe(model, client))
+            ready = EndpointBackend(model, client, probe_endpoint(model, client))
             compute_prefixed(model, texts, prefix, data, lambda ready=ready: ready)
         found = read_prefixed(model, texts, prefix, data).to_pylist()
         rows.append({row["text_sha256"]: row["logprob"] for row in found})
@@ -334,8 +334,8 @@ def test_the_back_end_is_chosen_by_the_entry(behind: Entry, tmp_path: Path) -> N
         # Planned without asking: its rows would be of a model that nobody has seen.
         open_backend(behind(), paths)
     model = endpoints.load(behind().entry, paths, told.append)
-    ready = open_backend(model, paths, tell=told.append, endpoints=endpoints)
+    ready = open_backend(model, paths, notify=told.append, endpoints=endpoints)
     assert isinstance(ready, EndpointBackend)
     assert told.count(told[0]) == 1
     with pytest.raises(ModelError, match="its weights on this machine"):
-        in_memory(model, lambda _: ready)
+        load_local_pass(model, lambda _: ready)

@@ -22,7 +22,7 @@ from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import Prompt
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
-from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of, probe
+from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of, probe_endpoint
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
@@ -42,7 +42,7 @@ def probed(counting: Loaded, kept: Path, one_thread: None) -> ProbeResult:
     with FakeEndpoint(*counting) as server:
         endpoint = {"url": server.url, "model": "tiny", "dialect": "vllm"}
         model = tokenized(counting[0].located.folder, kept, window=100, backend="openai", endpoint=endpoint)
-        return probe(model, client_of(model, Budget()))
+        return probe_endpoint(model, client_of(model, Budget()))
 
 
 def asked_for(server: FakeEndpoint) -> list[Json]:
@@ -203,7 +203,7 @@ def test_checks_are_less_than_a_twentieth_of_what_is_sent(behind: Entry, asking:
     many = iter([(Window(0, 0, 99, 0, has_start_token=True), prompt)] * 10_000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "_SECONDS", 0.0)
-        part = sum(one.cost for _, one in backend._until_check_is_due(many, check.cost))
+        part = sum(one.cost for _, one in backend._take_until_check(many, check.cost))
     assert check.cost / (part + check.cost) < 0.05
     assert part < 30 * check.cost
 
@@ -299,6 +299,6 @@ def test_real_probes_between_runs_leave_rows_alone(
     server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
 ) -> None:
     model = behind()
-    first = probe(model, asking(model))
+    first = probe_endpoint(model, asking(model))
     compute(model, TEXTS, DataPaths(tmp_path), lambda: EndpointBackend(model, asking(model), first))
-    assert probe(model, asking(model)) == first
+    assert probe_endpoint(model, asking(model)) == first

@@ -10,7 +10,7 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import EXAMPLES
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.sides import against_held_out
+from audit_pipeline.evidence.sides import relabel_against_held_out
 
 
 def examples(*rows: tuple[str, int | None, str]) -> pa.Table:
@@ -43,7 +43,7 @@ def test_audited_texts_stand_against_held_out_ones_and_known_members_are_left_ou
         ("new", 0, "calibration"),
         ("unused", None, "calibration"),
     )
-    found = against_held_out(given)
+    found = relabel_against_held_out(given)
     assert found is not None
     assert found.schema == EXAMPLES.schema
     assert {row["example_id"]: (row["label"], row["split"]) for row in found.to_pylist()} == {
@@ -62,4 +62,4 @@ def test_audited_texts_stand_against_held_out_ones_and_known_members_are_left_ou
     ],
 )
 def test_where_something_is_labelled_or_nothing_held_out_there_is_nothing_to_rewrite(given: Any) -> None:
-    assert against_held_out(examples(*given)) is None
+    assert relabel_against_held_out(examples(*given)) is None

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.thresholds import ScoredTexts, calibration_check, draw_keys
+from audit_pipeline.evidence.thresholds import ScoredTexts, check_calibration, draw_keys
 
 
 def nonmembers(scores, groups):
@@ -20,7 +20,7 @@ def test_rates_of_exchangeable_groups_are_near_their_level():
     generator = np.random.default_rng(20240605)
     groups = np.repeat(np.arange(400), generator.integers(1, 6, 400))
     scores = generator.normal(size=400)[groups] + generator.normal(size=len(groups))
-    found = by_rule(calibration_check(nonmembers(scores, groups)))
+    found = by_rule(check_calibration(nonmembers(scores, groups)))
     assert len(found) == 6
     assert {(one.splits, one.n_groups) for one in found.values()} == {(200, 400)}
     for alpha in (0.01, 0.05, 0.1):
@@ -41,7 +41,7 @@ def test_a_split_by_hand():
     # 38 groups of one text, 19 calibrate: the marginal threshold at 5% is the largest of them. The rate is the share of
     # the others above it: 0 where the largest of all calibrates, j/19 where the j largest do not.
     scores = np.arange(38.0)
-    (found,) = (one for one in calibration_check(nonmembers(scores, scores), alphas=[0.05]) if one.rule == "marginal")
+    (found,) = (one for one in check_calibration(nonmembers(scores, scores), alphas=[0.05]) if one.rule == "marginal")
     generator = np.random.default_rng(0)
     rates = []
     for _ in range(4000):
@@ -55,17 +55,17 @@ def test_a_split_by_hand():
 
 def test_scores_all_alike_flag_nobody_and_the_order_of_rows_is_irrelevant():
     groups = np.arange(120) // 2
-    checks = by_rule(calibration_check(nonmembers(np.ones(120), groups), splits=20))
+    checks = by_rule(check_calibration(nonmembers(np.ones(120), groups), splits=20))
     assert checks["marginal", 0.05].mean_fpr == checks["marginal", 0.05].over_alpha == 0
     given = nonmembers(np.random.default_rng(1).normal(size=120), groups)
     shuffled = given.take(np.random.default_rng(2).permutation(120))
-    assert calibration_check(given, splits=20) == calibration_check(shuffled, splits=20)
-    assert calibration_check(given, splits=20) != calibration_check(given, splits=20, seed=1)
+    assert check_calibration(given, splits=20) == check_calibration(shuffled, splits=20)
+    assert check_calibration(given, splits=20) != check_calibration(given, splits=20, seed=1)
 
 
 def test_no_texts_and_wrong_settings():
-    assert all(one.reason and one.n_groups == 0 for one in calibration_check(nonmembers([], [])))
+    assert all(one.reason and one.n_groups == 0 for one in check_calibration(nonmembers([], [])))
     with pytest.raises(DataError, match="two splits"):
-        calibration_check(nonmembers([1.0], [1]), splits=1)
+        check_calibration(nonmembers([1.0], [1]), splits=1)
     with pytest.raises(ConfigError, match="between 0 and 1"):
-        calibration_check(nonmembers([1.0], [1]), alphas=[2.0])
+        check_calibration(nonmembers([1.0], [1]), alphas=[2.0])

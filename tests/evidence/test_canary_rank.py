@@ -12,24 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.canary_rank import canary_rank, rank_of, rank_sum_p, smallest_p
+from audit_pipeline.evidence.canary_rank import canary_rank_test, rank_of, rank_sum_p, smallest_p
 
 SCORES = st.lists(st.integers(-3, 3).map(float), min_size=2, max_size=5)
 
 
 def test_one_set_by_hand() -> None:
-    done = canary_rank([5.0], [[1.0, 5.0, 7.0, 2.0]], alpha=0.2)
+    done = canary_rank_test([5.0], [[1.0, 5.0, 7.0, 2.0]], alpha=0.2)
     assert (done.status, done.reason) == ("ok", None)
     assert done.ranks == (3,), "the tie and the 7 stand before it"
     assert done.p_value == pytest.approx(3 / 5)
     assert (done.statistic, done.n_alternatives) == (3.0, 4)
-    assert canary_rank([8.0], [list(range(8))], alpha=0.2).p_value == pytest.approx(1 / 9)
-    assert canary_rank([-1.0], [list(range(8))], alpha=0.2).p_value == pytest.approx(1.0)
+    assert canary_rank_test([8.0], [list(range(8))], alpha=0.2).p_value == pytest.approx(1 / 9)
+    assert canary_rank_test([-1.0], [list(range(8))], alpha=0.2).p_value == pytest.approx(1.0)
 
 
 def test_two_sets_by_hand() -> None:
     # Ranks 1 of 3 and 2 of 3: of nine pairs (1, 1), (1, 2) and (2, 1) have a sum of at most 3.
-    done = canary_rank([9.0, 5.0], [[1.0, 2.0], [7.0, 2.0]], alpha=0.2)
+    done = canary_rank_test([9.0, 5.0], [[1.0, 2.0], [7.0, 2.0]], alpha=0.2)
     assert done.ranks == (1, 2)
     assert done.p_value == pytest.approx(3 / 9)
     assert done.statistic == 1.5
@@ -59,7 +59,7 @@ def test_over_every_draw_of_the_published_one_the_p_value_keeps_its_level(sets: 
     for drawn in itertools.product(*(range(len(one)) for one in sets)):
         published = [one[place] for one, place in zip(sets, drawn, strict=True)]
         others = [one[:place] + one[place + 1 :] for one, place in zip(sets, drawn, strict=True)]
-        done = canary_rank(published, others, alpha=1.0)
+        done = canary_rank_test(published, others, alpha=1.0)
         assert done.p_value is not None
         p_values.append(done.p_value)
     for alpha in p_values:
@@ -72,31 +72,31 @@ def test_over_every_draw_of_the_published_one_the_p_value_keeps_its_level(sets: 
 
 @given(st.lists(SCORES, min_size=2, max_size=4), st.randoms(use_true_random=False))
 def test_order_and_scale_do_not_matter(sets: list[list[float]], random: object) -> None:
-    expected = canary_rank([one[0] for one in sets], [one[1:] for one in sets], alpha=1.0)
+    expected = canary_rank_test([one[0] for one in sets], [one[1:] for one in sets], alpha=1.0)
     shuffled = [[one[0], *random.sample(one[1:], len(one) - 1)] for one in sets]  # type: ignore[attr-defined]
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     scaled = [[math.exp(score) - 7 for score in one] for one in shuffled]
-    found = canary_rank([one[0] for one in scaled], [one[1:] for one in scaled], alpha=1.0)
+    found = canary_rank_test([one[0] for one in scaled], [one[1:] for one in scaled], alpha=1.0)
     assert found.p_value == pytest.approx(expected.p_value)
     assert sorted(found.ranks) == sorted(expected.ranks)
 
 
 def test_too_few_alternatives_for_alpha_are_refused() -> None:
-    refused = canary_rank([9.0], [[1.0] * 18])
+    refused = canary_rank_test([9.0], [[1.0] * 18])
     assert (refused.status, refused.p_value, refused.statistic, refused.ranks) == ("refused", None, None, ())
     assert refused.reason is not None
     assert "0.0526" in refused.reason
     assert "at least 19 alternatives" in refused.reason
-    assert canary_rank([9.0], [[1.0] * 19]).p_value == pytest.approx(0.05)
-    assert canary_rank([9.0], [[1.0] * 99], alpha=0.01).status == "ok"
-    assert canary_rank([9.0], [[1.0] * 98], alpha=0.01).status == "refused"
-    assert canary_rank([9.0] * 5, [[1.0]] * 5).p_value == pytest.approx(1 / 32), "five sets of two reach it"
-    assert canary_rank([9.0] * 4, [[1.0]] * 4).status == "refused"
+    assert canary_rank_test([9.0], [[1.0] * 19]).p_value == pytest.approx(0.05)
+    assert canary_rank_test([9.0], [[1.0] * 99], alpha=0.01).status == "ok"
+    assert canary_rank_test([9.0], [[1.0] * 98], alpha=0.01).status == "refused"
+    assert canary_rank_test([9.0] * 5, [[1.0]] * 5).p_value == pytest.approx(1 / 32), "five sets of two reach it"
+    assert canary_rank_test([9.0] * 4, [[1.0]] * 4).status == "refused"
 
 
 @pytest.mark.parametrize("missing", [math.nan, math.inf])
 def test_a_canary_without_a_score_is_refused(missing: float) -> None:
-    done = canary_rank([1.0, missing], [[0.0] * 9, [0.0] * 8 + [missing]])
+    done = canary_rank_test([1.0, missing], [[0.0] * 9, [0.0] * 8 + [missing]])
     assert (done.status, done.p_value) == ("refused", None)
     assert done.reason == "2 canaries of set 2 without a score"
 
@@ -104,7 +104,7 @@ def test_a_canary_without_a_score_is_refused(missing: float) -> None:
 def test_what_does_not_fit_together_is_an_error() -> None:
     for published, others in (([], []), ([1.0], [[1.0], [2.0]])):
         with pytest.raises(DataError, match="each set"):
-            canary_rank(published, others)
+            canary_rank_test(published, others)
     for ranks, sizes in (([], []), ([1], [1, 2])):
         with pytest.raises(DataError, match="each rank"):
             rank_sum_p(ranks, sizes)

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import COMPARISONS
-from audit_pipeline.evidence.evaluation import Comparison, comparisons
+from audit_pipeline.evidence.evaluation import Comparison, compare_detectors
 from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.metrics.intervals import GroupBootstrap, Interval
-from audit_pipeline.metrics.roc import metrics
+from audit_pipeline.metrics.roc import compute_metrics
 
 
 def made(n_groups=30, size=2, seed=0, better=1.2, worse=0.4, shared=0.5):
@@ -35,7 +35,7 @@ def compare(first, second, labels, groups, **how):
     """The one comparison of two detectors' scores of the same texts."""
     labels = np.asarray(labels)
     pair = (column(name, scores, labels, groups) for name, scores in (("first", first), ("second", second)))
-    (row,) = comparisons(list(pair), model="m", benchmark="b", run_id="r", **how).to_pylist()
+    (row,) = compare_detectors(list(pair), model="m", benchmark="b", run_id="r", **how).to_pylist()
     interval = Interval(row["ci_low"], row["ci_high"])
     return Comparison(row["difference"], row["standard_error"], interval, row["p_value"], row["method"])
 
@@ -49,7 +49,7 @@ def twin(first, second, labels, groups, iterations, seed):
             index for name, count in zip(names, counts, strict=True) for _ in range(count)
             for index, group in enumerate(groups) if group == name
         ]  # fmt: skip
-        one, other = (metrics(scores[copies], labels[copies])["auroc"] for scores in (first, second))
+        one, other = (compute_metrics(scores[copies], labels[copies])["auroc"] for scores in (first, second))
         differences.append(one - other)
     return np.array(differences)
 
@@ -58,7 +58,7 @@ def test_equals_the_resamples_spelled_out():
     first, second, labels, groups = made(n_groups=14)
     found = compare(first, second, labels, groups, iterations=99, seed=3)
     differences = twin(first, second, labels, groups, 99, 3)
-    observed = metrics(first, labels)["auroc"] - metrics(second, labels)["auroc"]
+    observed = compute_metrics(first, labels)["auroc"] - compute_metrics(second, labels)["auroc"]
     distances = np.sort(np.abs(differences - observed))
     assert found.difference == pytest.approx(observed)
     assert found.standard_error == pytest.approx(differences.std(ddof=1))
@@ -134,7 +134,7 @@ def test_without_two_groups_a_side_there_is_a_difference_only():
 
 
 def rows(*columns, **how):
-    table = comparisons(columns, model="m", benchmark="b", run_id="r", **{"iterations": 50, **how})
+    table = compare_detectors(columns, model="m", benchmark="b", run_id="r", **{"iterations": 50, **how})
     assert table.schema.equals(COMPARISONS.schema)
     return table.to_pylist()
 

@@ -9,11 +9,11 @@ from scipy.stats import false_discovery_control
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import (
-    compared_texts,
     conformal_p_values,
-    group_tests,
+    count_compared_texts,
     ledger_q_values,
     q_values,
+    run_group_tests,
 )
 from audit_pipeline.evidence.thresholds import ScoredTexts, draw_keys
 
@@ -58,24 +58,24 @@ def test_p_values_against_counting(audited, known):
     ],
 )
 def test_how_many_texts_are_compared(sizes, wanted):
-    assert compared_texts(sizes) == wanted
+    assert count_compared_texts(sizes) == wanted
 
 
 def test_no_groups_nothing_compared():
     with pytest.raises(DataError, match="no calibration groups"):
-        compared_texts([])
+        count_compared_texts([])
     for audited, known, reason in ((["a"], [], "calibration non-members"), ([], ["k"], "audited texts")):
-        found = group_tests(texts(audited), texts(known))
+        found = run_group_tests(texts(audited), texts(known))
         assert len(found) == 0
         assert found.reason == f"there are no {reason}"
-    assert group_tests(texts(["a"]), texts(["k"], labels=[1])).reason == "there are no calibration non-members"
+    assert run_group_tests(texts(["a"]), texts(["k"], labels=[1])).reason == "there are no calibration non-members"
 
 
 def test_groups_of_unequal_size_against_a_brute_force_twin():
     generator = np.random.default_rng(3)
     known = of_sizes([*([3] * 2), *([5] * 12), *([8] * 16)], "k", generator)
     audited = of_sizes([1, 2, 4, 5, 6, 20], "a", generator)
-    found = group_tests(audited, known)
+    found = run_group_tests(audited, known)
     assert found.n_texts.tolist() == [1, 2, 4, 5, 6, 20]
     assert found.n_compared.tolist() == [1, 2, 4, 5, 5, 5]  # 28 of 30 groups have 5
     assert found.n_calibration.tolist() == [30, 30, 28, 28, 28, 28]
@@ -97,7 +97,7 @@ def test_groups_of_unequal_size_against_a_brute_force_twin():
 
 def test_calibration_members_are_no_comparison():
     known = texts([f"k{index}" for index in range(10)], labels=[0] * 5 + [1] * 5)
-    found = group_tests(texts(["a"], [4.5]), known)
+    found = run_group_tests(texts(["a"], [4.5]), known)
     assert (found.n_calibration.tolist(), found.p_value.tolist()) == ([5], [1 / 6])
 
 
@@ -107,7 +107,7 @@ def test_groups_of_the_same_scores_are_tied_whatever_their_order(values, random)
     shuffled = random.sample(values, len(values))
     known = texts(["k"] * len(values), shuffled, prefix="k")
     audited = texts(["a"] * len(values) + ["b"], [*values, 2e6])
-    assert group_tests(audited, known).p_value.tolist() == [1.0, 0.5]
+    assert run_group_tests(audited, known).p_value.tolist() == [1.0, 0.5]
 
 
 @given(st.permutations(range(30)))
@@ -115,7 +115,7 @@ def test_groups_of_the_same_scores_are_tied_whatever_their_order(values, random)
 def test_the_order_of_rows_is_irrelevant(order):
     generator = np.random.default_rng(9)
     known, audited = of_sizes([3] * 20, "k", generator), of_sizes([2, 4, 4, 5, 7, 8], "a", generator)
-    first, second = group_tests(audited, known), group_tests(audited.take(np.array(order)), known)
+    first, second = run_group_tests(audited, known), run_group_tests(audited.take(np.array(order)), known)
     assert first.p_value.tolist() == second.p_value.tolist()
     assert first.statistic.tolist() == second.statistic.tolist()
 
@@ -131,7 +131,7 @@ def test_p_values_of_exchangeable_groups_are_at_least_uniform():
             groups = [f"{name}{index:02d}" for index, size in enumerate(chosen) for _ in range(size)]
             effects = np.repeat(generator.normal(size=n), chosen)
             both.append(texts(groups, effects + generator.normal(size=len(groups)), prefix=name))
-        p_values.extend(group_tests(both[1], both[0]).p_value)
+        p_values.extend(run_group_tests(both[1], both[0]).p_value)
     # 8 p-values of one calibration are dependent: an allowance of 3 standard errors of 150 calibrations.
     for level in (0.05, 0.1, 0.25, 0.5):
         assert np.mean(np.array(p_values) <= level) <= level + 3 * np.sqrt(level * (1 - level) / 150)

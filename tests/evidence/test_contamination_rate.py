@@ -7,19 +7,19 @@ from scipy.stats import beta, binomtest
 
 from audit_pipeline.evidence.contamination_rate import (
     GroupSpread,
-    assumption,
-    corrected_shares,
-    least_difference,
+    compute_corrected_shares,
+    compute_unit_rates,
+    difference_lower_bound,
     measure_instrument,
-    unit_rates,
+    select_assumption,
 )
 from audit_pipeline.evidence.thresholds import (
     ScoredTexts,
     Threshold,
-    certified,
+    certified_threshold,
     draw_keys,
-    largest_accuracy,
-    marginal,
+    largest_accuracy_threshold,
+    marginal_threshold,
 )
 from audit_pipeline.metrics.rates import Rate, grouped_rate
 
@@ -43,7 +43,8 @@ def rate(value, low, high):
 
 def corrected(flagged, low, high, fpr, tpr, *spread):
     return [
-        float(one[0]) for one in corrected_shares(*(np.array([x]) for x in (flagged, low, high)), fpr, tpr, *spread)
+        float(one[0])
+        for one in compute_corrected_shares(*(np.array([x]) for x in (flagged, low, high)), fpr, tpr, *spread)
     ]
 
 
@@ -98,8 +99,8 @@ def test_rates_that_do_not_differ_correct_nothing():
     for fpr, tpr in ((rate(0.4, 0.1, 0.5), rate(0.4, 0.2, 0.6)), (rate(0.1, None, None), rate(0.4, 0.2, 0.6))):
         with pytest.raises(ValueError, match="correct"):
             corrected(0.5, 0.4, 0.6, fpr, tpr)
-    assert least_difference(rate(0.1, 0.0, 0.4), rate(0.8, 0.4, 0.9)) == pytest.approx(0.7 - 0.5)
-    assert least_difference(rate(0.1, None, None), rate(0.8, 0.4, 0.9)) is None
+    assert difference_lower_bound(rate(0.1, 0.0, 0.4), rate(0.8, 0.4, 0.9)) == pytest.approx(0.7 - 0.5)
+    assert difference_lower_bound(rate(0.1, None, None), rate(0.8, 0.4, 0.9)) is None
 
 
 def test_the_spread_of_groups_and_what_it_is_said_to_assume():
@@ -124,19 +125,19 @@ def test_the_spread_of_groups_and_what_it_is_said_to_assume():
     assert (found.spread.tpr_down, found.spread.tpr_up) == (0.0, 0.0)
 
     audited = texts(np.tile([1.0] * 7 + [0.0] * 13, 30), [-1] * 600, np.repeat(["a", "b", "c"], 200))
-    one, average = (unit_rates(audited, audited.groups, each) for each in (found, alone))
+    one, average = (compute_unit_rates(audited, audited.groups, each) for each in (found, alone))
     assert (one.corrected == average.corrected).all()
     assert (one.corrected_high - one.corrected_low > average.corrected_high - average.corrected_low).all()
-    together = [unit_rates(audited, np.zeros(600, dtype=int), each).corrected_low[0] for each in (found, alone)]
+    together = [compute_unit_rates(audited, np.zeros(600, dtype=int), each).corrected_low[0] for each in (found, alone)]
     assert together[0] == pytest.approx(together[1], abs=0.02)  # the mean over groups needs no spread of one
-    assert len({assumption(found, 1), assumption(alone, 1), assumption(found, 2)}) == 3
-    assert assumption(found, 2) == assumption(alone, 2)
+    assert len({select_assumption(found, 1), select_assumption(alone, 1), select_assumption(found, 2)}) == 3
+    assert select_assumption(found, 2) == select_assumption(alone, 2)
 
 
 def test_the_instrument_of_an_order_statistic_counts_the_text_that_it_is():
     generator = np.random.default_rng(1)
     calibration = normal_texts(generator, 99, 80)
-    for rule, flagged in ((marginal, 5), (certified, 2)):  # the 95th and the 98th of 99
+    for rule, flagged in ((marginal_threshold, 5), (certified_threshold, 2)):  # the 95th and the 98th of 99
         chosen = rule(calibration, 0.05)
         found = measure_instrument(chosen, calibration)
         assert found.thresholds == (chosen.threshold,)
@@ -148,7 +149,7 @@ def test_the_instrument_of_an_order_statistic_counts_the_text_that_it_is():
 def test_the_instrument_of_the_largest_accuracy_is_measured_where_it_was_not_chosen():
     generator = np.random.default_rng(2)
     calibration = normal_texts(generator, 60, 60)
-    chosen = largest_accuracy(calibration)
+    chosen = largest_accuracy_threshold(calibration)
     found = measure_instrument(chosen, calibration)
     assert len(found.thresholds) == 10
     assert found.threshold == chosen.threshold
@@ -158,7 +159,7 @@ def test_the_instrument_of_the_largest_accuracy_is_measured_where_it_was_not_cho
     seen, fresh, refused = [], [], []
     for _ in range(60):
         blind = normal_texts(generator, 15, 15, shift=0.0)
-        chosen = largest_accuracy(blind)
+        chosen = largest_accuracy_threshold(blind)
         measured = measure_instrument(chosen, blind)
         fresh.append(measured.tpr.value - measured.fpr.value)
         seen.append(
@@ -176,37 +177,37 @@ def test_groups_are_never_divided_between_choosing_and_measuring():
     # that other groups choose call either both texts of a group or none.
     groups = np.repeat(np.arange(12), 2)
     calibration = texts(10.0 * groups + np.tile([0, 1], 12), np.tile([0, 1], 12), groups)
-    found = measure_instrument(largest_accuracy(calibration), calibration)
+    found = measure_instrument(largest_accuracy_threshold(calibration), calibration)
     assert found.tpr.value == pytest.approx(found.fpr.value)
 
 
 def test_what_refuses_a_correction():
     generator = np.random.default_rng(3)
     nobody = normal_texts(generator, 40, 0)
-    assert measure_instrument(largest_accuracy(nobody), nobody) is None
-    unnamed = measure_instrument(marginal(nobody, 0.05), nobody)
+    assert measure_instrument(largest_accuracy_threshold(nobody), nobody) is None
+    unnamed = measure_instrument(marginal_threshold(nobody, 0.05), nobody)
     assert "no calibration members are named" in unnamed.reason
-    found = unit_rates(texts([9.0, -9.0], [-1, -1]), np.array(["u", "u"]), unnamed)
+    found = compute_unit_rates(texts([9.0, -9.0], [-1, -1]), np.array(["u", "u"]), unnamed)
     assert (found.n_flagged.tolist(), found.flagged.tolist()) == ([1], [0.5])
     assert np.isnan(found.corrected).all()
     assert found.reason == unnamed.reason
 
     blind = normal_texts(generator, 40, 40, shift=0.0)
-    assert "the lower bound of TPR - FPR is" in measure_instrument(marginal(blind, 0.05), blind).reason
+    assert "the lower bound of TPR - FPR is" in measure_instrument(marginal_threshold(blind, 0.05), blind).reason
 
     one_group = texts(np.r_[np.arange(40.0), 50.0, 51.0], [0] * 40 + [1] * 2, [*range(40), "m", "m"])
-    assert "members are all of one group" in measure_instrument(marginal(one_group, 0.05), one_group).reason
-    assert "too few groups" in measure_instrument(largest_accuracy(one_group), one_group).reason
+    assert "members are all of one group" in measure_instrument(marginal_threshold(one_group, 0.05), one_group).reason
+    assert "too few groups" in measure_instrument(largest_accuracy_threshold(one_group), one_group).reason
 
 
 def test_units_of_one_group_and_of_several():
     generator = np.random.default_rng(4)
     calibration = normal_texts(generator, 99, 80)
-    found = measure_instrument(marginal(calibration, 0.05), calibration)
+    found = measure_instrument(marginal_threshold(calibration, 0.05), calibration)
     groups = np.repeat(["a", "b", "c", "d"], [10, 10, 10, 1])
     units = np.repeat(["one", "several", "single"], [10, 20, 1])
     scores = np.where(np.arange(31) % 3 == 0, 9.0, -9.0)
-    rates = unit_rates(texts(scores, [-1] * 31, groups, prefix="a"), units, found)
+    rates = compute_unit_rates(texts(scores, [-1] * 31, groups, prefix="a"), units, found)
     assert rates.units.tolist() == ["one", "several", "single"]
     assert rates.n_texts.tolist() == [10, 20, 1]
     assert rates.n_groups.tolist() == [1, 2, 1]
@@ -226,14 +227,14 @@ def test_units_of_one_group_and_of_several():
 def test_intervals_hold_the_true_share_in_mixtures(n):
     generator = np.random.default_rng(20240604)
     for share in (0.0, 0.5, 1.0):
-        for rule in (largest_accuracy, lambda calibration: marginal(calibration, 0.05)):
+        for rule in (largest_accuracy_threshold, lambda calibration: marginal_threshold(calibration, 0.05)):
             held = []
             for _ in range(n):
                 calibration = normal_texts(generator, 100, 100)
                 members = round(100 * share)
                 audited = normal_texts(generator, 100 - members, members, prefix="a")
                 found = measure_instrument(rule(calibration), calibration)
-                rates = unit_rates(audited, np.zeros(100, dtype=int), found)
+                rates = compute_unit_rates(audited, np.zeros(100, dtype=int), found)
                 held.append(rates.corrected_low[0] <= share <= rates.corrected_high[0])
             # 95% less 3 standard errors of n mixtures; 2,000 are in bench/bench_decisions.py
             assert np.mean(held) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / n)

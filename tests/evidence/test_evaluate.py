@@ -8,13 +8,13 @@ from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.evaluation import evaluate
-from audit_pipeline.evidence.sides import score_columns
+from audit_pipeline.evidence.sides import build_score_columns
 from audit_pipeline.metrics import roc
 from audit_pipeline.metrics.intervals import metric_intervals
 from audit_pipeline.metrics.rates import tpr_at_fpr
-from audit_pipeline.metrics.roc import METRICS, OF_SCORES, metrics
-from audit_pipeline.separability.assessment import assess
-from audit_pipeline.separability.evaluation_texts import labelled_examples
+from audit_pipeline.metrics.roc import METRICS, OF_SCORES, compute_metrics
+from audit_pipeline.separability.assessment import compute_assessed_split
+from audit_pipeline.separability.evaluation_texts import select_labelled_examples
 
 GENERATOR = np.random.default_rng(11)
 WORDS = [f"word{index}" for index in range(300)]
@@ -57,7 +57,7 @@ def scores_table(rows):
 
 def run(scores, examples, design="temporal", *, matched=False, assessed_on=None, **how):
     how = {"resamples": 60, **how}
-    split = assess(examples_table(assessed_on or examples), design, "en", matched=matched, **how)
+    split = compute_assessed_split(examples_table(assessed_on or examples), design, "en", matched=matched, **how)
     return evaluate(scores_table(scores), examples_table(examples), split, model="m", benchmark="b", run_id="r2", **how)
 
 
@@ -88,7 +88,7 @@ def test_values_and_intervals_are_those_of_the_metric_code(small):
     groups = [row["group"] for row in examples]
     for parameters in (K2, K5):
         values = [row["score"] for row in scores if row["parameters"] == parameters]
-        expected = metrics(values, labels)
+        expected = compute_metrics(values, labels)
         expected_intervals = metric_intervals(values, labels, groups, resamples=60, seed=4)
         for metric, row in rows_of(found, "min_k", parameters).items():
             if metric in expected_intervals:
@@ -123,7 +123,7 @@ def test_tprs_have_the_bounds_of_a_share(large):
             assert row["value"] == expected.value
             assert (row["ci_low"], row["ci_high"]) == (expected.interval.low, expected.interval.high)
             assert row["method"].endswith(expected.method)
-        values = metrics(column.scores, column.labels)
+        values = compute_metrics(column.scores, column.labels)
         assert [rows[metric]["value"] for metric in OF_SCORES[:3]] == [values[metric] for metric in OF_SCORES[:3]]
         assert rows["tpr_at_01_fpr"]["value"] is None  # 120 non-members
     assert rows_of(found, "blind_control")["tpr_at_1_fpr"]["method"].startswith("TF-IDF")
@@ -176,7 +176,8 @@ def test_a_detector_is_evaluated_on_the_texts_it_scored(small):
     labels = {row["example_id"]: row["label"] for row in examples}
     auroc = rows_of(found, "min_k", K2)["auroc"]
     assert (
-        auroc["value"] == metrics([row["score"] for row in left], [labels[row["example_id"]] for row in left])["auroc"]
+        auroc["value"]
+        == compute_metrics([row["score"] for row in left], [labels[row["example_id"]] for row in left])["auroc"]
     )
     assert auroc["n_not_scored"] == 7
     assert auroc["n_members"] + auroc["n_nonmembers"] == 17
@@ -256,7 +257,7 @@ def test_the_blind_control_is_a_row_and_gives_the_verdict(large):
     assert {row["split_verdict"] for row in found.table.to_pylist()} == {"separable without a model"}
     assert {row["claim_level"] for row in found.table.to_pylist()} == {"screening only"}
     assert found.columns[-1].detector == "blind_control"
-    assert metrics(found.columns[-1].scores, found.columns[-1].labels)["auroc"] == blind["auroc"]["value"]
+    assert compute_metrics(found.columns[-1].scores, found.columns[-1].labels)["auroc"] == blind["auroc"]["value"]
 
 
 def test_the_margin_is_paired_and_raises_no_level(large):
@@ -281,9 +282,9 @@ def test_the_margin_of_a_partly_scored_detector_is_on_its_own_texts(large):
     found = run(scores[:150], examples)
     ids = {row["example_id"] for row in scores[:150]}
     control = found.columns[-1]
-    order = labelled_examples(examples_table(examples)).example_ids
+    order = select_labelled_examples(examples_table(examples)).example_ids
     kept = np.array([example_id in ids for example_id in order])
-    blind_there = metrics(control.scores[kept], control.labels[kept])["auroc"]
+    blind_there = compute_metrics(control.scores[kept], control.labels[kept])["auroc"]
     own = rows_of(found, "loss")["auroc"]["value"]
     assert rows_of(found, "loss")[MARGIN]["value"] == pytest.approx(own - blind_there)
 
@@ -313,13 +314,13 @@ def test_matched_sides_are_no_mild_shift(large):
 
 def test_columns_serve_plots(large):
     scores, examples = large
-    (column,) = score_columns(scores_table(scores), examples_table(examples), model="m", benchmark="b")
+    (column,) = build_score_columns(scores_table(scores), examples_table(examples), model="m", benchmark="b")
     labels = {row["example_id"]: row["label"] for row in examples}
     assert sorted(column.members) == sorted(row["score"] for row in scores if labels[row["example_id"]])
     assert sorted(column.nonmembers) == sorted(row["score"] for row in scores if not labels[row["example_id"]])
     points = column.roc()
-    assert np.trapezoid(points.tpr, points.fpr) == pytest.approx(metrics(column.scores, column.labels)["auroc"])
-    (one_class,) = score_columns(
+    assert np.trapezoid(points.tpr, points.fpr) == pytest.approx(compute_metrics(column.scores, column.labels)["auroc"])
+    (one_class,) = build_score_columns(
         scores_table(scores[1:2]), examples_table(examples), model="m", benchmark="b"
     )  # fmt: skip
     assert one_class.roc() is None

@@ -13,9 +13,9 @@ import pytest
 from audit_pipeline.catalogue import contracts
 from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.findings import Findings, find
-from audit_pipeline.evidence.sides import IN_WORDS, as_compared
-from audit_pipeline.separability.assessment import assess
+from audit_pipeline.evidence.findings import Findings, compute_findings
+from audit_pipeline.evidence.sides import IN_WORDS, relabel_for_comparison
+from audit_pipeline.separability.assessment import compute_assessed_split
 
 PAIR = Pair("made_64", "a model")
 TABLES = (
@@ -89,7 +89,9 @@ def randomised() -> Findings:
             (0, "evaluation"): (60, 0.0),
         }
     )
-    return find(scores, examples, PAIR, assess(as_compared(examples), "randomised", "en"), "found")
+    return compute_findings(
+        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "randomised", "en"), "found"
+    )
 
 
 def test_every_table_is_as_its_contract_has_it_and_evaluations_come_last(randomised: Findings) -> None:
@@ -128,24 +130,26 @@ def test_a_labelled_benchmark_is_decided_on_its_calibration_split(randomised: Fi
 
 def test_ranks_among_all_texts_are_no_feature_of_dataset_inference() -> None:
     scores, examples = made({(1, "evaluation"): (60, 0.2), (0, "evaluation"): (60, 0.0)})
-    split = assess(as_compared(examples), "randomised", "en")
+    split = compute_assessed_split(relabel_for_comparison(examples), "randomised", "en")
     labels = dict(zip(examples["example_id"].to_pylist(), examples["label"].to_pylist(), strict=True))
     given = scores.filter(pc.equal(scores["detector"], "loss")).to_pylist()
 
     def p_value(detector: str) -> float:
         more = [{**row, "detector": detector, "score": float(labels[row["example_id"]])} for row in given]
         both = pa.concat_tables([scores, table_from_rows(more, SCORES)])
-        (inference,) = rows(find(both, examples, PAIR, split, "found"), "corpus_tests")
+        (inference,) = rows(compute_findings(both, examples, PAIR, split, "found"), "corpus_tests")
         return float(inference["p_value"])
 
-    (alone,) = rows(find(scores, examples, PAIR, split, "found"), "corpus_tests")
+    (alone,) = rows(compute_findings(scores, examples, PAIR, split, "found"), "corpus_tests")
     assert p_value("combined") == alone["p_value"]
     assert p_value("another") < alone["p_value"], "another detector that knows the labels is one"
 
 
 def test_a_temporal_benchmark_without_calibration_says_what_it_cannot_do() -> None:
     scores, examples = made({(1, "evaluation"): (60, 0.5), (0, "evaluation"): (60, 0.0)})
-    found = find(scores, examples, PAIR, assess(as_compared(examples), "temporal", "en"), "found")
+    found = compute_findings(
+        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "temporal", "en"), "found"
+    )
     assert found.evaluation.claim_level == "screening only"
     assert {row["status"] for row in rows(found, "decisions")} == {"refused"}
     assert not rows(found, "group_tests")
@@ -159,7 +163,9 @@ def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_aud
     scores, examples = made(
         {(None, "evaluation"): (20, 2.0), (0, "calibration"): (100, 0.0), (1, "calibration"): (30, 2.0)}
     )
-    found = find(scores, examples, PAIR, assess(as_compared(examples), "exchangeable", "en"), "found")
+    found = compute_findings(
+        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "exchangeable", "en"), "found"
+    )
     assert found.evaluation.reason is None
     evaluations = rows(found, "evaluations", detector="loss", metric="auroc")
     assert [(row["n_members"], row["n_nonmembers"]) for row in evaluations] == [(40, 200)]
@@ -179,7 +185,9 @@ def test_a_shelf_is_compared_with_what_is_held_out_and_known_members_are_not_aud
 
 def test_texts_of_which_nothing_is_known_have_scores_and_no_findings() -> None:
     scores, examples = made({(None, "evaluation"): (10, 0.0)})
-    found = find(scores, examples, PAIR, assess(as_compared(examples), "unlabelled", "en"), "found")
+    found = compute_findings(
+        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "unlabelled", "en"), "found"
+    )
     assert found.evaluation.reason is not None
     assert {name: table.num_rows for name, table in found.tables.items() if name != "decisions"} == dict.fromkeys(
         [name for name in TABLES if name != "decisions"], 0
@@ -198,8 +206,12 @@ def test_the_order_of_rows_changes_nothing() -> None:
     )
     generator = np.random.default_rng(3)
     shuffled = [table.take(generator.permutation(table.num_rows)) for table in (scores, examples)]
-    first = find(scores, examples, PAIR, assess(as_compared(examples), "randomised", "en"), "found")
-    second = find(*shuffled, PAIR, assess(as_compared(shuffled[1]), "randomised", "en"), "found")
+    first = compute_findings(
+        scores, examples, PAIR, compute_assessed_split(relabel_for_comparison(examples), "randomised", "en"), "found"
+    )
+    second = compute_findings(
+        *shuffled, PAIR, compute_assessed_split(relabel_for_comparison(shuffled[1]), "randomised", "en"), "found"
+    )
     for name in TABLES:
         one, other = ([rounded(row) for row in found.tables[name].to_pylist()] for found in (first, second))
         assert sorted(one, key=str) == sorted(other, key=str), name

@@ -14,7 +14,7 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.conformal import ledger_q_values
-from audit_pipeline.evidence.group_rows import decide
+from audit_pipeline.evidence.group_rows import compute_decision_tables
 
 K2, K5 = '{"k":0.2}', '{"k":0.5}'
 
@@ -66,7 +66,7 @@ def scores_of(examples, detector="loss", parameters="{}", seed=1, shift=4.0, mod
 
 def run(scores, examples, **how):
     how = {"claim_level": "screening only", **how}
-    return decide(scores, examples, model="m", benchmark="b", run_id="r2", **how)
+    return compute_decision_tables(scores, examples, model="m", benchmark="b", run_id="r2", **how)
 
 
 SIDES = (

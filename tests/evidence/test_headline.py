@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.evidence.options import headline_detector
+from audit_pipeline.evidence.options import choose_headline_detector
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ from audit_pipeline.evidence.options import headline_detector
     ],
 )
 def test_the_first_of_ours_or_the_only_one_and_of_several_others_none(scored: set[str], chosen: str | None) -> None:
-    assert headline_detector(scored) == chosen
+    assert choose_headline_detector(scored) == chosen
 
 
 def test_the_one_that_was_named_answers_or_none() -> None:
-    assert headline_detector({"loss", "theirs"}, "theirs") == "theirs"
-    assert headline_detector({"loss", "min_k"}, "theirs") is None, "never another one in its place"
+    assert choose_headline_detector({"loss", "theirs"}, "theirs") == "theirs"
+    assert choose_headline_detector({"loss", "min_k"}, "theirs") is None, "never another one in its place"

@@ -8,18 +8,18 @@ from scipy.stats import beta, binom, binomtest, t
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.thresholds import (
     ScoredTexts,
-    certified,
-    certified_needs,
     certified_rank,
+    certified_threshold,
+    choose_thresholds,
     draw_keys,
     estimate_achieved_rates,
-    largest_accuracy,
-    marginal,
-    marginal_needs,
+    largest_accuracy_threshold,
     marginal_rank,
-    thresholds,
+    marginal_threshold,
+    min_certified_groups,
+    min_marginal_groups,
 )
-from audit_pipeline.metrics.rates import bounds, grouped_rate, interval_in_words
+from audit_pipeline.metrics.rates import clopper_pearson_bounds, describe_interval_method, grouped_rate
 
 
 def texts(scores, labels=None, groups=None, seed=0):
@@ -33,7 +33,7 @@ def texts(scores, labels=None, groups=None, seed=0):
 def test_the_marginal_threshold_lies_just_above_the_order_statistic():
     scores = np.random.default_rng(5).permutation(np.arange(39.0))
     # (39 + 1) * 0.95 = 38: the 38th smallest of 0 .. 38 is 37.
-    found = marginal(texts(scores), 0.05)
+    found = marginal_threshold(texts(scores), 0.05)
     assert found.threshold == np.nextafter(37.0, np.inf)
     assert (found.order_statistic, found.status, found.reason) == (37.0, "ok", None)
     assert (found.n_groups, found.n_nonmembers, found.n_members) == (39, 39, 0)
@@ -42,7 +42,7 @@ def test_the_marginal_threshold_lies_just_above_the_order_statistic():
 
 
 def test_a_text_tied_with_the_order_statistic_is_not_called_a_member():
-    found = marginal(texts([1.0] * 30 + [0.0] * 9), 0.05)
+    found = marginal_threshold(texts([1.0] * 30 + [0.0] * 9), 0.05)
     assert estimate_achieved_rates(found.threshold, texts([1.0, 1.0, 2.0])).fpr.value == pytest.approx(1 / 3)
 
 
@@ -50,9 +50,9 @@ def test_a_text_tied_with_the_order_statistic_is_not_called_a_member():
     ("alpha", "marginal_n", "certified_n"), [(0.05, 19, 59), (0.01, 99, 299), (0.1, 9, 29), (0.3, 3, 9)]
 )
 def test_both_rules_refuse_below_their_smallest_number_of_groups(alpha, marginal_n, certified_n):
-    assert marginal_needs(alpha) == marginal_n
-    assert certified_needs(alpha) == certified_n
-    for rule, n in ((marginal, marginal_n), (certified, certified_n)):
+    assert min_marginal_groups(alpha) == marginal_n
+    assert min_certified_groups(alpha) == certified_n
+    for rule, n in ((marginal_threshold, marginal_n), (certified_threshold, certified_n)):
         # Two texts per group: the number that counts is that of groups.
         few = texts(np.arange(2.0 * (n - 1)), groups=[f"g{index // 2}" for index in range(2 * (n - 1))])
         refused = rule(few, alpha)
@@ -78,7 +78,7 @@ def test_ranks_against_their_definitions(n, alpha):
 
 
 def test_a_calibration_of_nobody_is_refused():
-    for found in thresholds(texts([]), (0.05, 0.01)):
+    for found in choose_thresholds(texts([]), (0.05, 0.01)):
         assert found.status == "refused"
         assert found.reason.startswith("there are no ")
     assert certified_rank(0, 0.05) is None
@@ -86,7 +86,7 @@ def test_a_calibration_of_nobody_is_refused():
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, float("nan")])
 def test_an_alpha_outside_of_0_and_1_is_a_mistake(alpha):
-    for rule in (marginal, certified):
+    for rule in (marginal_threshold, certified_threshold):
         with pytest.raises(ConfigError, match="between 0 and 1"):
             rule(texts([1.0]), alpha)
 
@@ -105,7 +105,7 @@ def test_largest_accuracy_against_every_threshold_tried(data):
     scores = np.array(data.draw(st.lists(st.integers(-3, 3), min_size=n, max_size=n)), dtype=float)
     labels = np.array(data.draw(st.lists(st.integers(-1, 1), min_size=n, max_size=n)))
     labels[:2] = 0, 1
-    found = largest_accuracy(texts(scores, labels)).threshold
+    found = largest_accuracy_threshold(texts(scores, labels)).threshold
     known = labels >= 0
 
     def right(threshold):
@@ -118,15 +118,15 @@ def test_largest_accuracy_against_every_threshold_tried(data):
 
 def test_largest_accuracy_by_hand():
     # Members at 1, 2, 3, 4; non-members at 0, 1, 2.5: from 3, from 2 and from 1 upwards 5 of 7 are right.
-    found = largest_accuracy(texts([2, 3, 4, 1, 0, 1, 2.5], [1, 1, 1, 1, 0, 0, 0]))
+    found = largest_accuracy_threshold(texts([2, 3, 4, 1, 0, 1, 2.5], [1, 1, 1, 1, 0, 0, 0]))
     assert found.threshold == 3
     # Nothing to gain by calling anybody: a threshold that no text reaches.
-    assert largest_accuracy(texts([0, 1, 2], [1, 0, 0])).threshold == np.nextafter(2.0, 3)
+    assert largest_accuracy_threshold(texts([0, 1, 2], [1, 0, 0])).threshold == np.nextafter(2.0, 3)
 
 
 def test_largest_accuracy_needs_both_sides():
     for labels, missing in (([0, 0], "members"), ([1, 1], "non-members"), ([-1, -1], "non-members and no members")):
-        found = largest_accuracy(texts([1.0, 2.0], labels))
+        found = largest_accuracy_threshold(texts([1.0, 2.0], labels))
         assert found.status == "refused"
         assert f"no calibration {missing} with" in found.reason
 
@@ -137,10 +137,10 @@ def test_the_order_of_rows_is_irrelevant_and_thresholds_follow_monotone_transfor
     scores = np.random.default_rng(1).normal(size=60)
     labels, groups = np.arange(60) % 4 == 3, [f"g{index // 2}" for index in range(60)]
     given_texts = texts(scores, labels, groups, seed)
-    found = thresholds(given_texts, (0.05, 0.1))
-    assert thresholds(given_texts.take(np.array(order)), (0.05, 0.1)) == found
+    found = choose_thresholds(given_texts, (0.05, 0.1))
+    assert choose_thresholds(given_texts.take(np.array(order)), (0.05, 0.1)) == found
     changed = ScoredTexts(np.exp(scores), given_texts.labels, given_texts.groups, given_texts.keys)
-    for one, other in zip(found, thresholds(changed, (0.05, 0.1)), strict=True):
+    for one, other in zip(found, choose_thresholds(changed, (0.05, 0.1)), strict=True):
         assert one.status == other.status
         if one.threshold is not None:
             assert ((scores >= one.threshold) == (np.exp(scores) >= other.threshold)).all()
@@ -163,7 +163,7 @@ def test_a_marginal_threshold_keeps_its_rate_on_average_and_not_by_much_less():
     rates = []
     for _ in range(1500):
         uniform = generator.random(40)
-        rates.append(1 - marginal(ScoredTexts(uniform, zeros, np.array(ids), keys), 0.1).threshold)
+        rates.append(1 - marginal_threshold(ScoredTexts(uniform, zeros, np.array(ids), keys), 0.1).threshold)
     # Beta(4, 37): floor(41 * 0.1) = 4 of 41 lie above it on average.
     assert np.mean(rates) == pytest.approx(4 / 41, abs=3 * np.std(rates) / np.sqrt(1500))
     assert np.mean(rates) < 0.1 + 3 * np.std(rates) / np.sqrt(1500)
@@ -174,7 +174,7 @@ def test_a_certified_threshold_fails_in_at_most_5_of_100_calibrations():
     ids = [f"e{index}" for index in range(59)]
     keys, zeros = draw_keys(ids, ids, 0), np.zeros(59, dtype=np.int8)
     over = [
-        1 - certified(ScoredTexts(generator.random(59), zeros, np.array(ids), keys), 0.05).threshold > 0.05
+        1 - certified_threshold(ScoredTexts(generator.random(59), zeros, np.array(ids), keys), 0.05).threshold > 0.05
         for _ in range(1500)
     ]
     # 0.95^59 = 0.0485
@@ -186,7 +186,7 @@ def test_a_certified_threshold_fails_in_at_most_5_of_100_calibrations():
 def test_clopper_pearson_is_scipys(n, data):
     hits = data.draw(st.integers(0, n))
     wanted = binomtest(hits, n).proportion_ci(0.95, method="exact")
-    low, high = bounds([hits, hits], n)
+    low, high = clopper_pearson_bounds([hits, hits], n)
     assert low == pytest.approx([wanted.low] * 2, abs=1e-12)
     assert high == pytest.approx([wanted.high] * 2, abs=1e-12)
 
@@ -217,7 +217,7 @@ def test_the_effective_number_by_hand():
             beta.ppf(0.975, effective / 2 + 1, effective / 2),
         )
     )
-    assert "4 groups" in interval_in_words(found)
+    assert "4 groups" in describe_interval_method(found)
 
 
 def test_texts_of_one_kind_in_a_group_count_as_the_group():
@@ -236,6 +236,6 @@ def test_rates_without_an_interval_say_why():
     assert "no such texts" in nobody.method
     one_group = grouped_rate([0, 1, 1], ["a"] * 3)
     assert (one_group.value, one_group.low, one_group.high) == (pytest.approx(2 / 3), None, None)
-    assert interval_in_words(one_group) == "no interval: all 3 texts are of one group"
+    assert describe_interval_method(one_group) == "no interval: all 3 texts are of one group"
     refused = estimate_achieved_rates(None, texts([1.0, 2.0]))
     assert (refused.fpr.value, refused.fpr.n, refused.tpr.n) == (None, 2, 0)

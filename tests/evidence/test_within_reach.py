@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.evidence.conformal import conformal_p_values, count_held_out_needed, q_values
-from audit_pipeline.evidence.possible_conclusions import PassageSearch, PlannedComparison, within_reach
+from audit_pipeline.evidence.possible_conclusions import PassageSearch, PlannedComparison, list_possible_conclusions
 from audit_pipeline.evidence.thresholds import certified_rank
 
 ALL_SEARCHED = PassageSearch(documents=20, too_short=0, tokens=100)
@@ -18,7 +18,7 @@ NOTHING_KNOWN = PlannedComparison(audited=20, held_out=0, members=0, windows=400
 
 
 def said(known: PlannedComparison, search: PassageSearch = ALL_SEARCHED) -> tuple[str, str]:
-    reach = within_reach(known, search)
+    reach = list_possible_conclusions(known, search)
     return " ".join(reach.conclusions), " ".join(reach.stronger)
 
 

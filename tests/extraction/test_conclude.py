@@ -17,7 +17,7 @@ from audit_pipeline.extraction.conclusions import (
     conclude_memorisation,
     join_windows,
     log_draws,
-    windows_from,
+    windows_from_rows,
 )
 
 TEXT = "four " * 20
@@ -44,7 +44,7 @@ def row(
 
 
 def found(*rows: dict[str, object]) -> Windows:
-    return windows_from(pa.Table.from_pylist(list(rows), schema=EXTRACTION.schema))
+    return windows_from_rows(pa.Table.from_pylist(list(rows), schema=EXTRACTION.schema))
 
 
 def test_one_window_by_hand() -> None:
@@ -105,7 +105,7 @@ def test_windows_of_a_part_of_a_table_are_those_of_its_rows() -> None:
         row(9, [(25, 30), (30, 40)], [0.5, 0.25], [0, 0], [1, 1]),
     ]
     table = pa.Table.from_pylist(rows, schema=EXTRACTION.schema)
-    part, own = windows_from(table.slice(1, 2)), found(*rows[1:])
+    part, own = windows_from_rows(table.slice(1, 2)), found(*rows[1:])
     assert part.log_p.tolist() == own.log_p.tolist()
     assert (part.begin.tolist(), part.tokens.tolist(), part.outside.tolist()) == ([20, 25], [1, 2], [0, 0])
 

@@ -8,7 +8,7 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import EXCERPT_WORDS
 from audit_pipeline.errors import DataError
-from audit_pipeline.extraction.documents import excerpt, read_documents
+from audit_pipeline.extraction.documents import cut_excerpt, read_documents
 
 
 def test_a_text_file_is_one_document_and_a_folder_holds_many(tmp_path: Path) -> None:
@@ -57,8 +57,8 @@ def test_no_file_and_no_document(tmp_path: Path) -> None:
 
 def test_no_more_is_quoted_than_may_be() -> None:
     words = [str(number) for number in range(200)]
-    first, last = excerpt(" ".join(words)).split(), excerpt(" ".join(words), last=True).split()
+    first, last = cut_excerpt(" ".join(words)).split(), cut_excerpt(" ".join(words), last=True).split()
     assert (first, last) == (words[:25], words[-25:])
     # They stand side by side: a passage and the words before it.
     assert len(first) + len(last) == EXCERPT_WORDS
-    assert len(excerpt("x" * 9999)) == len(excerpt("x" * 9999, last=True)) == 250
+    assert len(cut_excerpt("x" * 9999)) == len(cut_excerpt("x" * 9999, last=True)) == 250

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
-from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from
+from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from_rows
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Extraction
 from audit_pipeline.extraction.set_apart import Judgement
-from audit_pipeline.extraction.tables import ExtractionRate, extraction_rates
+from audit_pipeline.extraction.tables import ExtractionRate, compute_extraction_rates
 
 
 def extracted(
@@ -35,7 +35,7 @@ def extracted(
         }
         for number, p in enumerate(probabilities)
     ]
-    windows = windows_from(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
+    windows = windows_from_rows(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
     judged = Judgement((None,) * len(windows), np.full(len(windows), np.nan))
     document = SearchedDocument(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
@@ -56,7 +56,7 @@ def test_shares_of_characters_and_of_documents() -> None:
         extracted("short", []),
         extracted("new", [0.005], side="held_out"),
     ]
-    rates = extraction_rates(found, "shelf")
+    rates = compute_extraction_rates(found, "shelf")
     sides = at(rates, "benchmark", "shelf", 0.001)
     audited = sides["audited"]
     # 20 of 100, none, and 10 of 100 characters; a document without a window counts nowhere.
@@ -77,18 +77,18 @@ def test_shares_of_characters_and_of_documents() -> None:
 
 def test_the_interval_is_that_of_resampled_documents() -> None:
     found = [extracted(str(number), [0.6] if number < 4 else [1e-6]) for number in range(10)]
-    interval = at(extraction_rates(found, "b"), "benchmark", "b", 0.5)["audited"].covered_interval
+    interval = at(compute_extraction_rates(found, "b"), "benchmark", "b", 0.5)["audited"].covered_interval
     # Of 10 documents 4 cover a tenth each: the share is a hundredth of a binomial(10, .4), whose bounds are 1 and 7.
     assert (interval.low, interval.high) == pytest.approx((0.01, 0.07), abs=1e-9)
 
 
 def test_texts_of_a_control_by_how_often_they_were_trained_on() -> None:
     found = [extracted("a", [0.6], occurrences=64), extracted("b", [1e-6], occurrences=1)]
-    rates = extraction_rates(found, "b")
+    rates = compute_extraction_rates(found, "b")
     assert at(rates, "occurrences", "64", 0.1)["audited"].n_reached == 1
     assert at(rates, "occurrences", "1", 0.1)["audited"].n_reached == 0
 
 
 def test_nothing_was_searched() -> None:
-    assert extraction_rates([], "b") == []
-    assert extraction_rates([extracted("short", [])], "b") == []
+    assert compute_extraction_rates([], "b") == []
+    assert compute_extraction_rates([extracted("short", [])], "b") == []

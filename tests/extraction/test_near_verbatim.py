@@ -21,9 +21,9 @@ from transformers import AutoModelForCausalLM, GenerationConfig
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.extraction import continuations as module
-from audit_pipeline.extraction.continuations import Nearness, near_verbatim
+from audit_pipeline.extraction.continuations import Nearness, bound_near_verbatim
 from audit_pipeline.extraction.search import Extraction, Search, parse_search
-from audit_pipeline.extraction.windows import windows_at
+from audit_pipeline.extraction.windows import encode_windows_at
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import EncodedText
@@ -92,18 +92,18 @@ def test_a_beam_wide_enough_gives_the_probability_itself(family: str, monkeypatc
         for text in (suffix, EVERY[every.argmax()].tolist()):
             word_for_word, window = every[(text == EVERY).all(axis=1)].item(), window_of([*prefix, *text])
             places, edits = (Nearness(tokens, len(EVERY), one) for one in (False, True))
-            assert near_verbatim(forward, window, edits) >= near_verbatim(forward, window, places) - 1e-9
+            assert bound_near_verbatim(forward, window, edits) >= bound_near_verbatim(forward, window, places) - 1e-9
             for near in (places, edits):
                 exact = summed(every, text, near)
-                assert near_verbatim(forward, window, near) == pytest.approx(exact, abs=1e-4)
+                assert bound_near_verbatim(forward, window, near) == pytest.approx(exact, abs=1e-4)
                 for beams in (1, 3):
-                    bound = near_verbatim(forward, window, replace(near, beams=beams))
+                    bound = bound_near_verbatim(forward, window, replace(near, beams=beams))
                     assert word_for_word - 1e-4 <= bound <= exact + 1e-4
 
 
 def test_as_many_tokens_as_the_suffix_has_make_everything_near() -> None:
     window = window_of(list(range(VOCABULARY)) * 2, prefix=7)
-    assert near_verbatim(random_model("llama"), window, Nearness(3, 1, False)) == pytest.approx(0.0, abs=1e-9)
+    assert bound_near_verbatim(random_model("llama"), window, Nearness(3, 1, False)) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_edits_count_a_token_that_is_left_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +119,8 @@ def test_edits_count_a_token_that_is_left_out_once(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(module._Beams, "logits", knows_it_early)
     window = window_of([*[0] * PREFIX, *suffix])
-    assert near_verbatim(forward, window, Nearness(2, 20, True)) == pytest.approx(0.0, abs=1e-9)
-    assert near_verbatim(forward, window, Nearness(3, 20, False)) < -50
+    assert bound_near_verbatim(forward, window, Nearness(2, 20, True)) == pytest.approx(0.0, abs=1e-9)
+    assert bound_near_verbatim(forward, window, Nearness(3, 20, False)) < -50
 
 
 def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
@@ -130,7 +130,7 @@ def test_a_token_tied_with_the_last_of_the_best_is_one_of_them() -> None:
         forward.model.get_output_embeddings().weight.zero_()
     for begin in range(0, 57, 3):
         window = window_of([*range(PREFIX), begin, begin + 1, begin + 2])
-        assert near_verbatim(forward, window, Nearness(0, 1, False)) == pytest.approx(-3 * math.log(40), abs=1e-6)
+        assert bound_near_verbatim(forward, window, Nearness(0, 1, False)) == pytest.approx(-3 * math.log(40), abs=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def planted(taught: Taught, tmp_path_factory: pytest.TempPathFactory) -> Extract
 
 @pytest.fixture(scope="module")
 def windows(taught: Taught, planted: Extraction) -> list[EncodedText]:
-    return windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), ASKED.lengths)
+    return encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), ASKED.lengths)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_the_bound_is_never_below_word_for_word(
     taught: Taught, planted: Extraction, windows: list[EncodedText], beams: int, edits: bool
 ) -> None:
     word_for_word = planted.windows.log_p_top
-    bounds = np.array([near_verbatim(taught.forward, window, Nearness(3, beams, edits)) for window in windows])
+    bounds = np.array([bound_near_verbatim(taught.forward, window, Nearness(3, beams, edits)) for window in windows])
     assert len(bounds) > 5
     assert (bounds >= word_for_word - 1e-4).all()
     assert bounds.max() > word_for_word.max() + 0.01
@@ -163,7 +163,7 @@ def test_the_bound_is_never_below_word_for_word(
 def test_word_for_word_is_the_bound_where_no_token_may_differ(
     taught: Taught, planted: Extraction, windows: list[EncodedText]
 ) -> None:
-    found = [near_verbatim(taught.forward, window, Nearness(0, 20, False)) for window in windows]
+    found = [bound_near_verbatim(taught.forward, window, Nearness(0, 20, False)) for window in windows]
     np.testing.assert_allclose(found, planted.windows.log_p_top, atol=1e-3)
 
 
@@ -181,14 +181,16 @@ def test_beams_in_one_batch_with_keys_and_values_are_as_each_by_itself(
     assert taught.forward.packed
     near = Nearness(3, 20, False)
     strongest = [windows[number] for number in planted.found.strongest]
-    together = [near_verbatim(taught.forward, window, near) for window in strongest]
+    together = [bound_near_verbatim(taught.forward, window, near) for window in strongest]
 
     def each_by_itself(beams: module._Beams) -> torch.Tensor:
         return torch.cat([taught.forward.model(input_ids=ids[None]).logits[:, -1] for ids in beams._ids])
 
     monkeypatch.setattr(module._Beams, "logits", each_by_itself)
     monkeypatch.setattr(taught.forward, "packed", False)
-    np.testing.assert_allclose(together, [near_verbatim(taught.forward, one, near) for one in strongest], atol=1e-4)
+    np.testing.assert_allclose(
+        together, [bound_near_verbatim(taught.forward, one, near) for one in strongest], atol=1e-4
+    )
 
 
 @torch.inference_mode()
@@ -210,6 +212,6 @@ def test_draws_are_near_at_least_as_often_as_the_bound_says(
     suffix = tuple(window.token_id[window.first_scored :].tolist())
     found = drawn(taught, window, draws)
     for edits, distance in ((False, hamming), (True, levenshtein)):
-        bound = math.exp(near_verbatim(taught.forward, window, Nearness(3, 20, edits)))
+        bound = math.exp(bound_near_verbatim(taught.forward, window, Nearness(3, 20, edits)))
         hits = sum(times for one, times in found.items() if distance(one, suffix) <= 3)
         assert hits >= stats.binom.ppf(0.001, draws, bound) > 0.5 * draws

@@ -8,7 +8,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extraction.conclusions import SLACK, CoarseWindow, choose_fine_starts, grid_starts, tile_document
+from audit_pipeline.extraction.conclusions import (
+    SLACK,
+    CoarseWindow,
+    choose_fine_starts,
+    list_grid_starts,
+    tile_document,
+)
 
 THRESHOLD = math.log(0.001)
 
@@ -31,7 +37,7 @@ def test_every_token_behind_the_first_prefix_is_in_a_suffix(tokens: int, prefix:
 
 
 def test_the_grid() -> None:
-    assert list(grid_starts(25, 10)) == [0, 10, 20]
+    assert list(list_grid_starts(25, 10)) == [0, 10, 20]
 
 
 def coarse(*halves: tuple[float, float]) -> list[CoarseWindow]:

@@ -19,7 +19,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclusions import GAP, THRESHOLDS, Windows
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Extraction, Search, SearchOptions, parse_search
-from audit_pipeline.extraction.windows import WindowLengths, windows_at
+from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.run import Progress
@@ -77,7 +77,7 @@ def test_what_it_costs_where_nothing_is_known(run: Run, taught: Taught) -> None:
 @torch.inference_mode()
 def test_probabilities_are_those_of_the_bare_model(run: Run, taught: Taught) -> None:
     [planted] = run(FINE, DOCUMENTS[:1])
-    encoded = windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), TILED.lengths)
+    encoded = encode_windows_at(taught.model, planted.document.text, planted.windows.start.tolist(), TILED.lengths)
     assert len(encoded) == len(planted.windows) > 20
     for number, window in enumerate(encoded):
         ids = torch.tensor([[taught.model.start_token_id, *window.token_id.tolist()]])
@@ -107,13 +107,13 @@ def test_drawing_gives_a_passage_as_often_as_is_said(taught: Taught, tmp_path: P
     number = int(np.argmin(np.abs(windows.log_p_top - math.log(0.3))))
     p = math.exp(windows.log_p_top[number])
     assert 0.05 < p < 0.95
-    generated = search.generated(planted, number, lambda _: taught.forward, draws, seed=0)
+    generated = search.generate_after_prefix(planted, number, lambda _: taught.forward, draws, seed=0)
     low, high = stats.binom.interval(0.999, draws, p)
     assert generated.draws == draws
     assert low <= generated.hits <= high
-    assert search.generated(planted, number, lambda _: taught.forward, 20, seed=1) == search.generated(
+    assert search.generate_after_prefix(
         planted, number, lambda _: taught.forward, 20, seed=1
-    )
+    ) == search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=1)
 
 
 def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taught: Taught, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_first_choices_are_the_passage_exactly_where_all_of_its_tokens_are(taugh
     chosen = [*np.flatnonzero(windows.greedy)[:4], *np.flatnonzero(~windows.greedy)[:4]]
     assert len(chosen) == 8
     for number in chosen:
-        greedy = search.generated(planted, int(number), lambda _: taught.forward, 1, seed=0).greedy
+        greedy = search.generate_after_prefix(planted, int(number), lambda _: taught.forward, 1, seed=0).greedy
         same = greedy.strip("\ufffd") in text[windows.begin[number] : windows.end[number]]
         assert same is bool(windows.greedy[number])
 
@@ -154,11 +154,11 @@ def test_a_model_that_forbids_repetition_draws_as_is_said(taught: Taught, tmp_pa
     search = Search(taught.model, DOCUMENTS[:1], FINE, Caches(DataPaths(tmp_path)))
     [planted] = search.run(lambda _: taught.forward)
     number = int(planted.windows.log_p_top.argmax())
-    plain = search.generated(planted, number, lambda _: taught.forward, 20, seed=0)
+    plain = search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=0)
     settings = taught.forward.model.generation_config
     settings.no_repeat_ngram_size, settings.min_p, settings.repetition_penalty = 1, 0.5, 3.0
     try:
-        assert search.generated(planted, number, lambda _: taught.forward, 20, seed=0) == plain
+        assert search.generate_after_prefix(planted, number, lambda _: taught.forward, 20, seed=0) == plain
         assert taught.forward.model.generation_config is settings
         assert settings.no_repeat_ngram_size == 1
     finally:
@@ -174,7 +174,7 @@ def test_coarse_suffixes_leave_no_gap_also_where_spans_leave_blanks_out(tmp_path
     model = tokenized(folder, tmp_path / "data")
     text = DOCUMENTS[1].text
     starts = encode(model, [text])[0].char_start[::SUFFIX].tolist()
-    windows = windows_at(model, text, starts, TILED.lengths)
+    windows = encode_windows_at(model, text, starts, TILED.lengths)
     assert len(windows) > 3
     ends = [int(window.char_end[-1]) for window in windows]
     begins = [int(window.char_start[PREFIX]) for window in windows]
@@ -192,7 +192,7 @@ def test_an_end_token_of_the_tokenizer_is_no_part_of_a_document(tmp_path: Path) 
     model = tokenized(folder, tmp_path / "data", start_token_policy="tokenizer")
     text = DOCUMENTS[1].text
     assert encode(model, [text])[0].token_id[-1] == end
-    windows = windows_at(model, text, range(0, len(text), 5), TILED.lengths)
+    windows = encode_windows_at(model, text, range(0, len(text), 5), TILED.lengths)
     assert len(windows) > 5
     assert all(end not in window.token_id for window in windows)
     assert all(window.char_end[-1] > window.char_start[PREFIX] for window in windows)

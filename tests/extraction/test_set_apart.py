@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from audit_pipeline.extraction.set_apart import (
     COMMON_RUN,
     SEVERAL,
-    boilerplate,
     explain_set_apart,
+    find_boilerplate,
     is_boilerplate,
-    repeats,
+    is_prefix_repeated,
     run_length,
 )
 
@@ -28,30 +28,30 @@ def joined(*parts: object) -> np.ndarray:
 
 
 def test_a_suffix_that_goes_on_as_its_prefix_did() -> None:
-    assert repeats(joined(7, RUN, 8), joined(9, RUN, OTHER[:9]))
-    assert not repeats(joined(7, RUN, 8), joined(9, RUN[:-1], OTHER[:9]))
+    assert is_prefix_repeated(joined(7, RUN, 8), joined(9, RUN, OTHER[:9]))
+    assert not is_prefix_repeated(joined(7, RUN, 8), joined(9, RUN[:-1], OTHER[:9]))
     # A refrain of three tokens.
     refrain = np.tile([5, 6, 7], 17)
-    assert repeats(refrain[:50], refrain[1:])
+    assert is_prefix_repeated(refrain[:50], refrain[1:])
     # Also behind a prefix that is shorter than a run.
-    assert repeats(np.array([5] * 10), np.array([5] * 50))
-    assert not repeats(OTHER[:10], joined(OTHER[10:], RUN))
+    assert is_prefix_repeated(np.array([5] * 10), np.array([5] * 50))
+    assert not is_prefix_repeated(OTHER[:10], joined(OTHER[10:], RUN))
     # A suffix of fewer tokens than a run has to stand there whole.
-    assert repeats(joined(OTHER, 1, 2, 3), np.array([1, 2, 3]))
-    assert not repeats(joined(OTHER, 1, 2, 4), np.array([1, 2, 3]))
+    assert is_prefix_repeated(joined(OTHER, 1, 2, 3), np.array([1, 2, 3]))
+    assert not is_prefix_repeated(joined(OTHER, 1, 2, 4), np.array([1, 2, 3]))
 
 
 def test_what_stands_in_three_documents() -> None:
     licence = np.arange(500, 500 + 30)
     own = [np.arange(2000 + 100 * number, 2050 + 100 * number) for number in range(4)]
     documents = [joined(one, licence, one[::-1]) for one in own[:SEVERAL]]
-    known = boilerplate(documents, COMMON_RUN)
+    known = find_boilerplate(documents, COMMON_RUN)
     assert len(known) == len(licence) - COMMON_RUN + 1
     assert is_boilerplate(joined(own[0][:30], licence[5 : 5 + COMMON_RUN]), known)
     assert not is_boilerplate(joined(own[0][:30], licence[5 : 4 + COMMON_RUN], 0), known)
     # In two documents, or three times in one, it is theirs.
-    assert not len(boilerplate(documents[:2], COMMON_RUN))
-    assert not len(boilerplate([joined(licence, licence, licence), own[0], own[1]], COMMON_RUN))
+    assert not len(find_boilerplate(documents[:2], COMMON_RUN))
+    assert not len(find_boilerplate([joined(licence, licence, licence), own[0], own[1]], COMMON_RUN))
 
 
 def test_repetition_is_told_without_looking_at_other_documents() -> None:
@@ -59,7 +59,7 @@ def test_repetition_is_told_without_looking_at_other_documents() -> None:
         pytest.fail("the documents are looked through for nothing")
 
     assert explain_set_apart(RUN, RUN, ask) == "repeats its prefix"
-    known = boilerplate([OTHER] * SEVERAL, COMMON_RUN)
+    known = find_boilerplate([OTHER] * SEVERAL, COMMON_RUN)
     assert explain_set_apart(RUN, OTHER, lambda: known) == "in several documents"
     assert explain_set_apart(OTHER, RUN, lambda: known) is None
 
@@ -77,4 +77,4 @@ def test_boilerplate_is_what_counting_gives(documents: list[list[int]], suffix: 
     )
     expected = runs[tuple(suffix)] >= SEVERAL
     tokens = [np.array(document, dtype=np.int32) for document in documents]
-    assert is_boilerplate(np.array(suffix, dtype=np.int32), boilerplate(tokens, length)) is expected
+    assert is_boilerplate(np.array(suffix, dtype=np.int32), find_boilerplate(tokens, length)) is expected

@@ -17,7 +17,15 @@ from pyarrow import feather
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
-from audit_pipeline.fetch.formats import SUFFIXES, digest_of, holds_rows, open_rows, open_texts, read_pieces, read_rows
+from audit_pipeline.fetch.formats import (
+    SUFFIXES,
+    digest_of,
+    has_row_format,
+    open_rows,
+    open_texts,
+    read_pieces,
+    read_rows,
+)
 from audit_pipeline.fetch.rows import Row, Skipped
 
 ROWS = [
@@ -85,7 +93,7 @@ def test_a_folder_that_is_no_data_set_or_several_or_a_broken_one(tmp_path: Path)
         read_rows(tmp_path / "plain")
     save_dataset(tmp_path / "splits" / "train", ROWS)
     (tmp_path / "splits" / "dataset_dict.json").write_text('{"splits": ["train"]}')
-    assert holds_rows(tmp_path / "splits")
+    assert has_row_format(tmp_path / "splits")
     with pytest.raises(DataError, match=r"holds the splits train: name the folder of one, as in .*splits/train"):
         read_rows(tmp_path / "splits")
     saved = save_dataset(tmp_path / "saved", ROWS)
@@ -168,7 +176,7 @@ def test_a_flipped_bit_of_a_parquet_file_with_checksums_is_noticed(tmp_path: Pat
 def test_only_wanted_columns_are_read_where_the_format_keeps_them_apart(tmp_path: Path) -> None:
     rows = [{"id": 1, "text": "a text", "label": 1, "embedding": [0.5] * 3}]
     for name in ("t.parquet", "t.arrow"):
-        texts = open_texts(write_rows(tmp_path / name, rows), also=["label", "no such column"])
+        texts = open_texts(write_rows(tmp_path / name, rows), extra_columns=["label", "no such column"])
         assert [dict(row.values) for row in texts] == [{"text": "a text", "label": 1}]
 
 

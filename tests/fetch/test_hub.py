@@ -18,7 +18,7 @@ from huggingface_hub.errors import (
 )
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of, hub_errors
+from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of, hub_faults_as_errors
 from audit_pipeline.operate.dagster.retries import is_transient
 
 
@@ -72,7 +72,7 @@ def test_an_error_of_the_hub_is_told_in_our_words(error: Exception, why: str, pa
     assert fault.passing is passing
     with (
         pytest.raises(DataError, match=f"^x/y .*{why}.*, or do without$") as raised,
-        hub_errors("x/y", "v1", "or do without", DataError, HubDataUnreachableError),
+        hub_faults_as_errors("x/y", "v1", "or do without", DataError, HubDataUnreachableError),
     ):
         raise error
     assert "\n" not in str(raised.value)
@@ -89,6 +89,6 @@ def test_what_the_hub_did_not_say_is_told_as_it_is(make: Callable[[], Exception]
     assert fault_of(make()) is None
     with (
         pytest.raises(DataError, match=r"^x/y cannot be fetched: (disk|bad name), or do without$"),
-        hub_errors("x/y", None, "or do without", DataError, HubDataUnreachableError),
+        hub_faults_as_errors("x/y", None, "or do without", DataError, HubDataUnreachableError),
     ):
         raise make()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from audit_pipeline.fetch.index import Index, configured_index, index_from, pip_settings
+from audit_pipeline.fetch.index import Index, index_from, parse_pip_settings, read_configured_index
 
 
 def test_settings_of_pip_in_its_order_of_precedence() -> None:
@@ -19,10 +19,10 @@ install.index-url='https://install.invalid/simple'
 freeze.index-url='https://freeze.invalid/simple'
 something else
 """
-    settings = pip_settings(listing)
+    settings = parse_pip_settings(listing)
     assert settings["index-url"] == "https://install.invalid/simple"
     assert settings["cert"] == "/etc/ssl/one.pem"
-    assert pip_settings(listing + ":env:.index-url='https://env.invalid/'")["index-url"] == "https://env.invalid/"
+    assert parse_pip_settings(listing + ":env:.index-url='https://env.invalid/'")["index-url"] == "https://env.invalid/"
 
 
 def test_environment_goes_before_settings_and_both_before_the_default() -> None:
@@ -40,5 +40,5 @@ def test_pip_is_asked_for_its_configuration(tmp_path: Path, monkeypatch: pytest.
     for name in ("PIP_INDEX_URL", "PIP_CERT", "PIP_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    index = configured_index()
+    index = read_configured_index()
     assert (index.endpoint, index.certificates) == ("https://from-file.invalid/simple", "/from/file.pem")

@@ -10,7 +10,14 @@ from email.utils import format_datetime
 import pytest
 import requests
 
-from audit_pipeline.fetch.retry import RetryPolicy, may_pass, public, retrying, seconds_asked_for, status_may_pass
+from audit_pipeline.fetch.retry import (
+    RetryPolicy,
+    build_retryer,
+    format_public_error,
+    is_transient_fault,
+    is_transient_status,
+    parse_retry_after,
+)
 
 
 def answered(status: int) -> requests.HTTPError:
@@ -43,27 +50,29 @@ def failing(times: int, error: Exception) -> Callable[[], str]:
     ],
 )
 def test_what_may_pass(error: Exception, passes: bool) -> None:
-    assert may_pass(error) is passes
+    assert is_transient_fault(error) is passes
     around = RuntimeError("cannot be had")
     around.__cause__ = error
-    assert may_pass(around) is passes
+    assert is_transient_fault(around) is passes
 
 
 @pytest.mark.parametrize("status", [200, 301, 404])
 def test_no_other_answer_is_another_in_a_moment(status: int) -> None:
-    assert not status_may_pass(status)
+    assert not is_transient_status(status)
 
 
 def test_pauses_double_up_to_the_longest() -> None:
     waits: list[float] = []
-    run = retrying(RetryPolicy(5, 1.0, longest=3.0), may_pass, sleep=waits.append)
+    run = build_retryer(RetryPolicy(5, 1.0, longest=3.0), is_transient_fault, sleep=waits.append)
     assert run(failing(4, TimeoutError())) == "done"
     assert waits == [1, 2, 3, 3]
 
 
 def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
     waits: list[float] = []
-    retrying(RetryPolicy(30, 1.0, longest=1.0, jitter=0.5), may_pass, sleep=waits.append)(failing(29, TimeoutError()))
+    build_retryer(RetryPolicy(30, 1.0, longest=1.0, jitter=0.5), is_transient_fault, sleep=waits.append)(
+        failing(29, TimeoutError())
+    )
     assert all(1 <= wait <= 1.5 for wait in waits)
     assert len(set(waits)) > 1
 
@@ -71,14 +80,16 @@ def test_chance_adds_to_a_pause_and_never_takes_from_it() -> None:
 def test_no_pause_is_shorter_than_the_server_asks_for() -> None:
     waits: list[float] = []
     asked = iter([10.0, None, 0.5])
-    run = retrying(RetryPolicy(4, 1.0), may_pass, asked_for=lambda error: next(asked), sleep=waits.append)
+    run = build_retryer(
+        RetryPolicy(4, 1.0), is_transient_fault, requested_pause=lambda error: next(asked), sleep=waits.append
+    )
     assert run(failing(3, TimeoutError())) == "done"
     assert waits == [10, 2, 4]
 
 
 def test_the_last_error_is_raised_and_a_lasting_one_at_once() -> None:
     waits: list[float] = []
-    run = retrying(RetryPolicy(3, 1.0), may_pass, sleep=waits.append)
+    run = build_retryer(RetryPolicy(3, 1.0), is_transient_fault, sleep=waits.append)
     with pytest.raises(TimeoutError):
         run(failing(3, TimeoutError()))
     assert len(waits) == 2
@@ -88,17 +99,18 @@ def test_the_last_error_is_raised_and_a_lasting_one_at_once() -> None:
 
 
 def test_what_a_server_asks_for_in_either_form() -> None:
-    assert seconds_asked_for(" 12 ") == 12
-    assert seconds_asked_for(None) is seconds_asked_for("soon") is None
-    assert seconds_asked_for(f"Wed, 21 Oct {10**30} 07:28:00 GMT") is None
+    assert parse_retry_after(" 12 ") == 12
+    assert parse_retry_after(None) is parse_retry_after("soon") is None
+    assert parse_retry_after(f"Wed, 21 Oct {10**30} 07:28:00 GMT") is None
     in_a_minute = datetime.now(UTC) + timedelta(seconds=60)
     for given in (format_datetime(in_a_minute, usegmt=True), format_datetime(in_a_minute.replace(tzinfo=None))):
-        assert 55 < (seconds_asked_for(given) or 0) <= 60
-    assert seconds_asked_for("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+        assert 55 < (parse_retry_after(given) or 0) <= 60
+    assert parse_retry_after("Wed, 21 Oct 2015 07:28:00 GMT") == 0
 
 
 def test_no_password_is_told() -> None:
     assert (
-        public(ValueError("https://me:secret@example.org/a is lost\nand more")) == "https://***@example.org/a is lost"
+        format_public_error(ValueError("https://me:secret@example.org/a is lost\nand more"))
+        == "https://***@example.org/a is lost"
     )
-    assert public(TimeoutError()) == "TimeoutError"
+    assert format_public_error(TimeoutError()) == "TimeoutError"

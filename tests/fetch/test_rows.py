@@ -20,7 +20,7 @@ from audit_pipeline.fetch.rows import Skipped, TextRow, text_problem
 
 
 def read_texts(path: Path, column: str | None = None) -> tuple[list[TextRow], list[Skipped]]:
-    stream = open_texts(path, column, also=["n"])
+    stream = open_texts(path, column, extra_columns=["n"])
     return list(stream), stream.skipped.first
 
 

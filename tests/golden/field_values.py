@@ -21,7 +21,7 @@ import pytest
 from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import Outcome, Settings
-from audit_pipeline.detectors.registry import get
+from audit_pipeline.detectors.registry import get_detector
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session
@@ -106,9 +106,12 @@ def scored(
 
     ``wanted`` are detectors by name with their settings, what a setting leaves out at its default.
     """
-    selection = [(get(name), [{**get(name).default, **one} for one in settings]) for name, settings in wanted.items()]
+    selection = [
+        (get_detector(name), [{**get_detector(name).default, **one} for one in settings])
+        for name, settings in wanted.items()
+    ]
     distinct = list(dict.fromkeys(texts))
-    session = Session(as_published(real_model, real_data), selection, real_data, beside=UserInputs())
+    session = Session(as_published(real_model, real_data), selection, real_data, user_inputs=UserInputs())
     session.run(distinct, lambda _: real_model[1], kinds=kinds)
     rows = session.score([str(number) for number in range(len(distinct))], distinct).to_pylist()
     return {

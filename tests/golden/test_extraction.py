@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.extraction.conclusions import windows_from
-from audit_pipeline.extraction.windows import WindowLengths, read_windows, run_windows, windows_at
+from audit_pipeline.extraction.conclusions import windows_from_rows
+from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -35,9 +35,9 @@ def test_every_golden_probability_of_a_suffix_is_met(
     for row in rows:
         lines = (SHARED / "benchmarks" / "wikimia" / row["file"]).read_text(encoding="utf-8").splitlines()
         text, given = json.loads(lines[row["row"]])["input"], row["parameters"]
-        windows = windows_at(model, text, [0], WindowLengths(given["prefix_tokens"], given["suffix_tokens"]))
+        windows = encode_windows_at(model, text, [0], WindowLengths(given["prefix_tokens"], given["suffix_tokens"]))
         run_windows(model, windows, DataPaths(tmp_path), lambda: forward)
-        found = windows_from(read_windows(model, windows, DataPaths(tmp_path)))
+        found = windows_from_rows(read_windows(model, windows, DataPaths(tmp_path)))
         [ours] = found.log_p if given["top_k"] is None else found.log_p_top
         expected = -math.inf if row["score"] is None else row["score"]
         # A sum over a suffix of 20 to 30 tokens: the bare model, run here, is up to 8e-4 away, too.

@@ -10,9 +10,9 @@ import pytest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import ParameterValue
 from audit_pipeline.detectors.pac import STREAM, TEXT, Copying, polarized_distance
-from audit_pipeline.detectors.reference import votes
-from audit_pipeline.detectors.registry import get
-from audit_pipeline.scoring.needs.copies import copies_of, permutations
+from audit_pipeline.detectors.reference import vote_share
+from audit_pipeline.detectors.registry import get_detector
+from audit_pipeline.scoring.needs.copies import draw_word_orders, make_shuffled_copies
 from audit_pipeline.scoring.session import Session
 from tests.golden.field_values import (
     ONE_PASS,
@@ -58,7 +58,7 @@ def expected(one: GoldenValue) -> GoldenValue:
 @pytest.mark.parametrize("name", OURS)
 def test_every_golden_value_is_met(name: str, real_model: RealModel, real_data: DataPaths) -> None:
     values = golden_values(ONE_PASS, name)
-    detector, settings = get(OURS[name]), [setting_of(one) for one in values]
+    detector, settings = get_detector(OURS[name]), [setting_of(one) for one in values]
     ours = scored([one.text for one in values], {detector.name: settings}, real_model, real_data)
     pairs = [
         (expected(one), ours[one.text, detector.name, detector.label(setting)])
@@ -78,7 +78,7 @@ def test_votes_of_windows_are_met_but_for_ties(real_model: RealModel, real_data:
         found = known.find(one.text)
         assert found is not None
         windows = [int(window) for window in one.parameters["windows"]]
-        ours = votes(found.logprob, found.mean, windows)
+        ours = vote_share(found.logprob, found.mean, windows)
         # One stretch of one window's length that falls the other way.
         flip = max(1 / (len(found) - min(window, len(found)) + 1) for window in windows) / len(windows)
         assert abs(ours - one.value) <= flip + 1e-9, one.row
@@ -104,7 +104,7 @@ def test_the_copies_of_a_text_are_those_of_the_golden_file() -> None:
         text = wikimia_text(row["file"], row["row"])
         words = text.split(" ")
         golden = [" ".join(words[word] for word in order) for order in row["permutations"]]
-        assert copies_of(text, Copying(row["alpha"], row["n"], TEXT)) == golden
+        assert make_shuffled_copies(text, Copying(row["alpha"], row["n"], TEXT)) == golden
 
 
 def test_the_stream_over_a_file_is_that_of_the_authors() -> None:
@@ -112,7 +112,7 @@ def test_the_stream_over_a_file_is_that_of_the_authors() -> None:
     golden = {wikimia_text(row["file"], row["row"]): row["permutations"] for row in rows}
     assert len(golden) == 12
     stream = random.Random(0)
-    ours = {text: permutations(len(text.split(" ")), 0.3, 5, stream) for text in of_the_stream()}
+    ours = {text: draw_word_orders(len(text.split(" ")), 0.3, 5, stream) for text in of_the_stream()}
     assert {text: ours[text] for text in golden} == golden
 
 
@@ -136,6 +136,6 @@ def test_every_golden_value_of_pac_is_met(seeds: str, real_model: RealModel, rea
     setting: dict[str, ParameterValue] = {"alpha": 0.3, "n": 5, "seeds": seeds}
     texts = of_the_stream() if seeds == STREAM else [one.text for one in values]
     ours = scored(texts, {"pac": [setting]}, real_model, real_data)
-    label = get("pac").label(setting)
+    label = get_detector("pac").label(setting)
     pairs = [(one, ours[one.text, "pac", label].score) for one in values]
     assert far_off(pairs, relative=1e-4) == []

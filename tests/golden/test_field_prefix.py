@@ -10,7 +10,7 @@ from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.loss import mean_logprob
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX
-from audit_pipeline.detectors.registry import get
+from audit_pipeline.detectors.registry import get_detector
 from audit_pipeline.scoring.known_texts import MEMBERS, NON_MEMBERS
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import Session, Statistics
@@ -49,15 +49,15 @@ def measured(
     real_model: RealModel, real_data: DataPaths, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Session, Statistics]:
     selection = [
-        (get("recall"), [{"shots": shots, "join": "none"} for shots in SHOTS]),
+        (get_detector("recall"), [{"shots": shots, "join": "none"} for shots in SHOTS]),
         (
-            get("con_recall"),
+            get_detector("con_recall"),
             [{"shots": shots, "gamma": gamma, "join": "none"} for shots in SHOTS for gamma in GAMMAS],
         ),
     ]
     beside = UserInputs(known={NON_MEMBERS: block("nonmembers"), MEMBERS: block("members")})
     where = DataPaths(tmp_path_factory.mktemp("prefixed"))
-    session = Session(as_published(real_model, real_data), selection, where, beside=beside)
+    session = Session(as_published(real_model, real_data), selection, where, user_inputs=beside)
     texts = list(dict.fromkeys(one.text for one in golden_values(PREFIX, "recall.ll")))
     session.run(texts, lambda _: real_model[1])
     return session, session.statistics(texts)

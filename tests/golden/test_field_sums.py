@@ -11,7 +11,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.acmia import ac, norm_ac
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.max_renyi import renyi_entropy
-from audit_pipeline.detectors.registry import get, select
+from audit_pipeline.detectors.registry import get_detector, select
 from audit_pipeline.scoring.session import Session, Statistics
 from tests.golden.field_values import (
     ONE_PASS,
@@ -35,15 +35,17 @@ AT_THE_POSITION, VALUES_OF_THE_POSITION = 4e-4, 6
 
 
 def setting_of(detector: str, parameters: Mapping[str, Any]) -> Settings:
-    return {name: get(detector).parameters[name].checked(value) for name, value in parameters.items()}
+    return {name: get_detector(detector).parameters[name].checked(value) for name, value in parameters.items()}
 
 
 def test_max_renyi_of_every_order_and_share(real_model: RealModel, real_data: DataPaths) -> None:
     golden = golden_values(ONE_PASS, "max_renyi")
     settings = {id(one): setting_of("max_renyi", one.parameters) for one in golden}
-    wanted = list({get("max_renyi").label(one): one for one in settings.values()}.values())
+    wanted = list({get_detector("max_renyi").label(one): one for one in settings.values()}.values())
     ours = scored([one.text for one in golden], {"max_renyi": wanted}, real_model, real_data)
-    pairs = [(one, ours[one.text, "max_renyi", get("max_renyi").label(settings[id(one)])].score) for one in golden]
+    pairs = [
+        (one, ours[one.text, "max_renyi", get_detector("max_renyi").label(settings[id(one)])].score) for one in golden
+    ]
     assert len(pairs) == 18 * 2 * 4 * 12
     assert not far_off(pairs, absolute=AT_THE_POSITION)
     far = [one for one, found in pairs if far_off([(one, found)])]
@@ -78,13 +80,15 @@ def test_acmia_at_every_temperature(real_model: RealModel, real_data: DataPaths)
     def ours(one: GoldenValue) -> float:
         statistics = found.find(one.text)
         assert statistics is not None
-        parameter = get(one.detector).parameters["beta"]
+        parameter = get_detector(one.detector).parameters["beta"]
         offered = parameter.accepts(one.parameters["beta"])
         is_to_be = one.parameters["j"] != 0 if one.detector == "acmia_ac" else one.parameters["j"] <= 10
         assert offered is is_to_be, one.parameters
         if not offered:
             return float(formulas[one.detector](statistics, one.parameters["beta"]).mean())
-        [outcome] = get(one.detector).score(statistics, [setting_of(one.detector, {"beta": one.parameters["beta"]})])
+        [outcome] = get_detector(one.detector).score(
+            statistics, [setting_of(one.detector, {"beta": one.parameters["beta"]})]
+        )
         assert outcome.score is not None, outcome.reason
         return outcome.score
 

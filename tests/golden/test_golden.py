@@ -9,7 +9,7 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.registry import select, settings_up_to
+from audit_pipeline.detectors.registry import restrict_settings, select
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(
 def as_published() -> Selection:
     """Infilling as the authors' code has it, up to the largest m that there are golden scores of."""
     [(detector, settings)] = select(["infilling"], grid=True, overrides={"infilling": {"last_token_as_future": False}})
-    return [(detector, settings_up_to(detector, {"m": LARGEST_M}, settings))]
+    return [(detector, restrict_settings(detector, {"m": LARGEST_M}, settings))]
 
 
 @pytest.mark.parametrize(

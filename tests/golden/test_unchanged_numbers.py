@@ -23,14 +23,14 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import write_json, write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.controls.build import texts_table
+from audit_pipeline.controls.build import build_texts_table
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.controls.draw import draw_texts
-from audit_pipeline.controls.versions import documents_of
+from audit_pipeline.controls.versions import read_control_documents
 from audit_pipeline.detectors.registry import mark_defaults
-from audit_pipeline.evidence.findings import find
+from audit_pipeline.evidence.findings import compute_findings
 from audit_pipeline.operate.stages.benchmarks import refresh_source
-from audit_pipeline.separability.assessment import assess
+from audit_pipeline.separability.assessment import compute_assessed_split
 
 ROOT = Path(__file__).parent.parent.parent
 KEPT = Path(__file__).parent / "instrument_check"
@@ -55,8 +55,8 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     step = LineageStep.now("golden", "golden", "1")
     for source in entry.sources:
         refresh_source(source, paths, step)
-    documents, versions = documents_of(entry, paths)
-    texts = texts_table(draw_texts(documents, entry))
+    documents, versions = read_control_documents(entry, paths)
+    texts = build_texts_table(draw_texts(documents, entry))
     write_json(paths.control_pointer(entry.name), {"version": "golden"})
     write_table(paths.control_version(entry.name, "golden") / "texts.parquet", texts)
     manifest = {
@@ -72,7 +72,7 @@ def findings_now(paths: DataPaths) -> dict[str, pa.Table]:
     build(spec, paths, step.run_id)
     examples = read_built(paths, PAIR.benchmark).examples
     scores = mark_defaults(pq.read_table(KEPT / "scores.parquet"), {"infilling": {"m": 5}})
-    found = find(scores, examples, PAIR, assess(examples, "randomised", "en"), step.run_id)
+    found = compute_findings(scores, examples, PAIR, compute_assessed_split(examples, "randomised", "en"), step.run_id)
     return {name: found.tables[name] for name in TABLES}
 
 

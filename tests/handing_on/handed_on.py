@@ -14,7 +14,7 @@ import yaml
 
 from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
-from audit_pipeline.benchmarks.built import BuiltBenchmark, content_digest
+from audit_pipeline.benchmarks.built import BuiltBenchmark, compute_content_digest
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, example_id
@@ -108,5 +108,5 @@ def digests_read_back(folder: Path, family: str = "theirs") -> list[str]:
         for words in settings.words or (None,):
             spec = BenchmarkSpec(f"{family}{number}", words, settings)
             drawn = BUILDERS["labelled"].draw(read_inputs(spec, DataPaths(folder)).content, spec, "run")
-            found.append(content_digest(drawn.examples))
+            found.append(compute_content_digest(drawn.examples))
     return found

@@ -16,7 +16,7 @@ from made_workspace import Workspace, made_documents, make_workspace, temporal
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.handing_on.export import ExportCandidate, export
-from audit_pipeline.operate.stages.benchmarks import quality_of
+from audit_pipeline.operate.stages.benchmarks import read_or_assess_quality
 
 ROWS = [
     example("old words stand here", 1),
@@ -124,7 +124,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def test_the_card_says_how_it_was_built(built: Workspace, tmp_path: Path) -> None:
     """By a benchmark that was drawn from documents, whose split nobody has assessed before."""
     one = read_built(built.paths, "made_12")
-    quality = quality_of(one, built.paths, "run")
+    quality = read_or_assess_quality(one, built.paths, "run")
     done = export([ExportCandidate(one, quality)], tmp_path / "out", built.paths, hub=None, with_text=False)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     blind = next(row for row in quality.to_pylist() if row["measure"] == "blind_auroc" and row["part"] == "words")
@@ -144,7 +144,7 @@ def test_the_card_says_how_it_was_built(built: Workspace, tmp_path: Path) -> Non
 def test_documents_are_named_where_they_are_those_it_was_built_from(built: Workspace, tmp_path: Path) -> None:
     def titles(out: str) -> set[str | None]:
         one = read_built(built.paths, "made_12")
-        ready = [ExportCandidate(one, quality_of(one, built.paths, "run"))]
+        ready = [ExportCandidate(one, read_or_assess_quality(one, built.paths, "run"))]
         export(ready, tmp_path / out, built.paths, hub=None, with_text=False)
         from pyarrow.parquet import read_table
 

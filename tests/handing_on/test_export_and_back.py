@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.benchmarks.built import content_digest, to_export_names
+from audit_pipeline.benchmarks.built import compute_content_digest, to_export_names
 from audit_pipeline.errors import DataError
 
 FOUR = [
@@ -67,7 +67,7 @@ def test_any_benchmark_comes_back_with_the_same_digest(
     built = built_of(rows, root / "data")
     done = write([built], root / "out")
     assert digests_read_back(root / "out") == list(done.digests.values())
-    assert done.digests == {"made": content_digest(built.examples)}
+    assert done.digests == {"made": compute_content_digest(built.examples)}
 
 
 def test_the_digest_is_what_the_card_says_it_is(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_the_digest_is_what_the_card_says_it_is(tmp_path: Path) -> None:
 )
 def test_the_digest_sees_whatever_a_result_may_depend_on(tmp_path: Path, place: int, change: dict[str, Any]) -> None:
     def digest(rows: list[dict[str, Any]], name: str, family: str = "made") -> str:
-        return content_digest(built_of(rows, tmp_path / name, family=family).examples)
+        return compute_content_digest(built_of(rows, tmp_path / name, family=family).examples)
 
     changed = [{**row, **change} if number == place else row for number, row in enumerate(FOUR)]
     before = digest(FOUR, "before")

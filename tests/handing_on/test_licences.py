@@ -6,7 +6,7 @@ import pytest
 
 from audit_pipeline.connectors.books import gutenberg
 from audit_pipeline.connectors.wikipedia import settings as wikipedia
-from audit_pipeline.handing_on.contents import allows_handing_on, hub_names, unclear
+from audit_pipeline.handing_on.contents import allows_redistribution, list_unclear_licences, to_hub_licences
 from audit_pipeline.sources import sotu
 
 
@@ -19,7 +19,7 @@ from audit_pipeline.sources import sotu
     ],
 )
 def test_plainly_free(licence: str) -> None:
-    assert allows_handing_on(licence)
+    assert allows_redistribution(licence)
 
 
 @pytest.mark.parametrize(
@@ -31,10 +31,10 @@ def test_plainly_free(licence: str) -> None:
     ],
 )
 def test_not_plainly_free(licence: str) -> None:
-    assert not allows_handing_on(licence)
-    assert unclear(["MIT", licence, licence]) == [licence]
+    assert not allows_redistribution(licence)
+    assert list_unclear_licences(["MIT", licence, licence]) == [licence]
 
 
 def test_what_the_hub_calls_them() -> None:
-    assert hub_names(["MIT", "BSD-3-Clause", "CC BY-SA 4.0", "MIT"]) == ["mit", "bsd-3-clause", "cc-by-sa-4.0"]
-    assert hub_names(["unknown", "CC BY-SA (text of Wikipedia)"]) == ["other"]
+    assert to_hub_licences(["MIT", "BSD-3-Clause", "CC BY-SA 4.0", "MIT"]) == ["mit", "bsd-3-clause", "cc-by-sa-4.0"]
+    assert to_hub_licences(["unknown", "CC BY-SA (text of Wikipedia)"]) == ["other"]

@@ -8,7 +8,7 @@ import os
 import sys
 
 from audit_pipeline.benchmarks.build import build
-from audit_pipeline.benchmarks.config import resolve
+from audit_pipeline.benchmarks.config import resolve_benchmarks
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.dagster.retries import is_transient
@@ -18,7 +18,7 @@ def built(name: str, token: str | None = None) -> dict[str, object]:
     if token is not None:
         # The client reads it anew for each request.
         os.environ["HF_TOKEN"] = token
-    [spec] = resolve(name)
+    [spec] = resolve_benchmarks(name)
     try:
         report = build(spec, DataPaths.from_environment(), "run")
     except AuditError as error:

@@ -8,7 +8,7 @@ import sys
 from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.dagster.retries import is_transient
 from audit_pipeline.references.config import load_references
-from audit_pipeline.references.corpus import hub_corpus
+from audit_pipeline.references.corpus import corpus_from_hub
 
 
 def streamed(name: str) -> dict[str, object]:
@@ -16,7 +16,7 @@ def streamed(name: str) -> dict[str, object]:
     assert entry.hub is not None
     assert entry.files is not None
     try:
-        corpus = hub_corpus(entry.hub, entry.files, entry.revision, entry.text_column)
+        corpus = corpus_from_hub(entry.hub, entry.files, entry.revision, entry.text_column)
         return {"rows": len(list(corpus.open(None)))}
     except AuditError as error:
         return {"error": str(error), "transient": is_transient(error)}

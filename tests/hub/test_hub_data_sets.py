@@ -18,8 +18,8 @@ from bad_server import fault
 from hub_server import STRANGER, TOKEN, HubServer, Repository
 from made_repositories import bookmia, files_of, jsonl, mimir, parquet, wikimia
 
-from audit_pipeline.benchmarks.build import current_digest
-from audit_pipeline.benchmarks.config import resolve
+from audit_pipeline.benchmarks.build import compute_current_digest
+from audit_pipeline.benchmarks.config import resolve_benchmarks
 from audit_pipeline.catalogue.paths import DataPaths
 
 Told = Callable[..., Any]
@@ -58,7 +58,10 @@ def test_the_shipped_benchmarks_are_built_from_the_hub_and_again_offline(
         written.parent.mkdir(parents=True, exist_ok=True)
         written.write_bytes(content)
     monkeypatch.setenv("CORPUS_AUDIT_WIKIMIA", str(tmp_path / "clone"))
-    assert current_digest(resolve("wikimia_32")[0], DataPaths(tmp_path / "local")) == found["wikimia_32"]["digest"]
+    assert (
+        compute_current_digest(resolve_benchmarks("wikimia_32")[0], DataPaths(tmp_path / "local"))
+        == found["wikimia_32"]["digest"]
+    )
     monkeypatch.delenv("CORPUS_AUDIT_WIKIMIA")
     assert found["wikimia_online_32"]["commits"] == [commits[WIKIMIA]] * 3
     assert [label for _, label in found["bookmia_512"]["texts"]].count(1) == 6

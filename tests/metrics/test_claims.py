@@ -13,7 +13,7 @@ from audit_pipeline.metrics.claims import (
     claim_level,
     extraction_claim,
     find_claim_source,
-    level_in_words,
+    format_claim_level,
     split_verdict,
     warn_of_few_texts,
 )
@@ -94,8 +94,8 @@ def test_a_level_rests_on_somebodys_word_where_nothing_has_read_the_texts():
     assert find_claim_source("sound test", None, None) is None, "drawn by chance here"
     assert find_claim_source("screening only", "whoever ran this", None) is None, "claims nothing"
     assert find_claim_source(None, "whoever ran this", None) is None
-    assert level_in_words("sound test", "whoever ran this") == "sound test, as stated by whoever ran this"
-    assert level_in_words("sound test", None) == "sound test"
+    assert format_claim_level("sound test", "whoever ran this") == "sound test, as stated by whoever ran this"
+    assert format_claim_level("sound test", None) == "sound test"
 
 
 def test_few_texts_are_told():

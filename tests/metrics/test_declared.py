@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.metrics.rates import tpr_at_fpr
-from audit_pipeline.metrics.roc import AUROC, METRICS, OF_SCORES, RESAMPLED, Metric, metrics
+from audit_pipeline.metrics.roc import AUROC, METRICS, OF_SCORES, RESAMPLED, Metric, compute_metrics
 
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40))
@@ -16,8 +16,8 @@ def test_values_lie_within_the_bounds_and_read_as_declared(rows: list[tuple[int,
     labels = [int(label) for _, label in rows]
     if len(set(labels)) < 2:
         return
-    found = metrics([float(score) for score, _ in rows], labels)
-    best, worst = (metrics([sign * float(label) for label in labels], labels) for sign in (1, -1))
+    found = compute_metrics([float(score) for score, _ in rows], labels)
+    best, worst = (compute_metrics([sign * float(label) for label in labels], labels) for sign in (1, -1))
     for name, value in found.items():
         metric = METRICS[name]
         assert metric.bounds[0] <= value <= metric.bounds[1]
@@ -29,7 +29,7 @@ def test_a_share_is_the_function_with_exact_bounds() -> None:
     generator = np.random.default_rng(2)
     labels = np.arange(4000) % 2
     scores = generator.normal(size=4000) + labels
-    values, groups = metrics(scores, labels), [str(text) for text in range(4000)]
+    values, groups = compute_metrics(scores, labels), [str(text) for text in range(4000)]
     shares = [metric for metric in METRICS.values() if metric.at_fpr is not None]
     assert len(shares) == 3
     for metric in shares:

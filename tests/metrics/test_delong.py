@@ -10,7 +10,7 @@ from scipy.special import expit, logit
 
 from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import NO_INTERVAL, metric_intervals
-from audit_pipeline.metrics.roc import metrics
+from audit_pipeline.metrics.roc import compute_metrics
 
 
 def twin(scores: list[float], labels: list[int]) -> tuple[float, float]:
@@ -30,7 +30,7 @@ def test_it_is_what_counting_pairs_gives(rows: list[tuple[int, int]]) -> None:
     expected, variance = twin(scores, labels)
     auroc, interval = auroc_with_interval(scores, labels)
     assert auroc == pytest.approx(expected)
-    assert auroc == pytest.approx(metrics(scores, labels)["auroc"])
+    assert auroc == pytest.approx(compute_metrics(scores, labels)["auroc"])
     if expected in (0.0, 1.0):
         assert interval == NO_INTERVAL
         return
@@ -47,7 +47,7 @@ def test_it_agrees_with_the_bootstrap_where_both_can_be_had() -> None:
     resampled = metric_intervals(scores, labels, [str(number) for number in range(1500)])["auroc"]
     assert interval.low == pytest.approx(resampled.low, abs=0.002)
     assert interval.high == pytest.approx(resampled.high, abs=0.002)
-    assert auroc == metrics(scores, labels)["auroc"]
+    assert auroc == compute_metrics(scores, labels)["auroc"]
 
 
 def test_sides_that_do_not_overlap_have_no_interval() -> None:

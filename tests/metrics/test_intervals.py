@@ -12,7 +12,7 @@ from audit_pipeline.metrics.intervals import (
     metric_intervals,
     percentile_interval,
 )
-from audit_pipeline.metrics.roc import RESAMPLED, metrics, rank
+from audit_pipeline.metrics.roc import RESAMPLED, compute_metrics, rank
 
 
 def drawn(groups, labels, **how):
@@ -71,7 +71,7 @@ def test_a_resample_equals_literally_repeated_groups():
             index for name, count in zip(names, counts, strict=True) for _ in range(count)
             for index, group in enumerate(groups) if group == name
         ]  # fmt: skip
-        expected = metrics(values[copies], labels[copies])
+        expected = compute_metrics(values[copies], labels[copies])
         assert list(found) == pytest.approx([expected[name] for name in RESAMPLED], rel=1e-12)
 
 
@@ -91,12 +91,12 @@ def test_the_interval_of_the_auroc_is_normal_on_the_logit_scale():
     bootstrap = GroupBootstrap(groups, labels, resamples=400, seed=1)
     aurocs = bootstrap.metrics([rank(values, labels)])[0][:, 0]
     found = metric_intervals(values, labels, groups, resamples=400, seed=1)["auroc"]
-    auroc = metrics(values, labels)["auroc"]
+    auroc = compute_metrics(values, labels)["auroc"]
     odds = auroc / (1 - auroc)
     factor = np.exp(1.959964 * np.std(np.log(aurocs / (1 - aurocs)), ddof=1))
     assert found.low == pytest.approx(odds / factor / (1 + odds / factor), abs=1e-6)
     assert found.high == pytest.approx(odds * factor / (1 + odds * factor), abs=1e-6)
-    assert bootstrap.auroc_method(auroc) == (
+    assert bootstrap.describe_auroc_method(auroc) == (
         "95% interval: logit of the AUROC ± 1.96 of its standard deviations over 400 bootstrap resamples of 30 groups "
         "(seed 1)"
     )
@@ -122,8 +122,12 @@ def test_complete_separation_has_the_exact_bound_of_independent_pairs(n_members,
     assert (above.low, above.high) == (pytest.approx(bound), 1.0)
     assert (below.low, below.high) == (0.0, pytest.approx(1 - bound))
     bootstrap = GroupBootstrap(groups, labels)
-    assert f"exact bound of {pairs} independent pairs" in bootstrap.auroc_method(1.0)
-    assert bootstrap.auroc_method(1.0) == bootstrap.auroc_method(0.0) != bootstrap.auroc_method(0.999)
+    assert f"exact bound of {pairs} independent pairs" in bootstrap.describe_auroc_method(1.0)
+    assert (
+        bootstrap.describe_auroc_method(1.0)
+        == bootstrap.describe_auroc_method(0.0)
+        != bootstrap.describe_auroc_method(0.999)
+    )
 
 
 def most_pairs(groups, labels):
@@ -156,7 +160,7 @@ def test_the_interval_holds_the_auroc_mirrors_and_ignores_monotone_changes(seed)
     generator = np.random.default_rng(seed)
     values, labels, groups = scored(int(generator.integers(4, 16)), 2, seed=seed, shift=generator.uniform(-3, 3))
     found = metric_intervals(values, labels, groups, resamples=40)["auroc"]
-    assert 0 <= found.low <= metrics(values, labels)["auroc"] <= found.high <= 1
+    assert 0 <= found.low <= compute_metrics(values, labels)["auroc"] <= found.high <= 1
     assert metric_intervals(np.exp(values), labels, groups, resamples=40)["auroc"] == found
     mirrored = metric_intervals(-values, labels, groups, resamples=40)["auroc"]
     assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((found.low, found.high), abs=1e-9)
@@ -211,7 +215,7 @@ def test_no_interval_without_two_groups_on_each_side(groups, labels, reason):
     assert bootstrap.problem == reason
     assert list(bootstrap.counts()) == []
     assert bootstrap.auroc_interval(0.7, []) == Interval(None, None)
-    assert bootstrap.auroc_method(0.7) == bootstrap.percentile_method == reason
+    assert bootstrap.describe_auroc_method(0.7) == bootstrap.percentile_method == reason
 
 
 def test_a_column_without_interval_still_gets_an_answer():

@@ -10,7 +10,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.roc import (
     METRICS,
     OF_SCORES,
-    metrics,
+    compute_metrics,
     rank,
     roc_points,
     threshold_at,
@@ -58,7 +58,7 @@ def test_by_hand():
     scores = [5.0, 4.0, 3.0, 2.0, 2.0, 1.0]
     labels = [1, 0, 1, 0, 1, 0]
     # pairs won by members: 5>4, 5>2, 5>1; 3>2, 3>1; 2=2 (half), 2>1: 6.5 of 9
-    found = metrics(scores, labels)
+    found = compute_metrics(scores, labels)
     tprs = {"tpr_at_5_fpr": 1 / 3, "tpr_at_1_fpr": 1 / 3, "tpr_at_01_fpr": 1 / 3}
     assert found == {"auroc": pytest.approx(6.5 / 9), **tprs, "fpr_at_95_tpr": 2 / 3}
     assert list(found) == list(OF_SCORES)
@@ -71,7 +71,7 @@ def test_perfect_reversed_and_constant_scores():
         ([5, 4, 3, 2, 1], 0.0, 0.0, 1.0),
         ([7, 7, 7, 7, 7], 0.5, 0.0, 1.0),
     ):
-        assert list(metrics(scores, labels).values()) == [auroc, tpr, tpr, tpr, fpr]
+        assert list(compute_metrics(scores, labels).values()) == [auroc, tpr, tpr, tpr, fpr]
 
 
 @pytest.mark.parametrize("n", [20, 40, 100, 140, 260, 1000])
@@ -80,10 +80,10 @@ def test_rates_exactly_on_their_limits_are_within(n):
     part = n // 20
     scores = [3.0] * part + [1.0] * (n - part) + [2.0] * (n - part) + [0.0] * part
     labels = [0] * n + [1] * n
-    found = metrics(scores, labels)
+    found = compute_metrics(scores, labels)
     assert found["tpr_at_5_fpr"] == (n - part) / n
     assert found["fpr_at_95_tpr"] == part / n
-    one_more = metrics([*scores, 3.0], [*labels, 0])
+    one_more = compute_metrics([*scores, 3.0], [*labels, 0])
     assert one_more["tpr_at_5_fpr"] == 0.0
 
 
@@ -92,9 +92,9 @@ def test_each_limit_lets_its_own_share_of_nonmembers_through(name, per):
     # Three non-members above the members, of exactly as many as the limit lets three through of.
     scores = [3.0] * 3 + [1.0] * (3 * per - 3) + [2.0]
     labels = [0] * (3 * per) + [1]
-    assert metrics(scores, labels)[name] == 1.0
-    assert metrics([*scores[1:], 3.0], [*labels[1:], 0])[name] == 1.0
-    assert metrics([*scores, 3.0], [*labels, 0])[name] == 0.0
+    assert compute_metrics(scores, labels)[name] == 1.0
+    assert compute_metrics([*scores[1:], 3.0], [*labels[1:], 0])[name] == 1.0
+    assert compute_metrics([*scores, 3.0], [*labels, 0])[name] == 0.0
 
 
 def test_the_threshold_at_a_fpr_is_the_lowest_that_keeps_it():
@@ -112,28 +112,28 @@ def test_the_threshold_gives_the_tpr(case):
     assert len(limits) == 3
     for name, limit in limits.items():
         called = np.array(scores) >= threshold_at(points, limit)
-        assert called[np.array(labels) == 1].mean() == pytest.approx(metrics(scores, labels)[name])
+        assert called[np.array(labels) == 1].mean() == pytest.approx(compute_metrics(scores, labels)[name])
 
 
 def test_with_fewer_than_twenty_nonmembers_no_false_positive_is_allowed():
-    assert metrics([3, 4, 1], [1, 0, 0])["tpr_at_5_fpr"] == 0.0
-    assert metrics([4, 3, 1], [1, 0, 0])["tpr_at_5_fpr"] == 1.0
+    assert compute_metrics([3, 4, 1], [1, 0, 0])["tpr_at_5_fpr"] == 0.0
+    assert compute_metrics([4, 3, 1], [1, 0, 0])["tpr_at_5_fpr"] == 1.0
 
 
 @given(cases())
 def test_equals_the_twin(case):
     scores, labels, weights = case
-    assert metrics(scores, labels) == pytest.approx(twin(scores, labels), rel=1e-12)
-    assert metrics(scores, labels, weights) == pytest.approx(twin(scores, labels, weights), rel=1e-12)
-    assert metrics(scores, labels)["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    assert compute_metrics(scores, labels) == pytest.approx(twin(scores, labels), rel=1e-12)
+    assert compute_metrics(scores, labels, weights) == pytest.approx(twin(scores, labels, weights), rel=1e-12)
+    assert compute_metrics(scores, labels)["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
 
 
 @given(cases())
 def test_a_weight_is_a_number_of_copies(case):
     scores, labels, weights = case
     copies = np.repeat(np.arange(len(scores)), weights)
-    expected = metrics(np.array(scores)[copies], np.array(labels)[copies])
-    assert metrics(scores, labels, weights) == pytest.approx(expected, rel=1e-12)
+    expected = compute_metrics(np.array(scores)[copies], np.array(labels)[copies])
+    assert compute_metrics(scores, labels, weights) == pytest.approx(expected, rel=1e-12)
 
 
 @given(cases(), st.randoms())
@@ -142,30 +142,32 @@ def test_row_order_does_not_matter(case, random):
     order = list(range(len(scores)))
     random.shuffle(order)
     shuffled = ([values[index] for index in order] for values in (scores, labels, weights))
-    assert metrics(*shuffled) == metrics(scores, labels, weights)
+    assert compute_metrics(*shuffled) == compute_metrics(scores, labels, weights)
 
 
 @given(cases())
 def test_a_strictly_monotone_change_of_scores_changes_nothing(case):
     scores, labels, weights = case
     ranks = {value: float(index) ** 3 - 50 for index, value in enumerate(sorted(set(scores)))}
-    assert metrics([ranks[score] for score in scores], labels, weights) == metrics(scores, labels, weights)
+    assert compute_metrics([ranks[score] for score in scores], labels, weights) == compute_metrics(
+        scores, labels, weights
+    )
 
 
 @given(cases())
 def test_negated_scores_and_swapped_classes_mirror_the_auroc(case):
     scores, labels, _ = case
-    auroc = metrics(scores, labels)["auroc"]
-    assert metrics([-score for score in scores], labels)["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
-    assert metrics(scores, [1 - label for label in labels])["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
+    auroc = compute_metrics(scores, labels)["auroc"]
+    assert compute_metrics([-score for score in scores], labels)["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
+    assert compute_metrics(scores, [1 - label for label in labels])["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
 
 
 @given(cases())
 def test_the_two_limits_agree_under_mirroring(case):
     # FPR at 95% TPR is one minus the TNR; swapping classes and signs turns it into a TPR at 5% FPR.
     scores, labels, _ = case
-    mirrored = metrics([-value for value in scores], [1 - value for value in labels])
-    assert metrics(scores, labels)["fpr_at_95_tpr"] == pytest.approx(1 - mirrored["tpr_at_5_fpr"], abs=1e-12)
+    mirrored = compute_metrics([-value for value in scores], [1 - value for value in labels])
+    assert compute_metrics(scores, labels)["fpr_at_95_tpr"] == pytest.approx(1 - mirrored["tpr_at_5_fpr"], abs=1e-12)
 
 
 def test_many_weightings_at_once():
@@ -190,7 +192,7 @@ def test_roc_points_go_up_from_corner_to_corner(case):
         called = np.array(scores) >= threshold
         assert tpr == pytest.approx(called[np.array(labels) == 1].mean())
         assert fpr == pytest.approx(called[np.array(labels) == 0].mean())
-    assert np.trapezoid(points.tpr, points.fpr) == pytest.approx(metrics(scores, labels)["auroc"])
+    assert np.trapezoid(points.tpr, points.fpr) == pytest.approx(compute_metrics(scores, labels)["auroc"])
 
 
 @pytest.mark.parametrize(
@@ -206,11 +208,11 @@ def test_roc_points_go_up_from_corner_to_corner(case):
 )
 def test_what_cannot_be_measured_is_refused(scores, labels, message):
     with pytest.raises(DataError, match=message):
-        metrics(scores, labels)
+        compute_metrics(scores, labels)
 
 
 def test_weights_must_fit_and_leave_both_classes():
     with pytest.raises(DataError, match="without weight"):
-        metrics([1.0, 2.0], [0, 1], [1, 0])
+        compute_metrics([1.0, 2.0], [0, 1], [1, 0])
     with pytest.raises(DataError, match="one weight for each"):
-        metrics([1.0, 2.0], [0, 1], [1, 1, 1])
+        compute_metrics([1.0, 2.0], [0, 1], [1, 1, 1])

@@ -10,19 +10,19 @@ from scipy.stats import binom, binomtest, t
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.intervals import Interval
 from audit_pipeline.metrics.rates import (
-    bounds,
+    clopper_pearson_bounds,
+    count_groups_to_resolve,
+    describe_interval_method,
     effective_size,
     grouped_rate,
-    groups_to_resolve,
-    interval_in_words,
     is_resolvable,
     tpr_at_fpr,
 )
-from audit_pipeline.metrics.roc import metrics, roc_points
+from audit_pipeline.metrics.roc import compute_metrics, roc_points
 
 
 def clopper_pearson(hits, n):
-    low, high = bounds(hits, n)
+    low, high = clopper_pearson_bounds(hits, n)
     return Interval(float(low), float(high))
 
 
@@ -71,7 +71,7 @@ def test_the_effective_size_by_hand():
     size = found.n_effective
     assert found.value == 0.5
     assert found.interval == clopper_pearson(size / 2, size)
-    assert "8 texts in 3 groups" in interval_in_words(found)
+    assert "8 texts in 3 groups" in describe_interval_method(found)
 
 
 def test_equal_texts_of_a_group_count_as_one():
@@ -94,7 +94,7 @@ def test_one_text_a_group_is_plain_clopper_pearson(hits, random):
     found = grouped_rate(hits, [str(index) for index in range(len(hits))])
     assert found.interval == clopper_pearson(sum(hits), len(hits))
     assert found.n_effective == len(hits)
-    assert "one per group" in interval_in_words(found)
+    assert "one per group" in describe_interval_method(found)
     random.shuffle(hits)
     assert grouped_rate(hits, [str(index) for index in range(len(hits))]) == found
 
@@ -112,7 +112,7 @@ def test_the_effective_size_is_never_above_n(rows, random):
 def test_texts_of_one_group_have_no_interval():
     found = grouped_rate([True, False, True], ["a"] * 3)
     assert (found.value, found.interval) == (2 / 3, Interval(None, None))
-    assert interval_in_words(found) == "no interval: all 3 texts are of one group"
+    assert describe_interval_method(found) == "no interval: all 3 texts are of one group"
     assert grouped_rate([], []).value is None
     with pytest.raises(DataError, match="one group for each"):
         grouped_rate([True], ["a", "b"])
@@ -135,7 +135,7 @@ def test_grouped_bounds_cover_where_plain_ones_do_not():
 
 @pytest.mark.parametrize(("fpr", "groups"), [(0.05, 20), (0.01, 100), (0.001, 1000), (0.3, 4), (1 / 3, 3)])
 def test_a_rate_needs_its_inverse_in_groups(fpr, groups):
-    assert groups_to_resolve(fpr) == groups
+    assert count_groups_to_resolve(fpr) == groups
     assert is_resolvable(fpr, groups)
     assert not is_resolvable(fpr, groups - 1)
 
@@ -151,7 +151,7 @@ def test_tpr_at_fpr_is_the_metric_with_the_bounds_of_a_share():
     scores, labels, groups = case(40, 100)
     for name, fpr in (("tpr_at_5_fpr", 0.05), ("tpr_at_1_fpr", 0.01)):
         found = tpr_at_fpr(scores, labels, groups, fpr)
-        assert found.value == metrics(scores, labels)[name]
+        assert found.value == compute_metrics(scores, labels)[name]
         assert found.interval == clopper_pearson(round(found.value * 40), 40)
         assert f"largest TPR with FPR <= {fpr:g}" in found.method
         assert "for the threshold as it was met: its own uncertainty is not in them" in found.method

@@ -20,9 +20,9 @@ from audit_pipeline.models.endpoint_history import (
     EndpointHistory,
     Probe,
     add_probe,
-    differs,
     fingerprint_of,
-    path_of,
+    history_path,
+    is_different_model,
     read_history,
     record_probe,
 )
@@ -86,7 +86,7 @@ def shifted(by: float, *, noise: float = 0.0) -> Probe:
 def test_another_model_is_one_whose_log_probabilities_are_further_off_than_the_tolerance(
     then: Probe, now: Probe, is_another: bool
 ) -> None:
-    assert differs(then, now) is is_another
+    assert is_different_model(then, now) is is_another
 
 
 def test_a_state_lasts_until_another_model_is_seen_and_earlier_ones_are_kept() -> None:
@@ -148,13 +148,13 @@ def test_what_was_seen_is_kept_and_a_damaged_file_is_named(tmp_path: Path) -> No
     assert record_probe(endpoint(), "t", shifted(1.0), paths) is True
     assert len(read_history(endpoint(), "t", paths).states) == 2
     assert read_history(endpoint(), "of another tokenizer", paths).now is None
-    content = read_json(path_of(endpoint(), "t", paths))
+    content = read_json(history_path(endpoint(), "t", paths))
     for state in content["states"]:
         state["seen"] |= {"first_is_null": True, "largest_n": 20}
     before = read_history(endpoint(), "t", paths)
-    write_json(path_of(endpoint(), "t", paths), content)
+    write_json(history_path(endpoint(), "t", paths), content)
     assert read_history(endpoint(), "t", paths) == before, "earlier versions wrote more"
-    path_of(endpoint(), "t", paths).write_text('{"states": [{}]}', encoding="utf-8")
+    history_path(endpoint(), "t", paths).write_text('{"states": [{}]}', encoding="utf-8")
     with pytest.raises(DataError, match="cannot be read"):
         read_history(endpoint(), "t", paths)
 

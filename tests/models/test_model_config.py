@@ -8,7 +8,7 @@ import pytest
 from config_problems import problems_of
 
 from audit_pipeline.catalogue.contracts import RUN_TABLES, Pair
-from audit_pipeline.catalogue.paths import DataPaths, partition_problem
+from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.errors import ConfigError, ModelError
@@ -169,8 +169,11 @@ def test_a_folder_with_a_bar_in_its_name_is_refused(tmp_path: Path) -> None:
 
 def test_the_longest_names_make_folders_that_there_can_be(tmp_path: Path) -> None:
     model, benchmark = "é" * 26, "b" * 60
-    assert [partition_problem("model", model), partition_problem("benchmark", benchmark)] == [None, None]
-    assert partition_problem("benchmark", f"{benchmark}b") is not None
+    assert [explain_invalid_partition("model", model), explain_invalid_partition("benchmark", benchmark)] == [
+        None,
+        None,
+    ]
+    assert explain_invalid_partition("benchmark", f"{benchmark}b") is not None
     paths, partition = DataPaths(tmp_path), Pair(benchmark, "m" * 158).partition
     for table in RUN_TABLES:
         for file in (paths.run_file(table, partition, "r"), paths.run_file("lineage", f"{table}:{partition}", "r")):

@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import config_json
 from audit_pipeline.models.tokenized_model import write_card
-from audit_pipeline.models.weights import load_weights, parameters, weight_bytes
+from audit_pipeline.models.weights import compute_weight_bytes, count_parameters, load_weights
 from audit_pipeline.token_statistics.ready import load_forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -110,7 +110,7 @@ def test_quantised_weights_are_another_model_near_the_plain_one(
     folder = save_model(tmp_path / "model", hidden_size=64, intermediate_size=64, initializer_range=0.1)
     plain = tokenized(folder, tmp_path / "data")
     expected = score(plain, forward_of(plain), list(SENTENCES))
-    plain_parameters = parameters(plain)
+    plain_parameters = count_parameters(plain)
     model = tokenized(write(folder), tmp_path / "data")
     assert model.identity.model_fingerprint != plain.identity.model_fingerprint
     forward = load_forward_pass(model, DataPaths(tmp_path / "data"), "cpu")
@@ -159,9 +159,9 @@ def test_quantised_weights_are_not_divided(tmp_path: Path) -> None:
 
 def test_what_stays_packed_takes_its_own_bytes(tmp_path: Path) -> None:
     model = tokenized(in_fp8(save_model(tmp_path / "model")), tmp_path / "data")
-    assert weight_bytes(model, "cpu") == 4 * parameters(model)
+    assert compute_weight_bytes(model, "cpu") == 4 * count_parameters(model)
     files = sum(weight.nbytes for weight in load_file(tmp_path / "model" / "model.safetensors").values())
-    assert weight_bytes(model, "cuda") == files < weight_bytes(model, "cpu")
+    assert compute_weight_bytes(model, "cuda") == files < compute_weight_bytes(model, "cpu")
 
 
 def test_a_plain_models_card_names_no_format(tmp_path: Path) -> None:

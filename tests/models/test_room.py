@@ -20,14 +20,14 @@ from audit_pipeline.models import weights
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weights import (
     Memory,
+    apply_memory_limits,
+    compute_weight_bytes,
+    count_parameters,
     fit_of,
     load_weights,
-    parameters,
-    require_room,
-    weight_bytes,
-    within_limits,
+    require_enough_memory,
 )
-from audit_pipeline.token_statistics.estimate import seconds_for
+from audit_pipeline.token_statistics.estimate import estimate_pass_seconds
 from audit_pipeline.token_statistics.ready import load_forward_pass
 
 
@@ -39,8 +39,8 @@ def model_of(folder: Path, **fields: object) -> TokenizedModel:
 
 def given(monkeypatch: pytest.MonkeyPatch, main: Memory, *gpus: Memory) -> None:
     """A machine that has this, and no swap."""
-    monkeypatch.setattr(weights, "main_memory", lambda: main)
-    monkeypatch.setattr(weights, "gpus", lambda: list(gpus))
+    monkeypatch.setattr(weights, "measure_main_memory", lambda: main)
+    monkeypatch.setattr(weights, "measure_gpu_memory", lambda: list(gpus))
     monkeypatch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(total=0))
 
 
@@ -49,14 +49,14 @@ def test_weights_take_what_they_take_in_the_entrys_dtype(tmp_path: Path, dtype: 
     model = model_of(tmp_path, dtype=dtype)
     loaded = load_weights(model, "cpu")
     in_memory = sum(parameter.numel() * parameter.element_size() for parameter in loaded.parameters())
-    assert weight_bytes(model, "cpu") == in_memory == parameters(model) * itemsize
+    assert compute_weight_bytes(model, "cpu") == in_memory == count_parameters(model) * itemsize
 
 
 def test_weights_that_stand_there_twice_count_once(tmp_path: Path) -> None:
     model = model_of(tmp_path)
-    size, folder = weight_bytes(model, "cpu"), model.weights_folder
+    size, folder = compute_weight_bytes(model, "cpu"), model.weights_folder
     shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
-    assert weight_bytes(model, "cpu") == size
+    assert compute_weight_bytes(model, "cpu") == size
     # In several files, which an index names.
     tensors = load_file(folder / "consolidated.safetensors")
     (folder / "model.safetensors").unlink()
@@ -66,10 +66,10 @@ def test_weights_that_stand_there_twice_count_once(tmp_path: Path) -> None:
         save_file({name: tensors[name] for name in some}, folder / file)
     index = {name: file for file, some in shards.items() for name in some}
     write_json(folder / "model.safetensors.index.json", {"weight_map": index})
-    assert weight_bytes(model, "cpu") == size
+    assert compute_weight_bytes(model, "cpu") == size
     (folder / "model.safetensors.index.json").write_text("{", encoding="utf-8")
     with pytest.raises(ModelError, match="weights"):
-        weight_bytes(model, "cpu")
+        compute_weight_bytes(model, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_memory_is_what_the_control_group_leaves(
     for name, content in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"{content}\n", encoding="utf-8")
-    assert within_limits(Memory(100, 60), groups, tmp_path) == Memory(*expected)
+    assert apply_memory_limits(Memory(100, 60), groups, tmp_path) == Memory(*expected)
 
 
 def test_a_model_that_never_fits_is_refused_and_nothing_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = model_of(tmp_path)
-    size = weight_bytes(model, "cpu")
+    size = compute_weight_bytes(model, "cpu")
     # What is taken now may be free in a moment: that alone stops nothing.
     given(monkeypatch, Memory(size, size // 2))
     assert "do not fit" in fit_of(model, "cpu").words
@@ -123,7 +123,7 @@ def test_several_gpus_have_their_memory_together_or_a_share_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, auto, divided = (model_of(tmp_path, **fields) for fields in ({}, {"devices": "auto"}, {"tensor_parallel": 2}))
-    size = weight_bytes(one, "cuda")
+    size = compute_weight_bytes(one, "cuda")
     half = Memory(size * 2 // 3, size * 2 // 3)
     given(monkeypatch, Memory(10 * size, 10 * size), half, half)
     assert not fit_of(one, "cuda").ever
@@ -136,7 +136,7 @@ def test_several_gpus_have_their_memory_together_or_a_share_each(
     assert fit_of(auto, "cuda").ever
     assert not fit_of(divided, "cuda").ever
     with pytest.raises(ModelError, match=r"cannot be divided on this machine: tensor_parallel: 2 .* there is 1; set"):
-        require_room(divided, "cuda")
+        require_enough_memory(divided, "cuda")
     assert "tensor_parallel: 2 takes as many GPUs, and there is 1" in fit_of(divided, "cuda").words
 
 
@@ -145,7 +145,7 @@ def test_several_gpus_have_their_memory_together_or_a_share_each(
     "ask",
     [
         lambda model, paths: load_forward_pass(model, paths, "cuda"),
-        lambda model, paths: seconds_for(model, 100, "cuda"),
+        lambda model, paths: estimate_pass_seconds(model, 100, "cuda"),
         lambda model, paths: load_weights(model, "cuda"),
     ],
 )
@@ -155,6 +155,6 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path: Path, ask: Callable[[Tokenize
 
 
 def test_what_this_machine_has_is_asked_of_it() -> None:
-    memory = weights.main_memory()
+    memory = weights.measure_main_memory()
     assert 0 < memory.free <= memory.total <= psutil.virtual_memory().total
-    assert len(weights.gpus()) == torch.cuda.device_count()
+    assert len(weights.measure_gpu_memory()) == torch.cuda.device_count()

@@ -24,10 +24,10 @@ from audit_pipeline.models import watch
 from audit_pipeline.models.config import FILE, ModelEntry, load_models
 from audit_pipeline.models.watch import (
     Candidate,
+    format_proposals,
     list_candidates,
     load_watched,
     proposals_path,
-    proposals_text,
     propose,
     write_proposals,
 )
@@ -189,7 +189,7 @@ def test_the_token_is_sent_where_one_is_given_and_stands_in_no_file(hub: HubServ
     on_hub(hub, "maker/m")
     proposals = propose(list_candidates("maker", api_of(hub, "hf_secret")), {})
     assert hub.requests[-1].header("Authorization") == "Bearer hf_secret"
-    assert "hf_secret" not in proposals_text(proposals)
+    assert "hf_secret" not in format_proposals(proposals)
 
 
 def made(hub: str, **changes: Any) -> Candidate:
@@ -240,7 +240,7 @@ def test_names_that_are_taken_get_their_owner_in_front() -> None:
 
 def test_the_order_of_the_listing_changes_nothing() -> None:
     candidates = [made("b/y"), made("a/x"), made("c/z", obstacle="weights as pickle only"), made("A/w")]
-    assert proposals_text(propose(candidates, {})) == proposals_text(propose(candidates[::-1], {}))
+    assert format_proposals(propose(candidates, {})) == format_proposals(propose(candidates[::-1], {}))
 
 
 def test_the_file_has_the_form_of_models_yaml(tmp_path: Path) -> None:

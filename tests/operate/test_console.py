@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.operate.console import Columns, answering, answers_in_json, say, show_table, visible
+from audit_pipeline.operate.console import (
+    Columns,
+    collect_output,
+    escape_control_characters,
+    is_json_output,
+    say,
+    show_table,
+)
 
 ROWS: list[dict[str, Any]] = [
     {"name": "loss", "auroc": 0.51234, "n": 1200, "since": None},
@@ -21,7 +28,7 @@ COLUMNS: Columns = (("detector", "name"), ("AUROC", "auroc"), ("texts", lambda r
 
 
 def said(as_json: bool) -> None:
-    with answering(as_json=as_json):
+    with collect_output(as_json=as_json):
         say("Before.")
         show_table("found", ROWS, COLUMNS)
         say("\nReport: /tmp/r.html", report=Path("/tmp/r.html"))
@@ -48,19 +55,19 @@ def test_the_same_as_one_document_with_numbers_as_they_are(capsys: pytest.Captur
     }
     assert "\x1b" not in shown.out
     assert shown.err == "Before.\n", "words that are no fact are said, and not on standard output"
-    assert not answers_in_json()
+    assert not is_json_output()
 
 
 def test_what_json_has_no_number_for_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     values = [math.nan, math.inf, Decimal("1.5"), True, 3, (1, "é\ud800"), {1: date(2024, 1, 2)}]
-    with answering(as_json=True):
+    with collect_output(as_json=True):
         show_table("rows", [{"value": value} for value in values], [("value", "value")])
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["value"] for row in rows] == [None, None, 1.5, True, 3, [1, "é\ud800"], {"1": "2024-01-02"}]
 
 
 def test_tables_of_one_name_are_one_list_and_other_facts_are_the_last(capsys: pytest.CaptureFixture[str]) -> None:
-    with answering(as_json=True):
+    with collect_output(as_json=True):
         for number in (1, 2):
             show_table("rows", [{"n": number}], [("n", "n")])
             say("", last=number, each=[number])
@@ -70,12 +77,12 @@ def test_tables_of_one_name_are_one_list_and_other_facts_are_the_last(capsys: py
 def test_nothing_to_say_is_an_empty_document_and_an_error_before_anything_is_none(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with answering(as_json=True):
+    with collect_output(as_json=True):
         pass
     assert json.loads(capsys.readouterr().out) == {}
 
     def fail(**facts: object) -> None:
-        with answering(as_json=True):
+        with collect_output(as_json=True):
             say("words", **facts)
             raise RuntimeError("in mid command")
 
@@ -85,14 +92,14 @@ def test_nothing_to_say_is_an_empty_document_and_an_error_before_anything_is_non
     with pytest.raises(RuntimeError, match="in mid command"):
         fail(done=3)
     assert json.loads(capsys.readouterr().out) == {"done": 3}, "what was found before the error is not lost"
-    assert not answers_in_json()
+    assert not is_json_output()
 
 
 def test_whole_numbers_of_any_size_keep_their_digits_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    with answering(as_json=True):
+    with collect_output(as_json=True):
         say("", whole=Decimal(2**100), half=Decimal("0.5"))
     assert json.loads(capsys.readouterr().out) == {"whole": 2**100, "half": 0.5}
 
 
 def test_blanks_of_any_width_are_shown_as_they_are() -> None:
-    assert visible("1\u202f020 texts\u00a0\u2009\x1b") == "1\u202f020 texts\u00a0\u2009\\x1b"
+    assert escape_control_characters("1\u202f020 texts\u00a0\u2009\x1b") == "1\u202f020 texts\u00a0\u2009\\x1b"

@@ -413,7 +413,7 @@ def test_an_entry_that_is_damaged_is_named(kept: Workspace) -> None:
 
 def test_whoever_waits_is_told_what_is_looked_at(kept: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
-    examine(kept.paths, deep=True, look=told.append)
+    examine(kept.paths, deep=True, on_check=told.append)
     assert told[0] == "the installation"
     assert {"model tiny", "lineage", "warehouse"} < set(told)
     assert any(one.startswith("file 3 of ") for one in told)

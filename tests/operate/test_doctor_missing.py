@@ -17,7 +17,7 @@ from made_workspace import (
     temporal,
 )
 
-from audit_pipeline.operate.dagster.health import how_runs_ended
+from audit_pipeline.operate.dagster.health import build_run_ending_lookup
 from audit_pipeline.operate.doctor import examine
 from audit_pipeline.operate.doctor_checks import DoctorCheck
 
@@ -95,7 +95,7 @@ def remove(workspace: Workspace, patterns: list[str]) -> list[Path]:
 def look(workspace: Workspace) -> list[DoctorCheck]:
     """What is wrong."""
     paths = workspace.paths
-    return [check for check in examine(paths, deep=True, how_ended=how_runs_ended(paths)) if not check.ok]
+    return [check for check in examine(paths, deep=True, how_ended=build_run_ending_lookup(paths)) if not check.ok]
 
 
 def commands(found: list[DoctorCheck]) -> set[str]:

@@ -21,13 +21,13 @@ from written import read_all
 from audit_pipeline.catalogue.contracts import TABLES, Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli import main
-from audit_pipeline.evidence.findings import find
-from audit_pipeline.evidence.sides import as_compared
+from audit_pipeline.evidence.findings import compute_findings
+from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.scoring.given_scores import read_given
 from audit_pipeline.separability import assessment
-from audit_pipeline.separability.assessment import assess
+from audit_pipeline.separability.assessment import compute_assessed_split
 from audit_pipeline.separability.blind_controls import BlindControl
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -117,7 +117,7 @@ def test_a_forgotten_sign_is_the_opposite_direction_and_never_a_finding(tmp_path
     done = evaluate(kept(tmp_path / "raw.parquet", rows), "--design", "randomised")
     assert done.exit_code == 0, done.output
     folder = tmp_path / "raw_findings"
-    (test,) = query(DataPaths(folder).warehouse, "FROM corpus_tests").to_pylist()
+    (test,) = query_warehouse(DataPaths(folder).warehouse, "FROM corpus_tests").to_pylist()
     assert (test["status"], test["p_value"], test["direction"]) == ("ok", 1.0, "opposite")
     assert test["statistic"] < 0
     assert "0 of 10 fitted halves run in the direction of training" in test["method"]
@@ -153,7 +153,7 @@ def test_what_rests_on_somebodys_word_says_so_and_who_and_how_many(tmp_path: Pat
     columns = "design, design_stated_by"
     for table in ("benchmarks", "leaderboard"):
         asked = columns if table == "benchmarks" else "'randomised' AS design, design_stated_by"
-        (row,) = query(DataPaths(folder).warehouse, f"SELECT {asked} FROM {table}").to_pylist()
+        (row,) = query_warehouse(DataPaths(folder).warehouse, f"SELECT {asked} FROM {table}").to_pylist()
         assert row == {"design": "randomised", "design_stated_by": "whoever ran this"}
 
 
@@ -168,7 +168,7 @@ def test_a_design_that_the_blind_control_could_have_contradicted_is_no_mere_word
     assert "design: randomised, stated by whoever ran this" in done.stdout
     # The control's own rate stands in its row.
     blind = report["evidence"][0]["blind"]
-    (row,) = query(
+    (row,) = query_warehouse(
         DataPaths(tmp_path / "s_findings").warehouse,
         "SELECT value, ci_low FROM evaluations WHERE detector = 'blind_control' AND metric = 'tpr_at_5_fpr'",
     ).to_pylist()
@@ -208,7 +208,7 @@ def test_two_models_in_one_folder_keep_their_own_files_and_options(tmp_path: Pat
         assert refused.exit_code == 2
         assert f"holds scores of {other} on these texts" in refused.stderr
         assert "--calibration 0.5 --seed 0" in refused.stderr
-    statuses = query(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
+    statuses = query_warehouse(DataPaths(out).warehouse, "SELECT status, reason FROM coverage").to_pylist()
     assert statuses == [{"status": "done", "reason": None}] * 2, "what was handed over is as it was evaluated"
 
 
@@ -266,16 +266,18 @@ def test_the_texts_are_read_once_whoever_scored_them_and_again_for_another_desig
     warehouse = DataPaths(tmp_path / "out").warehouse
     of_control = "detector = 'blind_control' AND metric = 'auroc'"
     sql = f"SELECT DISTINCT value, ci_low, split_verdict FROM evaluations WHERE {of_control}"
-    (blind,) = query(warehouse, sql).to_pylist()
-    (split,) = query(warehouse, "SELECT words_auroc, words_auroc_low, split_verdict FROM split_summary").to_pylist()
+    (blind,) = query_warehouse(warehouse, sql).to_pylist()
+    (split,) = query_warehouse(
+        warehouse, "SELECT words_auroc, words_auroc_low, split_verdict FROM split_summary"
+    ).to_pylist()
     assert list(blind.values()) == list(split.values())
-    assert query(warehouse, "FROM lineage_gaps").num_rows == 0
+    assert query_warehouse(warehouse, "FROM lineage_gaps").num_rows == 0
 
     alone = ("--out", tmp_path / "alone", "--calibration", "0")
     for design, verdict in (("selected", blind["split_verdict"]), ("randomised", "randomised by design")):
         assert evaluate(file, *alone, "--design", design).exit_code == 0
         sql = "SELECT split_verdict FROM split_summary UNION SELECT split_verdict FROM current_evaluations"
-        assert query(DataPaths(tmp_path / "alone").warehouse, sql).to_pylist() == [{"split_verdict": verdict}]
+        assert query_warehouse(DataPaths(tmp_path / "alone").warehouse, sql).to_pylist() == [{"split_verdict": verdict}]
 
 
 def test_no_number_depends_on_what_anything_is_called(tmp_path: Path) -> None:
@@ -283,8 +285,8 @@ def test_no_number_depends_on_what_anything_is_called(tmp_path: Path) -> None:
 
     def numbers(file: Path, pair: Pair, seed: int = 0) -> object:
         given = read_given(kept(file, rows), pair, "run", calibration=0.5, seed=seed, language="en")
-        split = assess(as_compared(given.examples), "randomised", "en")
-        return numbers_of(find(given.scores, given.examples, pair, split, "run").tables)
+        split = compute_assessed_split(relabel_for_comparison(given.examples), "randomised", "en")
+        return numbers_of(compute_findings(given.scores, given.examples, pair, split, "run").tables)
 
     first = numbers(tmp_path / "one.parquet", Pair("one", "m"))
     for name in ("another name", "x.y", "2024"):
@@ -311,7 +313,9 @@ def test_what_was_evaluated_and_what_was_left_out_is_counted(tmp_path: Path) -> 
         assert told in done.stdout
     assert "2 label(s) not understood, their rows left out: 'yes' (2)" in done.stderr
     assert "2 infinite scores were placed beyond" in done.stderr
-    scores = query(DataPaths(tmp_path / "mixed_findings").warehouse, "FROM scores WHERE status = 'ok'").to_pylist()
+    scores = query_warehouse(
+        DataPaths(tmp_path / "mixed_findings").warehouse, "FROM scores WHERE status = 'ok'"
+    ).to_pylist()
     assert len(scores) == 82
     assert all(math.isfinite(row["score"]) for row in scores)
     (left_out,) = [
@@ -334,7 +338,7 @@ def test_scores_without_a_scale_have_findings_and_no_p_value_of_nothing(tmp_path
     done = evaluate(kept(tmp_path / "s.parquet", rows), "--design", "randomised")
     assert done.exit_code == 0, done.output
     assert "Warning" not in done.stderr
-    (test,) = query(DataPaths(tmp_path / "s_findings").warehouse, "FROM corpus_tests").to_pylist()
+    (test,) = query_warehouse(DataPaths(tmp_path / "s_findings").warehouse, "FROM corpus_tests").to_pylist()
     assert test["statistic"] is None
     assert 0 < test["p_value"] < 1e-9
     assert "(p = 0" not in done.stdout
@@ -362,7 +366,7 @@ def test_a_sign_that_known_members_show_to_be_wrong_is_no_finding_of_the_whole_s
     assert done.exit_code == 0, done.output
     assert done.stdout.count("was the sign of the scores forgotten?") + done.stdout.count("Was the sign of the") == 2
     assert "finds training" not in done.stdout
-    (test,) = query(DataPaths(tmp_path / "s_findings").warehouse, "FROM corpus_tests").to_pylist()
+    (test,) = query_warehouse(DataPaths(tmp_path / "s_findings").warehouse, "FROM corpus_tests").to_pylist()
     assert (test["p_value"], test["direction"]) == (1.0, "opposite")
 
 
@@ -455,7 +459,7 @@ def test_of_several_foreign_detectors_the_user_names_the_one_that_answers(tmp_pa
     assert (answer["detector"], answer["detector_chosen"]) == ("omega", "named")
     assert answer["outcome"] == "difference_to_look_at"
     assert "Detector: omega, named by whoever ran this." in first_screen(folder)
-    (settings,) = query(
+    (settings,) = query_warehouse(
         DataPaths(folder).warehouse,
         "SELECT settings ->> '$.headline' AS headline FROM lineage JOIN current_runs USING (\"table\", run_id)"
         " WHERE \"table\" = 'scores'",
@@ -520,7 +524,7 @@ def test_with_known_members_it_is_known_by_detector_whose_sign_was_forgotten(tmp
     shelf_of = report_of(tmp_path / "known_findings")["evidence"][0]["shelf"][0]
     assert shelf_of["direction"] == "opposite"
     assert not any(document["stands_out"] for document in shelf_of["documents"])
-    found = query(
+    found = query_warehouse(
         DataPaths(tmp_path / "known_findings").warehouse,
         "SELECT DISTINCT detector, direction, groups_found FROM book_contamination"
         " WHERE unit = 'benchmark' AND groups_tested IS NOT NULL ORDER BY detector",
@@ -574,7 +578,7 @@ def test_texts_on_both_sides_are_counted_named_and_left_out(tmp_path: Path) -> N
     assert "60 texts are on both sides, as member and as non-member" in result.output
     assert re.search(r"both\.parquet.{1,9}1, ", result.output)
     warehouse = DataPaths(tmp_path / "both_findings").warehouse
-    assert query(warehouse, "SELECT count(*) AS n FROM examples").to_pylist() == [{"n": 300}]
+    assert query_warehouse(warehouse, "SELECT count(*) AS n FROM examples").to_pylist() == [{"n": 300}]
 
 
 def test_a_blind_control_that_learned_nothing_is_none(tmp_path: Path) -> None:
@@ -589,5 +593,7 @@ def test_a_blind_control_that_learned_nothing_is_none(tmp_path: Path) -> None:
     pages = [path.read_text(encoding="utf-8") for path in (tmp_path / "strange_findings" / "reports").glob("*.html")]
     assert "it learned nothing" in "".join(pages)
     warehouse = DataPaths(tmp_path / "strange_findings").warehouse
-    found = query(warehouse, "SELECT value FROM evaluations WHERE detector = 'blind_control' AND metric = 'auroc'")
+    found = query_warehouse(
+        warehouse, "SELECT value FROM evaluations WHERE detector = 'blind_control' AND metric = 'auroc'"
+    )
     assert [row["value"] for row in found.to_pylist()] in ([], [None])

@@ -25,7 +25,7 @@ from audit_pipeline.catalogue.contracts import (
     Table,
     text_sha256,
 )
-from audit_pipeline.catalogue.lineage import LineageStep, latest_run
+from audit_pipeline.catalogue.lineage import LineageStep, read_latest_run
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import WindowLengths
@@ -33,16 +33,16 @@ from audit_pipeline.operate.removal import RemovalTarget, find_removal, remove
 from audit_pipeline.operate.stages.extraction import (
     EXTRACTION_VERSION,
     USUAL,
-    asked_by,
+    build_search_version,
     documents_of,
     extract_pair,
+    search_options_from_settings,
     settings_of,
-    shown_of_extraction,
-    version_of,
+    summarise_extraction,
 )
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -71,7 +71,7 @@ def extract(workspace: Workspace, run_id: str, forward: Callable[[Any], ForwardP
 
 
 def kept(workspace: Workspace, table: Table, run_id: str) -> pa.Table:
-    return store.read(workspace.paths, table, PAIR, run_id=run_id, what=table.name)
+    return store.read(workspace.paths, table, PAIR, run_id=run_id, label=table.name)
 
 
 def test_documents_are_whole_and_stand_on_the_side_of_their_texts(workspace: Workspace) -> None:
@@ -108,7 +108,7 @@ def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
     assert [row["threshold"] for row in whole] == [0.001, 0.01, 0.1, 0.5, None]
     assert {row["n_documents"] for row in whole} == {sum(row["side"] == "audited" for row in documents)}
     assert len(report.documents) == len(documents)
-    written = latest_run(workspace.paths, "document_memorisation", PAIR.partition)
+    written = read_latest_run(workspace.paths, "document_memorisation", PAIR.partition)
     assert written.upstream.keys() == {"examples/made_8", f"token_statistics/{PAIR.partition}"}
 
 
@@ -129,7 +129,7 @@ def test_the_warehouse_has_the_latest_and_what_held_before(workspace: Workspace)
     assert not report.doubled
 
     def told(sql: str) -> list[dict[str, Any]]:
-        return list(query(workspace.paths.warehouse, sql).to_pylist())
+        return list(query_warehouse(workspace.paths.warehouse, sql).to_pylist())
 
     [current] = told("SELECT DISTINCT run_id, suffix_tokens FROM current_document_memorisation")
     assert current == {"run_id": "again", "suffix_tokens": 6}
@@ -158,7 +158,7 @@ def test_windows_that_do_not_fit_are_a_reason_and_no_error(workspace: Workspace)
     assert {row["windows"] for row in rows} == {0}
     assert all("do not fit into the 64 tokens" in row["reason"] for row in rows)
     assert kept(workspace, EXTRACTION_RATES, "first").num_rows == 0
-    assert shown_of_extraction(report).values["status"] == "not_applicable"
+    assert summarise_extraction(report).values["status"] == "not_applicable"
 
 
 def test_documents_that_are_gone_are_named(workspace: Workspace) -> None:
@@ -183,9 +183,9 @@ def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> No
 
 
 def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Workspace) -> None:
-    assert version_of(USUAL) == EXTRACTION_VERSION
+    assert build_search_version(USUAL) == EXTRACTION_VERSION
     others = [ASKED, replace(ASKED, fine=False), replace(ASKED, characters=90), replace(ASKED, near_verbatim=2)]
-    assert len({EXTRACTION_VERSION, *map(version_of, others)}) == 5
+    assert len({EXTRACTION_VERSION, *map(build_search_version, others)}) == 5
 
 
 @pytest.mark.slow
@@ -194,8 +194,10 @@ def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_on
     workspace.write_benchmarks(made=temporal([8], extraction=how), plain=temporal([9]))
     settings = settings_of("made_8")
     assert settings is not None
-    assert asked_by(settings) == SearchOptions(WindowLengths(12, 8), None, fine=False, characters=150, near_verbatim=2)
-    assert asked_by(settings, suffix=6).lengths == WindowLengths(12, 6), "what is given goes first"
+    assert search_options_from_settings(settings) == SearchOptions(
+        WindowLengths(12, 8), None, fine=False, characters=150, near_verbatim=2
+    )
+    assert search_options_from_settings(settings, suffix=6).lengths == WindowLengths(12, 6), "what is given goes first"
     assert settings_of("plain_9") is None
 
     audit = ("audit", "--model", "tiny", "--benchmark", "made_8")
@@ -218,7 +220,7 @@ def test_a_benchmark_says_how_its_documents_are_searched_and_an_audit_does_so_on
 
 
 def table_of(workspace: Workspace, table: Table) -> list[dict[str, Any]]:
-    run_id = latest_run(workspace.paths, table.name, PAIR.partition).run_id
+    run_id = read_latest_run(workspace.paths, table.name, PAIR.partition).run_id
     found: list[dict[str, Any]] = kept(workspace, table, run_id).to_pylist()
     return found
 
@@ -282,7 +284,9 @@ def test_on_request_from_the_command_line(workspace: Workspace) -> None:
     result = workspace.run(*asked, "--benchmark", "plain_9", "--json")
     assert result.exit_code == 0, result.stderr
     assert '"calibrated": true' in result.stdout
-    found = query(workspace.paths.warehouse, "SELECT DISTINCT benchmark, suffix_tokens FROM document_memorisation")
+    found = query_warehouse(
+        workspace.paths.warehouse, "SELECT DISTINCT benchmark, suffix_tokens FROM document_memorisation"
+    )
     assert found.to_pylist() == [{"benchmark": "plain_9", "suffix_tokens": 8}]
     [name, *_] = (one.name for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths))
     result = workspace.run(*asked, "--document", name)

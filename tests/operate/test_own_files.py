@@ -10,7 +10,7 @@ import pytest
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.own_files import Looked, OwnFiles, bring_up, in_words, look
+from audit_pipeline.operate.own_files import Looked, OwnFiles, ensure_workspace, explain_unused_parts, inspect_own_files
 
 GERMAN = "Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam, und niemand sagte ein Wort. "
 ENGLISH = "The lanterns were lit before the carriage came down the long hill, and nobody said a word about it. "
@@ -29,7 +29,7 @@ def test_what_the_files_are_in_numbers(tmp_path: Path) -> None:
     (books / "empty.txt").write_text(" ")
     rows = [{"text": ENGLISH * 5 + str(number), "day": f"202{number}-03-04"} for number in range(3)]
     (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    looked = look(OwnFiles((books,), (tmp_path / "new.jsonl",), date_column="day"))
+    looked = inspect_own_files(OwnFiles((books,), (tmp_path / "new.jsonl",), date_column="day"))
     audited, held_out = looked.sides["audited"], looked.sides["held_out"]
     assert (audited.documents, audited.groups, audited.undated, audited.newest) == (2, 2, 2, None)
     assert audited.words == len((GERMAN * 10 + ENGLISH * 20).split())
@@ -44,13 +44,13 @@ def test_what_the_files_are_in_numbers(tmp_path: Path) -> None:
 def test_the_date_column_of_rows_says_which_documents_are_newer_than_the_model(tmp_path: Path) -> None:
     rows = [{"text": f"{ENGLISH} {year}", "day": f"{year}-01-01"} for year in (2019, 2024, 2025)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    looked = look(OwnFiles((tmp_path / "rows.jsonl",), date_column="day"))
-    assert [looked.dated_from(date(year, 1, 1)) for year in (2019, 2020, 2025, 2026)] == [3, 2, 1, 0]
+    looked = inspect_own_files(OwnFiles((tmp_path / "rows.jsonl",), date_column="day"))
+    assert [looked.count_dated_from(date(year, 1, 1)) for year in (2019, 2020, 2025, 2026)] == [3, 2, 1, 0]
 
 
 def test_short_texts_have_shorter_windows_and_chinese_ones_chinese_words(tmp_path: Path) -> None:
-    assert look(OwnFiles((shelf(tmp_path / "short", a=ENGLISH * 2, b=ENGLISH * 2 + "more"),))).words == 32
-    chinese = look(OwnFiles((shelf(tmp_path / "zh", a=CHINESE * 30),)))
+    assert inspect_own_files(OwnFiles((shelf(tmp_path / "short", a=ENGLISH * 2, b=ENGLISH * 2 + "more"),))).words == 32
+    chinese = inspect_own_files(OwnFiles((shelf(tmp_path / "zh", a=CHINESE * 30),)))
     assert (chinese.unit, chinese.words) == ("jieba", 64)
 
 
@@ -72,47 +72,47 @@ def test_sides_that_cannot_be_told_apart_are_refused(
         (shelf(tmp_path / "old", **members),) if members else (),
     )
     with pytest.raises(DataError, match=said):
-        look(own)
+        inspect_own_files(own)
 
 
 def test_a_group_on_two_sides_is_refused(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": f"{ENGLISH} {name}", "book": "The Lamp"}))
     with pytest.raises(DataError, match="the group 'The Lamp' is audited and held-out at once"):
-        look(OwnFiles((tmp_path / "one.jsonl",), (tmp_path / "two.jsonl",), group_column="book"))
+        inspect_own_files(OwnFiles((tmp_path / "one.jsonl",), (tmp_path / "two.jsonl",), group_column="book"))
 
 
 def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
     folder = shelf(tmp_path / "books")
     with pytest.raises(DataError, match="there is no file in it that can be read"):
-        look(OwnFiles((folder,)))
+        inspect_own_files(OwnFiles((folder,)))
     for number in range(5):
         (folder / f"{number}.pdf").write_bytes(b"%PDF")
     with pytest.raises(DataError, match=r"0\.pdf: damaged, or not a PDF .*\(and 2 more\)") as raised:
-        look(OwnFiles((folder,)))
+        inspect_own_files(OwnFiles((folder,)))
     assert "\n" not in str(raised.value)
 
 
 def test_equal_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     books, new = shelf(tmp_path / "books", a=ENGLISH, b=GERMAN), shelf(tmp_path / "new", a=ENGLISH, b=GERMAN)
     with pytest.raises(DataError) as raised:
-        look(OwnFiles((books,), (new,)))
+        inspect_own_files(OwnFiles((books,), (new,)))
     assert f"({books}/a.txt = {new}/a.txt, {books}/b.txt = {new}/b.txt)" in str(raised.value)
     (tmp_path / "rows.jsonl").write_text(f"{json.dumps({'text': 'other'})}\n{json.dumps({'text': GERMAN})}\n")
     with pytest.raises(DataError, match=r"rows\.jsonl#1 = .*new/b\.txt"):
-        look(OwnFiles((tmp_path / "rows.jsonl",), (new,)))
+        inspect_own_files(OwnFiles((tmp_path / "rows.jsonl",), (new,)))
 
 
 def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
     books = shelf(tmp_path / "books", a=ENGLISH)
     for name in ("b.mobi", "c.azw", "d.azw3", "e.MOBI", "f.xls"):
         (books / name).write_bytes(b"BOOKMOBI")
-    convert, unknown = in_words(look(OwnFiles((books,))).unused)
+    convert, unknown = explain_unused_parts(inspect_own_files(OwnFiles((books,))).unused)
     assert convert == "b.mobi, c.azw, d.azw3 and 1 more: a book for a Kindle cannot be read: convert it to EPUB"
     assert unknown.startswith("f.xls: not one of .txt")
     (books / "a.txt").unlink()
     with pytest.raises(DataError) as raised:
-        look(OwnFiles((books,)))
+        inspect_own_files(OwnFiles((books,)))
     assert str(raised.value).count("convert it to EPUB") == 1
 
 
@@ -120,14 +120,14 @@ def both_sides(folder: Path, *, exchangeable: bool = False) -> Looked:
     sides = {
         side: (shelf(folder / side, a=f"{text} {side}"),) for side, text in zip("abc", (ENGLISH,) * 3, strict=True)
     }
-    return look(OwnFiles(sides["a"], sides["b"], sides["c"], exchangeable=exchangeable))
+    return inspect_own_files(OwnFiles(sides["a"], sides["b"], sides["c"], exchangeable=exchangeable))
 
 
 def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = both_sides(tmp_path, exchangeable=True)
-    bring_up(tmp_path / "made", looked, {"tiny": {"hub": "a/tiny"}})
+    ensure_workspace(tmp_path / "made", looked, {"tiny": {"hub": "a/tiny"}})
     built = load_benchmarks(tmp_path / "made" / "config")
     assert list(built) == ["own_files_32", "own_files_known_32", "instrument_check_64"]
     built = {name: spec for name, spec in built.items() if spec.control is None}
@@ -140,5 +140,5 @@ def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
 
 def test_the_title_names_the_first_files_and_counts_the_others(tmp_path: Path) -> None:
     folder = shelf(tmp_path / "books", a=ENGLISH, b=ENGLISH * 2, c=ENGLISH * 3, d=ENGLISH * 4, e=ENGLISH * 5)
-    looked = look(OwnFiles(tuple(sorted(folder.iterdir()))))
+    looked = inspect_own_files(OwnFiles(tuple(sorted(folder.iterdir()))))
     assert looked.title == "Your files: a.txt, b.txt, c.txt and 2 more"

@@ -8,12 +8,19 @@ from typing import Any
 import pytest
 import yaml
 
-from audit_pipeline.benchmarks.config import load_benchmarks, standing
-from audit_pipeline.config.workspace import lay_out
+from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
+from audit_pipeline.config.workspace import create_workspace
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate import own_files
-from audit_pipeline.operate.own_files import Looked, OwnFiles, bring_up, look, make_dry_run_workspace, model_for
+from audit_pipeline.operate.own_files import (
+    Looked,
+    OwnFiles,
+    ensure_workspace,
+    inspect_own_files,
+    make_dry_run_workspace,
+    resolve_workspace_model,
+)
 from audit_pipeline.operate.whole_configuration import load_configuration
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.local_files import LocalFilesSettings
@@ -26,17 +33,19 @@ def looked(folder: Path, *names: str, held_out: str | None = None) -> Looked:
     for name in (*names, *([held_out] if held_out else [])):
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "a.txt").write_text(f"{TEXT * 9}{name}")
-    return look(OwnFiles(tuple(folder / name for name in names), (folder / held_out,) if held_out else ()))
+    return inspect_own_files(OwnFiles(tuple(folder / name for name in names), (folder / held_out,) if held_out else ()))
 
 
 def test_it_is_a_workspace_whose_whole_configuration_is_sound(tmp_path: Path) -> None:
-    made = bring_up(tmp_path / "made", looked(tmp_path, "books", held_out="new"), TINY)
+    made = ensure_workspace(tmp_path / "made", looked(tmp_path, "books", held_out="new"), TINY)
     assert made.is_new
     config = load_configuration(tmp_path / "made" / "config")
     assert config.problems == ()
     assert list(config.models) == ["tiny", "instrument_check_exposed", "instrument_check_twin"]
     assert list(config.benchmarks) == ["own_files_64", "instrument_check_64"]
-    assert list(standing(config.benchmarks)) == ["own_files_64"], "the weekly audit leaves the instrument check alone"
+    assert list(exclude_on_request(config.benchmarks)) == ["own_files_64"], (
+        "the weekly audit leaves the instrument check alone"
+    )
     section = config.sources.for_source("local_files")
     assert isinstance(section, LocalFilesSettings)
     assert section.sets == {"audited": (tmp_path / "books",), "held_out": (tmp_path / "new",)}
@@ -46,41 +55,41 @@ def test_it_is_a_workspace_whose_whole_configuration_is_sound(tmp_path: Path) ->
 
 def test_the_same_request_changes_nothing_and_keeps_edits(tmp_path: Path) -> None:
     folder, files = tmp_path / "made", looked(tmp_path, "books")
-    bring_up(folder, files, TINY)
+    ensure_workspace(folder, files, TINY)
     benchmarks = folder / "config/benchmarks.yaml"
     benchmarks.write_text(benchmarks.read_text().replace("- 64", "- 128", 1))
-    made = bring_up(folder, files, TINY)
+    made = ensure_workspace(folder, files, TINY)
     assert (made.is_new, made.written) == (False, ())
     assert list(load_benchmarks(folder / "config")) == ["own_files_128", "instrument_check_64"]
 
 
 def test_held_out_documents_and_models_are_added(tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    bring_up(folder, looked(tmp_path, "books"), TINY)
-    made = bring_up(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
+    ensure_workspace(folder, looked(tmp_path, "books"), TINY)
+    made = ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
     assert set(made.written) == {"benchmarks.yaml", "sources.yaml", "models.yaml"}
     assert list(load_models(folder / "config"))[::3] == ["tiny", "other"]
     assert load_benchmarks(folder / "config")["own_files_64"].design == "temporal"
-    assert bring_up(folder, looked(tmp_path, "books", held_out="new"), TINY).written == ()
+    assert ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), TINY).written == ()
 
 
 def test_what_was_edited_and_would_have_to_change_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    bring_up(folder, looked(tmp_path, "books"), TINY)
+    ensure_workspace(folder, looked(tmp_path, "books"), TINY)
     edited = folder / "config/benchmarks.yaml"
     edited.write_text(edited.read_text() + "# mine\n")
     before = {path.name: path.read_bytes() for path in (folder / "config").iterdir()}
     with pytest.raises(ConfigError, match=r"benchmarks\.yaml was edited"):
-        bring_up(folder, looked(tmp_path, "books", held_out="new"), TINY)
+        ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), TINY)
     assert {path.name: path.read_bytes() for path in (folder / "config").iterdir()} == before
     with pytest.raises(ConfigError, match=r"benchmarks\.yaml was edited"):
-        bring_up(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
+        ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
 
 
 def test_other_files_need_another_folder(tmp_path: Path) -> None:
-    bring_up(tmp_path / "made", looked(tmp_path, "books"), TINY)
+    ensure_workspace(tmp_path / "made", looked(tmp_path, "books"), TINY)
     with pytest.raises(ConfigError, match=r"workspace of other files \(.*books\).*--workspace"):
-        bring_up(tmp_path / "made", looked(tmp_path, "books", "more"), TINY)
+        ensure_workspace(tmp_path / "made", looked(tmp_path, "books", "more"), TINY)
     assert load_source_settings(tmp_path / "made/config").problems == ()
 
 
@@ -90,7 +99,7 @@ def test_a_dry_run_claims_no_folder(tmp_path: Path) -> None:
         assert load_configuration(tried.folder / "config").problems == ()
         assert not folder.exists()
     assert not tried.folder.exists()
-    assert bring_up(folder, looked(tmp_path, "more"), TINY).is_new
+    assert ensure_workspace(folder, looked(tmp_path, "more"), TINY).is_new
     with make_dry_run_workspace(folder, looked(tmp_path, "more"), TINY) as tried:
         assert tried.folder == folder, "what is there of these files is used"
     assert folder.exists()
@@ -107,21 +116,21 @@ def test_a_workspace_of_an_earlier_version_gets_no_instrument_check(
     folder, files = tmp_path / "made", looked(tmp_path, "books")
     with monkeypatch.context() as earlier:
         earlier.setattr(own_files, "_entries_of_control", lambda entries: {})
-        bring_up(folder, files, TINY)
+        ensure_workspace(folder, files, TINY)
     edited = folder / "config/benchmarks.yaml"
     edited.write_text(edited.read_text() + "# mine\n")
-    assert bring_up(folder, files, TINY).written == ()
+    assert ensure_workspace(folder, files, TINY).written == ()
     assert list(load_benchmarks(folder / "config")) == ["own_files_64"]
 
 
 def test_a_workspace_that_check_did_not_make_is_left_alone(tmp_path: Path) -> None:
-    lay_out(tmp_path / "theirs")
+    create_workspace(tmp_path / "theirs")
     with pytest.raises(ConfigError, match="did not make"):
-        bring_up(tmp_path / "theirs", looked(tmp_path, "books"), TINY)
+        ensure_workspace(tmp_path / "theirs", looked(tmp_path, "books"), TINY)
 
 
 def configured(folder: Path, monkeypatch: pytest.MonkeyPatch, **models: dict[str, Any]) -> None:
-    lay_out(folder)
+    create_workspace(folder)
     (folder / "config/models.yaml").write_text(yaml.safe_dump({"models": models}))
     monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(folder / "config"))
 
@@ -134,17 +143,17 @@ def test_a_models_entry_is_taken_along_with_its_reference_model_and_whole_paths(
         "small": {"hub": "owner/small", "revision": "main"},
     }
     configured(tmp_path / "here", monkeypatch, **entries)
-    entry, needed = model_for("big", tmp_path / "made")
+    entry, needed = resolve_workspace_model("big", tmp_path / "made")
     assert entry.name == "big"
     assert needed == {
         "big": {**entries["big"], "path": str(tmp_path / "here/config/weights/big")},
         "small": entries["small"],
     }
-    bring_up(tmp_path / "made", looked(tmp_path, "books"), needed)
+    ensure_workspace(tmp_path / "made", looked(tmp_path, "books"), needed)
     assert load_configuration(tmp_path / "made/config").problems == ()
     # The workspace's own entry comes first from now on.
     configured(tmp_path / "elsewhere", monkeypatch, big={"hub": "somebody/else"})
-    entry, needed = model_for("big", tmp_path / "made")
+    entry, needed = resolve_workspace_model("big", tmp_path / "made")
     assert (entry.reference_model, needed) == ("small", {})
 
 
@@ -162,12 +171,12 @@ def test_models_that_cannot_be_had_are_told_first(
     taught = {"control": {"name": "instrument_check", "role": "exposed"}}
     configured(tmp_path / "here", monkeypatch, big={"hub": "owner/big"}, taught=taught)
     with pytest.raises(error, match=said):
-        model_for(given, tmp_path / "made")
+        resolve_workspace_model(given, tmp_path / "made")
 
 
 def test_a_hub_id_and_a_folder_are_entries_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     configured(tmp_path / "here", monkeypatch, big={"hub": "owner/big"})
     (tmp_path / "weights").mkdir()
-    assert model_for("owner/other", tmp_path / "made")[1] == {"owner/other": {"hub": "owner/other"}}
+    assert resolve_workspace_model("owner/other", tmp_path / "made")[1] == {"owner/other": {"hub": "owner/other"}}
     path = str(tmp_path / "weights")
-    assert model_for(path, tmp_path / "made")[1] == {path: {"path": path}}
+    assert resolve_workspace_model(path, tmp_path / "made")[1] == {path: {"path": path}}

@@ -31,7 +31,13 @@ from audit_pipeline.operate.facts import (
     SplitFacts,
     WrittenRows,
 )
-from audit_pipeline.operate.plan import as_built, is_as_configured, plan, problems, state_of
+from audit_pipeline.operate.plan import (
+    assume_benchmarks_current,
+    find_benchmark_problems,
+    is_as_configured,
+    plan,
+    state_of,
+)
 
 DAY = datetime(2026, 3, 1, tzinfo=UTC)
 PUBLISHED = "warehouse and report"
@@ -363,7 +369,7 @@ def test_the_order_of_what_is_given_does_not_matter(world: World, shuffled: rand
 @max_examples(100)
 @given(worlds(), st.sampled_from(PAIRS))
 def test_a_pair_is_done_where_nothing_is_to_be_done_for_it_on_what_is_built(world: World, pair: Pair) -> None:
-    there = replace(as_built(world.situation()), models={})
+    there = replace(assume_benchmarks_current(world.situation()), models={})
     steps = plan(there, PlanRequest(pairs=(pair,)))
     is_built = there.benchmarks[pair.benchmark].built is not None
     assert (not steps) == (state_of(pair, there).status == "done" or not is_built)
@@ -508,12 +514,12 @@ def test_what_cannot_be_had_is_a_problem_and_no_step() -> None:
     unset = replace(
         there, sources={**there.sources, "s2": replace(there.sources["s2"], problem="s2 is not configured")}
     )
-    assert problems(unset, BENCHMARKS) == {"b2": "s2 is not configured"}
+    assert find_benchmark_problems(unset, BENCHMARKS) == {"b2": "s2 is not configured"}
     steps = named(plan(unset, PlanRequest(pairs=PAIRS)))
     assert not {("fetch", "s2"), ("build", "b2"), ("run", "b2|m1")} & steps
     assert ("run", "b1|m1") in steps
     broken = replace(there, controls={CONTROL: ControlFacts(None, None, problem="control c: unknown key")})
-    assert problems(broken, BENCHMARKS) == {"bc": "control c: unknown key"}
+    assert find_benchmark_problems(broken, BENCHMARKS) == {"bc": "control c: unknown key"}
 
 
 def test_of_publishing_one_step_and_what_it_is_for() -> None:

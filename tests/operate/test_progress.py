@@ -144,7 +144,7 @@ def test_log_lines_come_now_and_then_and_at_the_end(
     monkeypatch.setattr(resources.time, "monotonic", lambda: now)
     log = logging.getLogger("made for a test")
     caplog.set_level(logging.INFO, log.name)
-    with ProgressReporter().telling("m on b", log) as tell:
+    with ProgressReporter().report_progress("m on b", log) as tell:
         tell(HALF)
         assert not caplog.messages, "too early"
         now += 16

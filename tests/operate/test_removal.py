@@ -26,24 +26,24 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.fingerprint import LENGTH
-from audit_pipeline.models.kept_files import converted_of
+from audit_pipeline.models.kept_files import conversion_folder
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.operate.removal import (
     RemovalTarget,
     find_removal,
-    finished,
-    names_kept,
+    list_kept_names,
+    list_unfinished_removals,
+    mark_removal_finished,
+    measure_removal,
     remove,
-    unfinished,
-    would_go,
 )
 from audit_pipeline.operate.removal_files import Gone
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
-from audit_pipeline.scoring.needs.registry import derived
+from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.token_statistics import cache
-from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard, weigh
+from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard_rows, measure_rows
 from audit_pipeline.token_statistics.tokens import cache_key
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -140,7 +140,7 @@ def texts(workspace: Workspace, benchmark: str) -> set[str]:
 def take(target: RemovalTarget, paths: DataPaths) -> list[Gone]:
     removal = find_removal(target, paths)
     gone = remove(removal)
-    finished(removal)
+    mark_removal_finished(removal)
     return gone
 
 
@@ -163,13 +163,13 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
 
     removal = find_removal(MADE_8, paths)
     rows = read_built(paths, "made_8").examples.column("text").to_pylist()
-    copies = {text_sha256(copy) for copy in derived([text for text in rows if text_sha256(text) in own])}
+    copies = {text_sha256(copy) for copy in list_derived_texts([text for text in rows if text_sha256(text) in own])}
     assert removal.texts == own | copies
     assert any(f"{len(shared)} of its texts" in line for line in removal.kept)
-    planned = would_go(removal)
+    planned = measure_removal(removal)
     assert tree(paths).items() >= untouched.items(), "looking changes nothing"
     gone = remove(removal)
-    finished(removal)
+    mark_removal_finished(removal)
 
     assert [(one.what, one.files, one.rows) for one in gone] == [(one.what, one.files, one.rows) for one in planned]
     counted = {one.what: one for one in gone}
@@ -189,9 +189,9 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
     assert {name: held for name, held in tree(paths).items() if not name.endswith(".lock")} == {
         name: held for name, held in untouched.items() if not name.endswith(".lock")
     }
-    assert not unfinished(paths)
-    assert names_kept("benchmark", paths) == {"made_12", "twin_8"}
-    assert names_kept("model", paths) == {"one", "two"}
+    assert not list_unfinished_removals(paths)
+    assert list_kept_names("benchmark", paths) == {"made_12", "twin_8"}
+    assert list_kept_names("model", paths) == {"one", "two"}
 
 
 def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> None:
@@ -200,7 +200,7 @@ def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> 
     (paths.token_statistics("base", fingerprint) / ".part-1.parquet.x.tmp").write_bytes(b"half")
     (paths.token_statistics("topk", fingerprint) / "part-1.unreadable").write_bytes(b"damaged")
     of_two = {kind: cached(workspace, kind, "two") for kind in KIND}
-    planned = would_go(find_removal(ONE, paths))
+    planned = measure_removal(find_removal(ONE, paths))
     gone = take(ONE, paths)
     assert gone == planned
     counted = {one.what: one for one in gone}
@@ -210,8 +210,8 @@ def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> 
     assert counted["lineage"].files == 3 * 11
     assert not mentions(paths, "%7Cone", fingerprint)
     assert {kind: cached(workspace, kind, "two") for kind in KIND} == of_two
-    assert names_kept("model", paths) == {"two"}
-    assert names_kept("benchmark", paths) == {"made_8", "made_12", "twin_8"}
+    assert list_kept_names("model", paths) == {"two"}
+    assert list_kept_names("benchmark", paths) == {"made_8", "made_12", "twin_8"}
 
 
 def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: Workspace) -> None:
@@ -229,10 +229,10 @@ def test_two_names_of_one_model_share_its_caches_until_the_last_goes(workspace: 
         f"token statistics and card of {fingerprint}, which are those of one too"
     ]
     remove(removal)
-    finished(removal)
+    mark_removal_finished(removal)
     assert cached(workspace, "base", "one") == rows
     assert read_json(paths.model_card(fingerprint))["name"] == "one", "the removed name stands in no card"
-    assert names_kept("model", paths) == {"one", "two"}
+    assert list_kept_names("model", paths) == {"one", "two"}
     take(ONE, paths)
     assert not paths.token_statistics("base", fingerprint).exists()
     assert not paths.model_card(fingerprint).exists()
@@ -268,13 +268,13 @@ def test_converted_weights_and_checks_go_with_the_last_model_that_uses_them(work
         write_card(model, paths)
         for division in (None, "tensor_parallel=2"):
             write_json(paths.load_check(model.identity.model_fingerprint, division), {})
-        write_json(converted_of(model.identity.weights_digest, paths) / "form" / "kept.json", {})
+        write_json(conversion_folder(model.identity.weights_digest, paths) / "form" / "kept.json", {})
     own, other = (cards[name].identity for name in ("one", "two"))
     assert own.weights_digest != other.weights_digest
     take(ONE, paths)
-    assert not converted_of(own.weights_digest, paths).exists()
+    assert not conversion_folder(own.weights_digest, paths).exists()
     assert not paths.load_checks(own.model_fingerprint)
-    assert converted_of(other.weights_digest, paths).exists()
+    assert conversion_folder(other.weights_digest, paths).exists()
     assert len(paths.load_checks(other.model_fingerprint)) == 2
 
 
@@ -291,7 +291,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
     steps: list[Path] = []
     removal = find_removal(target, whole)
     remove(removal, steps.append)
-    finished(removal)
+    mark_removal_finished(removal)
     expected = state_of(whole)
     assert len(steps) > 10
     for number in range(len(steps)):
@@ -307,11 +307,11 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         removal = find_removal(target, data)
         with pytest.raises(Killed):
             remove(removal, count_down)
-        assert unfinished(data) == [target]
-        assert target.name in names_kept(target.dimension, data)
+        assert list_unfinished_removals(data) == [target]
+        assert target.name in list_kept_names(target.dimension, data)
         take(target, data)
         assert state_of(data) == expected, f"killed after {number} steps"
-        assert target.name not in names_kept(target.dimension, data)
+        assert target.name not in list_kept_names(target.dimension, data)
         shutil.rmtree(data.root)
 
 
@@ -396,7 +396,7 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
     write(of_texts, "made_8", "only here")
     write(of_texts, "twin_8", words)
     write(of_sources, "made_8", "x")
-    assert names_kept("benchmark", paths) == {"made_8", "made_12", "twin_8"}
+    assert list_kept_names("benchmark", paths) == {"made_8", "made_12", "twin_8"}
 
     removal = find_removal(RemovalTarget("benchmark", "made_12"), paths)
     assert further in removal.texts
@@ -405,11 +405,11 @@ def test_a_declaration_is_all_that_a_new_table_needs_to_be_forgotten(
     gone = {one.what: one.files for one in take(MADE_8, paths)}
     assert (gone["of_pairs"], gone["of_texts"]) == (1, 1)
     assert [path.name for path in mentions(paths, "made_8")] == ["source=made_8", "partition=of_sources%3Amade_8"]
-    assert [name for name, _ in store.partitions(paths, of_pairs)] == ["made_12|one"]
+    assert [name for name, _ in store.iterate_partitions(paths, of_pairs)] == ["made_12|one"]
 
 
 def test_a_benchmark_that_was_never_built_has_nothing(workspace: Workspace) -> None:
-    assert would_go(find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths)) == []
+    assert measure_removal(find_removal(RemovalTarget("benchmark", "nowhere"), workspace.paths)) == []
     assert take(RemovalTarget("model", "nobody"), workspace.paths) == []
 
 
@@ -438,16 +438,16 @@ def test_rows_are_discarded_by_text_from_every_part(tmp_path: Path) -> None:
     whole = part_of(tmp_path, "a", name="part-2.parquet")
     other = part_of(tmp_path, "d", name="part-3.parquet")
     untouched = other.stat()
-    assert weigh(tmp_path, {"a", "zz"}).rows == 2
+    assert measure_rows(tmp_path, {"a", "zz"}).rows == 2
     size = sum(part.stat().st_size for part in tmp_path.glob("part-*.parquet"))
-    weight = discard(tmp_path, {"a", "zz"})
+    weight = discard_rows(tmp_path, {"a", "zz"})
     assert held(tmp_path) == ["b", "c", "d"]
     assert not mixed.exists()
     assert not whole.exists()
     assert (other.stat().st_mtime_ns, other.stat().st_ino) == (untouched.st_mtime_ns, untouched.st_ino)
     assert weight.rows == 2
     assert weight.bytes == size - sum(part.stat().st_size for part in tmp_path.glob("part-*.parquet"))
-    assert discard(tmp_path, {"a"}) == cache.Weight(0, 0)
+    assert discard_rows(tmp_path, {"a"}) == cache.Weight(0, 0)
 
 
 def test_every_kind_names_its_texts() -> None:
@@ -463,10 +463,10 @@ def test_a_kill_between_the_new_part_and_the_old_costs_no_row(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(Killed):
-            discard(tmp_path, {"a"})
+            discard_rows(tmp_path, {"a"})
     assert old.exists()
     assert set(held(tmp_path)) == {"a", "b"}
-    discard(tmp_path, {"a"})
+    discard_rows(tmp_path, {"a"})
     assert set(held(tmp_path)) == {"b"}
     assert len(PartCache(tmp_path, KINDS["logits"].table.schema).read({"key of b"})) == 1
 
@@ -477,7 +477,7 @@ def test_a_reader_that_has_begun_finds_the_rows_in_the_new_part(tmp_path: Path) 
     reader = PartCache(tmp_path, KINDS["logits"].table.schema)
     tables = (table for _, table in reader._read_columns_by_part(reader.schema.names))
     first = next(tables)
-    discard(tmp_path, {"a", "c"})
+    discard_rows(tmp_path, {"a", "c"})
     seen = {text for table in [first, *tables] for text in table.column("text_sha256").to_pylist()}
     assert "b" in seen
     assert not reader.unreadable
@@ -491,7 +491,7 @@ def test_a_compaction_at_work_is_waited_for_and_one_that_does_not_end_is_an_erro
     part_of(tmp_path, "a", name="part-1.parquet")
     monkeypatch.setattr(cache, "LOCK_SECONDS", 0.2)
     with filelock.FileLock(tmp_path / COMPACTION_LOCK), pytest.raises(DataError, match="another process has held"):
-        discard(tmp_path, {"a"})
+        discard_rows(tmp_path, {"a"})
     assert held(tmp_path) == ["a"]
-    discard(tmp_path, {"a"})
+    discard_rows(tmp_path, {"a"})
     assert held(tmp_path) == []

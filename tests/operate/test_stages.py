@@ -23,10 +23,10 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
-from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, known_split, refresh_source
+from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, assess_split, read_known_split, refresh_source
 from audit_pipeline.operate.stages.evaluations import EvaluationReport, evaluate_pair
 from audit_pipeline.operate.stages.scores import OtherModels, run_tokens, score_pair, statistics_version
-from audit_pipeline.scoring.session import audit_selection
+from audit_pipeline.scoring.session import build_audit_selection
 from audit_pipeline.separability import assessment, blind_controls
 from audit_pipeline.separability.blind_controls import BlindControl
 from audit_pipeline.token_statistics.forward import ForwardPass
@@ -65,8 +65,8 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     evaluated = evaluate_pair(PAIR, model, paths, step("evaluations"))
 
     examples = read_built(paths, "made_8").examples
-    settings = sum(len(one) for _, one in audit_selection({"infilling": {"m": 1}}))
-    table = read_table(paths.run_file("scores", PAIR.partition, "scores"), SCORES, what="scores")
+    settings = sum(len(one) for _, one in build_audit_selection({"infilling": {"m": 1}}))
+    table = read_table(paths.run_file("scores", PAIR.partition, "scores"), SCORES, label="scores")
     assert len(table) == scored.rows == len(examples) * settings
     # The tiny model has no reference model, no frequencies were counted with its tokenizer, and too few texts are for
     # calibration to make a prefix of seven.
@@ -80,7 +80,7 @@ def test_each_stage_writes_its_table_and_one_lineage_row_that_leads_upstream(wor
     }
     assert set(scored.by_status) == {"ok", "not_applicable"}
     assert set(table.column("run_id").to_pylist()) == {"scores"}
-    found = read_table(paths.run_file("evaluations", PAIR.partition, "evaluations"), EVALUATIONS, what="findings")
+    found = read_table(paths.run_file("evaluations", PAIR.partition, "evaluations"), EVALUATIONS, label="findings")
     assert found.equals(evaluated.evaluation.table)
     assert len(found) == 5 * (settings + 1), "five metrics of every setting and of the blind control"
     assert evaluated.out_of_range == 0
@@ -169,7 +169,7 @@ def test_a_check_that_only_warns_stops_nothing(workspace: Workspace) -> None:
     for check in content["checks"]:
         check["passed"] = check["passed"] and check["blocking"]
     write_json(manifest, content)
-    read_built(workspace.paths, "made_8").require_fit()
+    read_built(workspace.paths, "made_8").require_passed_checks()
 
 
 def test_rows_are_never_without_their_lineage_entry(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +219,7 @@ def test_the_reference_model_is_run_once_for_all_pairs_and_again_where_the_hub_w
     assert said == []
     fill_cache(workspace, model, lambda: forward_of(model), "tokens")
     score_pair(PAIR, model, workspace.paths, step("scores"))
-    table = read_table(workspace.paths.run_file("scores", PAIR.partition, "scores"), SCORES, what="scores")
+    table = read_table(workspace.paths.run_file("scores", PAIR.partition, "scores"), SCORES, label="scores")
     assert {row["status"] for row in table.to_pylist() if row["detector"] == "reference"} == {"ok"}
 
 
@@ -297,7 +297,7 @@ def test_a_split_is_assessed_with_lineage(workspace: Workspace) -> None:
     benchmark = read_built(paths, "made_8")
     manifest = benchmark.manifest
     report = assess_split(benchmark, paths, step("assessed"))
-    written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality")
+    written = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, label="the quality")
     assert written.equals(report.quality.table)
     assert set(written.column("run_id").to_pylist()) == {"assessed"}
     rows = lineage(workspace)
@@ -358,7 +358,7 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
     assert again.evaluation.columns[-1].detector == "blind_control"
     assert again.data_version == first.data_version
     assert ("split_quality", "again") not in lineage(workspace)
-    quality = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, what="the quality").to_pylist()
+    quality = read_table(paths.split_quality("made_8"), SPLIT_QUALITY, label="the quality").to_pylist()
     (words,) = (row for row in quality if (row["measure"], row["part"]) == ("blind_auroc", "words"))
     (blind,) = (
         row
@@ -375,34 +375,34 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
     evaluate_pair(PAIR, model, paths, step("later"))
     assert len(read) == 2
     paths.rewritten_file("blind_scores", "benchmark", "made_8").unlink()
-    assert known_split(benchmark, paths) is None
+    assert read_known_split(benchmark, paths) is None
     evaluate_pair(PAIR, model, paths, step("older"))
     assert len(read) == 3
-    known = known_split(benchmark, paths)
+    known = read_known_split(benchmark, paths)
     assert known is not None
     assert lineage(workspace)["split_quality", "older"]["data_version"] == known.versions["split_quality/made_8"]
 
 
 def test_a_split_of_another_build_or_version_is_assessed_again_and_a_damaged_one_refused(workspace: Workspace) -> None:
     paths, benchmark = workspace.paths, read_built(workspace.paths, "made_8")
-    assert known_split(benchmark, paths) is None
+    assert read_known_split(benchmark, paths) is None
     assess_split(benchmark, paths, LineageStep.now("older", "split_quality", "0"))
-    assert known_split(benchmark, paths) is None, "by the code of another version"
+    assert read_known_split(benchmark, paths) is None, "by the code of another version"
     assess_split(benchmark, paths, LineageStep.now("now", "split_quality", SPLIT_VERSION))
-    assert known_split(benchmark, paths) is not None
+    assert read_known_split(benchmark, paths) is not None
     workspace.write_benchmarks(made=temporal([8], seed=6))
     workspace.build("made_8")
-    assert known_split(read_built(paths, "made_8"), paths) is None, "of another build"
+    assert read_known_split(read_built(paths, "made_8"), paths) is None, "of another build"
     path = paths.rewritten_file("blind_scores", "benchmark", "made_8")
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(DataError, match="the blind_scores of made_8 is damaged"):
-        known_split(read_built(paths, "made_8"), paths)
+        read_known_split(read_built(paths, "made_8"), paths)
 
 
 def test_scores_say_which_setting_is_the_default_and_files_of_before_are_filled(workspace: Workspace) -> None:
     paths, model = workspace.paths, scored(workspace)
     path = paths.run_file("scores", PAIR.partition, "scores")
-    kept = read_table(path, SCORES, what="scores")
+    kept = read_table(path, SCORES, label="scores")
     overrides = read_built(paths, "made_8").overrides
     assert overrides == {"infilling": {"m": 1}}
     for row in kept.to_pylist():
@@ -426,7 +426,7 @@ def test_the_detectors_that_are_combined_are_named_beforehand(workspace: Workspa
     assert read_built(workspace.paths, "made_8").digest != before
     scored(workspace)
     path = workspace.paths.run_file("scores", PAIR.partition, "scores")
-    rows = [row for row in read_table(path, SCORES, what="scores").to_pylist() if row["detector"] == "combined"]
+    rows = [row for row in read_table(path, SCORES, label="scores").to_pylist() if row["detector"] == "combined"]
     assert {(row["parameters"], row["is_default"], row["status"]) for row in rows} == {
         ('{"of":"loss,zlib"}', True, "ok")
     }
@@ -439,7 +439,7 @@ def test_a_matched_benchmark_is_told_of_and_claims_no_mild_shift(workspace: Work
     workspace.build("made_8")
     paths, model = workspace.paths, scored(workspace)
     evaluate_pair(PAIR, model, paths, step("evaluations"))
-    known = known_split(read_built(paths, "made_8"), paths)
+    known = read_known_split(read_built(paths, "made_8"), paths)
     assert known is not None
     assert known.assessed.matched
     report = assess_split(read_built(paths, "made_8"), paths, step("assessed"))

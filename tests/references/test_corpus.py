@@ -20,7 +20,14 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import SUFFIXES, suffix_of
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.references import corpus
-from audit_pipeline.references.corpus import Corpus, DocumentStream, HubStream, files_corpus, hub_corpus, source_corpus
+from audit_pipeline.references.corpus import (
+    Corpus,
+    DocumentStream,
+    HubStream,
+    corpus_from_files,
+    corpus_from_hub,
+    corpus_from_source,
+)
 from audit_pipeline.sources.store import refresh
 
 TEXTS = ["one text", "zwei Texte", "trois\u2028textes", "四个文本"]
@@ -59,15 +66,15 @@ def reasons(corpus: Corpus) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_format_yields_its_texts(tmp_path: Path, suffix: str) -> None:
-    assert items(files_corpus(write(tmp_path / f"corpus{suffix}", TEXTS), None)) == TEXTS
+    assert items(corpus_from_files(write(tmp_path / f"corpus{suffix}", TEXTS), None)) == TEXTS
 
 
 def test_a_data_set_that_was_saved_is_one_corpus_and_its_files_of_json_are_none(tmp_path: Path) -> None:
     save_dataset(tmp_path / "corpus" / "saved", [{"text": text} for text in TEXTS])
     for place in ("corpus", "corpus/saved"):
-        assert items(files_corpus(tmp_path / place, None)) == TEXTS
+        assert items(corpus_from_files(tmp_path / place, None)) == TEXTS
     write(tmp_path / "corpus" / "more.jsonl", TEXTS[:1])
-    assert items(files_corpus(tmp_path / "corpus", None)) == [TEXTS[0], *TEXTS]
+    assert items(corpus_from_files(tmp_path / "corpus", None)) == [TEXTS[0], *TEXTS]
 
 
 def test_bad_rows_are_named_where_they_stand(tmp_path: Path) -> None:
@@ -76,8 +83,8 @@ def test_bad_rows_are_named_where_they_stand(tmp_path: Path) -> None:
         b'\xef\xbb\xbf{"text": "good"}\n\n{broken\n{"text": "\xff"}\n[1]\n{"other": "x"}\n{"text": 5}\n{"text": " "}\n'
         b'{"text": "\\ud800"}\n{"text": "last"}'
     )
-    assert [item for item in items(files_corpus(file, None)) if isinstance(item, str)] == ["good", "last"]
-    found = dict(reasons(files_corpus(file, None)))
+    assert [item for item in items(corpus_from_files(file, None)) if isinstance(item, str)] == ["good", "last"]
+    found = dict(reasons(corpus_from_files(file, None)))
     assert list(found) == [f"bad.jsonl:{line}" for line in (3, 4, 5, 6, 7, 8, 9)]
     for reason, words in zip(
         found.values(),
@@ -107,7 +114,7 @@ def test_a_bad_file_is_named_and_the_others_go_on(tmp_path: Path, name: str, con
     write(tmp_path / "a.jsonl", TEXTS[:1])
     (tmp_path / name).write_bytes(content)
     write(tmp_path / "c.txt", TEXTS[1:2])
-    corpus = files_corpus(tmp_path, "text")
+    corpus = corpus_from_files(tmp_path, "text")
     texts = [item for item in items(corpus) if isinstance(item, str)]
     assert (texts[0], texts[-1]) == (TEXTS[0], TEXTS[1])
     location, found = reasons(corpus)[-1]
@@ -119,11 +126,11 @@ def test_parquet_without_the_column_and_with_broken_strings(tmp_path: Path) -> N
     pq.write_table(pa.table({"a": ["x"], "b": ["y"]}), tmp_path / "a.parquet")
     broken = pa.array([b"good", b"\xff\xfe"], pa.binary()).view(pa.string())
     pq.write_table(pa.table({"text": broken}), tmp_path / "b.parquet")
-    assert reasons(files_corpus(tmp_path, "text")) == [
+    assert reasons(corpus_from_files(tmp_path, "text")) == [
         ("a.parquet", "no column 'text'; the columns are: a, b"),
         ("b.parquet:2", "invalid UTF-8 at byte 0 of a value"),
     ]
-    assert "say which column holds the text" in reasons(files_corpus(tmp_path / "a.parquet", None))[0][1]
+    assert "say which column holds the text" in reasons(corpus_from_files(tmp_path / "a.parquet", None))[0][1]
 
 
 def resumed_everywhere(open_stream: Callable[[object], DocumentStream]) -> None:
@@ -142,26 +149,26 @@ def test_a_stream_goes_on_from_any_place(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_bytes(b"")
     (tmp_path / "c.json.gz").write_bytes(gzip.compress(GOOD)[:-12])
     (tmp_path / "d.jsonl").write_bytes(b"{broken\n" + GOOD)
-    corpus = files_corpus(tmp_path, None)
+    corpus = corpus_from_files(tmp_path, None)
     assert len(items(corpus)) >= 2 * len(TEXTS) + 3
     resumed_everywhere(corpus.open)
 
 
 def test_the_digest_follows_names_and_bytes(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", TEXTS)
-    first = files_corpus(tmp_path, None).digest
-    assert files_corpus(tmp_path, None).digest == first
+    first = corpus_from_files(tmp_path, None).digest
+    assert corpus_from_files(tmp_path, None).digest == first
     write(tmp_path / "b.jsonl", TEXTS)
-    second = files_corpus(tmp_path, None).digest
+    second = corpus_from_files(tmp_path, None).digest
     write(tmp_path / "b.jsonl", TEXTS[:1])
-    assert len({first, second, files_corpus(tmp_path, None).digest}) == 3
+    assert len({first, second, corpus_from_files(tmp_path, None).digest}) == 3
 
 
 def test_the_default_corpus_is_the_same_before_and_after_its_source_is_fetched(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path)
-    before = source_corpus("sotu", paths)
+    before = corpus_from_source("sotu", paths)
     report = refresh("sotu", paths, "run", source_settings())
-    after = source_corpus("sotu", paths)
+    after = corpus_from_source("sotu", paths)
     assert before.digest == after.digest
     assert items(before) == items(after)
     assert len(items(after)) == report.documents
@@ -221,12 +228,12 @@ def test_a_data_set_that_cannot_be_read_says_what_to_do(hub_files: list[str]) ->
 
 def test_the_files_of_a_data_set_at_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["README.md", "en/c4-train.1.json.gz", "en/c4-train.0.json.gz", "fr/c4-train.0.json.gz"]
-    monkeypatch.setattr(corpus, "_listing", lambda name, revision: (f"commit-{revision}", names))
-    first = hub_corpus("allenai/c4", ["en/c4-train.*.json.gz"], "a", None)
+    monkeypatch.setattr(corpus, "_fetch_hub_listing", lambda name, revision: (f"commit-{revision}", names))
+    first = corpus_from_hub("allenai/c4", ["en/c4-train.*.json.gz"], "a", None)
     assert first.upstream == {"hub:allenai/c4": "commit-a"}
     stream = first.open(None)
     assert isinstance(stream, HubStream)
     assert stream._groups == [[f"hf://datasets/allenai/c4@commit-a/en/c4-train.{n}.json.gz" for n in (0, 1)]]
-    assert hub_corpus("allenai/c4", ["en/c4-train.*.json.gz"], "b", None).digest != first.digest
+    assert corpus_from_hub("allenai/c4", ["en/c4-train.*.json.gz"], "b", None).digest != first.digest
     with pytest.raises(DataError, match=r"allenai/c4 has no file that matches \*\.parquet"):
-        hub_corpus("allenai/c4", ["*.parquet"], None, None)
+        corpus_from_hub("allenai/c4", ["*.parquet"], None, None)

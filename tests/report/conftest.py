@@ -21,7 +21,7 @@ def undrawn() -> Iterator[None]:
     """Pages without their pictures, its fixtures' as well, from where a module first asks for it to its end."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("roc_pictures", "spread_pictures"):
-            patch.setitem(html._environment().globals, name, lambda finding: ())
+            patch.setitem(html._build_jinja_environment().globals, name, lambda finding: ())
         yield
 
 

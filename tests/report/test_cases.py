@@ -21,7 +21,7 @@ from audit_pipeline.report import page as report_page
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.html import ROOM, Scale
 from audit_pipeline.report.page import SectionFiles, sections
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import DAY, MODELS, Folder
 
 from .made_findings import (
@@ -247,7 +247,9 @@ def test_what_is_cut_is_counted(warehouse: Path, tmp_path: Path, monkeypatch: py
         assert less.left_out[part] == len(report[part]) - 1 > 0
     assert len(less.changes[0].findings) == 1
     assert less.changes[0].more_findings == len(report.changes[0].findings) - 1 > 0
-    (row,) = query(warehouse, "SELECT sum(seconds) AS s FROM cost WHERE is_latest AND model = 'tiny-125m'").to_pylist()
+    (row,) = query_warehouse(
+        warehouse, "SELECT sum(seconds) AS s FROM cost WHERE is_latest AND model = 'tiny-125m'"
+    ).to_pylist()
     assert less.costs[0].all_seconds == report.costs[0].all_seconds == pytest.approx(row["s"])
     text = cut.pages[TINY].text
     assert f"one of the {less.changes[0].more_findings} that are left out here" in text

@@ -15,11 +15,11 @@ from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import choice as report_choice
 from audit_pipeline.report import page as report_page
-from audit_pipeline.report.choice import in_order, sections_a_model
+from audit_pipeline.report.choice import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.kinds import KINDS
 from audit_pipeline.report.page import sections
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import MODELS, Folder
 
 from .written import Written
@@ -48,7 +48,7 @@ def test_what_matters_most() -> None:
         answer("b", "evidence_of_training", 0.6),
         answer("a", "sound_evidence_of_training", 0.9),
     ]
-    assert [one["model"] for one in in_order(answers)] == list("abcdegf")
+    assert [one["model"] for one in sort_by_importance(answers)] == list("abcdegf")
 
 
 @given(
@@ -60,13 +60,13 @@ def test_the_order_does_not_depend_on_that_of_the_rows(
     made: list[tuple[int, tuple[str, float | None, bool]]],
 ) -> None:
     answers = [answer(f"m{name}", outcome, low, is_current=current) for name, (outcome, low, current) in made]
-    ordered = in_order(answers)
-    assert ordered == in_order(answers[::-1])
+    ordered = sort_by_importance(answers)
+    assert ordered == sort_by_importance(answers[::-1])
     assert [one["is_current"] for one in ordered] == sorted((one["is_current"] for one in ordered), reverse=True)
 
 
 def test_every_model_has_a_section_and_few_models_have_more() -> None:
-    assert [sections_a_model(models) for models in (0, 1, 3, 10, 40, 41, 5000)] == [12, 12, 12, 4, 1, 1, 1]
+    assert [max_sections_per_model(models) for models in (0, 1, 3, 10, 40, 41, 5000)] == [12, 12, 12, 4, 1, 1, 1]
 
 
 def test_a_report_of_too_many_pairs(audited: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_many_gaps_are_counted_and_some_named(audited: Folder, tmp_path: Path, m
     ]
     monkeypatch.setattr(report_page, "sections", lambda: tuple(cut))
     found = Written(build_reports(audited.paths.warehouse, tmp_path))
-    gaps = query(audited.paths.warehouse, "FROM lineage_gaps").num_rows
+    gaps = query_warehouse(audited.paths.warehouse, "FROM lineage_gaps").num_rows
     assert found.summary.lineage_gaps == gaps > 2
     html = found.pages["across"].html
     assert f"<b>{gaps} partitions are not as written: " in html

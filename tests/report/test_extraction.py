@@ -23,10 +23,10 @@ from audit_pipeline.metrics.claims import (
     TOO_SHORT,
 )
 from audit_pipeline.report import files as report_module
-from audit_pipeline.report.extraction_words import SearchCounts, extraction_words, log10_draws
-from audit_pipeline.report.files import SCHEMA, build_reports, json_copy
+from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction, log10_draws
+from audit_pipeline.report.files import SCHEMA, build_reports, json_copy_path
 from audit_pipeline.report.numbers import draws, share, visible
-from audit_pipeline.report.pictures import SHADES, shade, strip_shapes
+from audit_pipeline.report.pictures import SHADES, find_shade, strip_shapes
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.extracted import Extracted, Window, rate_row, write_extraction
 
@@ -169,7 +169,7 @@ def test_a_passage_that_counts_is_shown_before_one_that_is_set_apart() -> None:
 
 
 def test_shades_change_at_the_thresholds() -> None:
-    assert [shade(math.log10(p)) for p in (1e-41, 1e-40, 1e-11, 0.0009, 0.001, 0.1, 0.5, 1.0)] == [
+    assert [find_shade(math.log10(p)) for p in (1e-41, 1e-40, 1e-11, 0.0009, 0.001, 0.1, 0.5, 1.0)] == [
         1,
         2,
         3,
@@ -240,7 +240,7 @@ def test_no_text_means_offsets_alone(calibrated: Written, tmp_path: Path) -> Non
     assert "<blockquote" not in section(found)
     assert "characters 350 to 450" in section(found)
     assert not any(row.pieces or row.prefix_excerpt for row in found.reports[TINY].extraction[0].passages)
-    copy = json_copy(found.paths[TINY]).read_text(encoding="utf-8")
+    copy = json_copy_path(found.paths[TINY]).read_text(encoding="utf-8")
     assert "the end of its prefix" not in copy + found.pages[TINY].html
 
 
@@ -278,7 +278,7 @@ def test_a_long_shelf_of_a_benchmark_that_was_built_anew(folder: Folder) -> None
 def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
     folder = calibrated.summary.path.parent
     schema = json.loads((folder / SCHEMA).read_text(encoding="utf-8"))
-    copy = json.loads(json_copy(calibrated.paths[TINY]).read_text(encoding="utf-8"))
+    copy = json.loads(json_copy_path(calibrated.paths[TINY]).read_text(encoding="utf-8"))
     Draft202012Validator(schema).validate(copy)
     columns = schema["properties"]["extraction"]["items"]["properties"]
     assert columns["claim"]["enum"] == ["reproduced", "not reproduced", None]
@@ -302,7 +302,7 @@ def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
     ],
 )
 def test_headlines(counted: tuple[int, int, int, int], headline: str, claim: str | None) -> None:
-    words = extraction_words("M", "B", SearchCounts(*counted, set_apart=0, window=100, reason=TOO_SHORT))
+    words = describe_extraction("M", "B", SearchCounts(*counted, set_apart=0, window=100, reason=TOO_SHORT))
     assert (words.headline, words.claim) == (headline, claim)
     assert (words.claim_in_words is None) is (claim is None)
 

@@ -13,7 +13,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.numbers import interval, percent, probability
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import DAY, Folder
 
 from .made_findings import BOOKS, HOSTILE, MODEL, OLDER, SHELF, TEXTS, write_everything, write_shelf
@@ -47,7 +47,7 @@ def test_the_shelf_is_answered_by_its_documents(found: tuple[Written, Path]) -> 
     )
     assert answer.headline == "4 of 20 documents stand out: worth a closer look."
     assert answer.documents
-    (row,) = query(
+    (row,) = query_warehouse(
         warehouse,
         "SELECT count(*) FILTER (q_bh <= 0.05) AS out, count(*) AS tested FROM current_group_tests"
         " WHERE detector = 'min_k_plus_plus'",
@@ -70,7 +70,7 @@ def test_every_book_is_listed_with_its_numbers(found: tuple[Written, Path]) -> N
     }
     p_values = [document.p_value for document in shelf.documents]
     assert p_values == sorted(p_values, key=lambda p: p or 0.0)
-    rows = query(
+    rows = query_warehouse(
         warehouse,
         "FROM book_contamination WHERE detector = 'min_k_plus_plus' AND unit = 'group' AND rule = 'marginal'",
     ).to_pylist()
@@ -153,7 +153,9 @@ def test_tokens_that_count_are_underlined(found: tuple[Written, Path]) -> None:
         quotes = re.findall(
             r"<blockquote[^>]*>(.*?)</blockquote>", section_html(reports.pages[MODEL], section), re.DOTALL
         )
-        rows = query(warehouse, f"FROM current_highlights WHERE benchmark = '{benchmark}' ORDER BY place").to_pylist()
+        rows = query_warehouse(
+            warehouse, f"FROM current_highlights WHERE benchmark = '{benchmark}' ORDER BY place"
+        ).to_pylist()
         assert len(quotes) == len(rows) == len(section.texts)
         for quote, row, highlight in zip(quotes, rows, section.texts, strict=True):
             assert [token.text for token in highlight.tokens] == row["pieces"]

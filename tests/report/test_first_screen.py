@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
-from audit_pipeline.catalogue.lineage import latest_run
+from audit_pipeline.catalogue.lineage import read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.evaluations import answer_missing
 from audit_pipeline.report.brief import brief_of, overall_brief, page_heading
-from audit_pipeline.report.html import IN_SENTENCES, SIGN_SHAPES, Glossary, terms
+from audit_pipeline.report.html import IN_SENTENCES, SIGN_SHAPES, Glossary, read_glossary
 from audit_pipeline.report.kinds import KINDS, SIGNS, not_shown
 from audit_pipeline.report.summary import TestOutcome
 from audit_pipeline.report.vocabulary import SOUND, STATISTICAL, Estimate, PairFindings, ScoreOrigin, ShelfDocuments
@@ -112,14 +112,14 @@ def test_findings_without_an_answer_get_the_one_that_the_report_shows(
     (shown,) = cases[case].reports[MODEL].answers
     root = cases[case].summary.path.parent.parent
     paths, pair = DataPaths(root), Pair(benchmark, MODEL)
-    (stored,) = store.read(paths, PAIR_ANSWERS, pair, run_id=f"answer-{run}", what="the answer").to_pylist()
+    (stored,) = store.read(paths, PAIR_ANSWERS, pair, run_id=f"answer-{run}", label="the answer").to_pylist()
     for column in ("outcome", "sign", "headline", "explanation", "question", "how_sure", "what_would_change"):
         assert stored[column] == shown[column]
     assert MODEL_TITLE in stored["question"]
     assert stored["sign"] == KINDS[stored["outcome"]].sign
-    before = latest_run(paths, PAIR_ANSWERS.name, pair.partition)
+    before = read_latest_run(paths, PAIR_ANSWERS.name, pair.partition)
     answer_missing(paths, root.with_name("config"))
-    assert latest_run(paths, PAIR_ANSWERS.name, pair.partition) == before, "what has an answer keeps it"
+    assert read_latest_run(paths, PAIR_ANSWERS.name, pair.partition) == before, "what has an answer keeps it"
 
 
 def squares(html: str) -> list[tuple[int, int]]:
@@ -250,16 +250,16 @@ def test_everybody_can_read_it(case: str, cases: Mapping[str, Written]) -> None:
 def test_terms_are_explained_where_they_stand_and_at_the_end(cases: Mapping[str, Written]) -> None:
     page = cases["nothing_found"].pages[MODEL]
     explained = {a["title"]: a["href"] for tag, a in page.tags if tag == "a" and a.get("class") == "term"}
-    assert explained[terms()["AUROC"].meaning] == "#word-auroc"
+    assert explained[read_glossary()["AUROC"].meaning] == "#word-auroc"
     listed = [attributes["id"] for tag, attributes in page.tags if tag == "dt" and attributes.get("id")]
     assert sorted(listed) == sorted(str(href)[1:] for href in explained.values()), "those that were used, once each"
-    assert f"AUROC {terms()['AUROC'].meaning}" in page.text
+    assert f"AUROC {read_glossary()['AUROC'].meaning}" in page.text
 
 
 def test_every_word_of_sentences_is_in_the_glossary() -> None:
-    assert [name for name in IN_SENTENCES if name not in terms()] == []
-    assert terms()["non-member"] is terms()["member"]
-    assert not [term.meaning for term in terms().values() if re.search(r"\*\*|`|\]\(", term.meaning)]
+    assert [name for name in IN_SENTENCES if name not in read_glossary()] == []
+    assert read_glossary()["non-member"] is read_glossary()["member"]
+    assert not [term.meaning for term in read_glossary().values() if re.search(r"\*\*|`|\]\(", term.meaning)]
 
 
 def test_a_sentence_stays_what_it_is_but_for_links() -> None:
@@ -270,7 +270,7 @@ def test_a_sentence_stays_what_it_is_but_for_links() -> None:
     )
     assert re.findall(r">([^<]+)</a>", told) == ["Canaries", "non-members", "members"]
     assert [term.name for term in glossary.used] == sorted(
-        {terms()[name].name for name in ("canary", "member")}, key=str.lower
+        {read_glossary()[name].name for name in ("canary", "member")}, key=str.lower
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import duckdb
 import pytest
 
-from audit_pipeline.report.files import SCHEMA_VERSION, schema_text
-from audit_pipeline.report.page import SectionFiles, rows_of, sections
+from audit_pipeline.report.files import SCHEMA_VERSION, format_report_schema
+from audit_pipeline.report.page import SectionFiles, query_rows, sections
 
 
 def objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -32,7 +32,7 @@ def all_sections(some: tuple[SectionFiles, ...]) -> Iterator[SectionFiles]:
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
     """As it is written beside the reports."""
-    read: dict[str, Any] = json.loads(schema_text())
+    read: dict[str, Any] = json.loads(format_report_schema())
     return read
 
 
@@ -66,6 +66,8 @@ def test_what_the_head_of_a_query_describes_is_there(schema: dict[str, Any]) -> 
 
 def test_no_number_that_json_has_no_word_for() -> None:
     with duckdb.connect() as connection:
-        (row,) = rows_of(connection, "SELECT 'nan'::DOUBLE AS a, ['inf'::DOUBLE, 1] AS b, {'c': '-inf'::DOUBLE} AS d")
+        (row,) = query_rows(
+            connection, "SELECT 'nan'::DOUBLE AS a, ['inf'::DOUBLE, 1] AS b, {'c': '-inf'::DOUBLE} AS d"
+        )
     assert row == {"a": None, "b": [None, 1.0], "d": {"c": None}}
     assert not any(isinstance(value, float) and math.isnan(value) for value in row.values())

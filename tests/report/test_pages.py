@@ -18,11 +18,11 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import files as report_module
-from audit_pipeline.report.files import SCHEMA, build_reports, json_copy
-from audit_pipeline.report.filled_columns import flattened
+from audit_pipeline.report.files import SCHEMA, build_reports, json_copy_path
+from audit_pipeline.report.filled_columns import flatten_json
 from audit_pipeline.report.numbers import interval, number, signed
 from audit_pipeline.separability import blind_controls
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 from audit_pipeline.warehouse.schema import BLIND_CONTROL
 from tests.warehouse.conftest import BENCHMARKS, DAY, MODELS, Folder, temporal, write_config
 
@@ -35,7 +35,7 @@ TINY, SMALL = MODELS
 
 
 def test_a_page_a_model_and_one_across(warehouse: Path, reports: Written) -> None:
-    (counted,) = query(
+    (counted,) = query_warehouse(
         warehouse,
         "SELECT (SELECT count(*) FROM leaderboard) AS findings,"
         " (SELECT count(DISTINCT (model, benchmark)) FROM current_scores) AS pairs",
@@ -45,14 +45,14 @@ def test_a_page_a_model_and_one_across(warehouse: Path, reports: Written) -> Non
     assert (summary.models, summary.benchmarks, summary.written) == (len(MODELS), len(BENCHMARKS), 3)
     assert summary.bytes == summary.path.stat().st_size
     assert set(summary.pages) == set(MODELS)
-    names = {name for path in reports.paths.values() for name in (path.name, json_copy(path).name)}
+    names = {name for path in reports.paths.values() for name in (path.name, json_copy_path(path).name)}
     assert {path.name for path in summary.path.parent.iterdir()} == {*names, SCHEMA}
     assert reports.pages["across"].having("class").count("finding") == 4
     assert [reports.pages[model].having("class").count("finding") for model in MODELS] == [2, 2]
 
 
 def test_every_number_of_the_leaderboard_is_shown(warehouse: Path, reports: Written) -> None:
-    for row in query(warehouse, "FROM leaderboard").to_pylist():
+    for row in query_warehouse(warehouse, "FROM leaderboard").to_pylist():
         text = reports.pages[row["model"]].text
         assert f"{number(row['auroc'])} {interval([row['auroc_low'], row['auroc_high']])}" in text
         assert signed(row["margin"]) in text
@@ -164,7 +164,7 @@ def test_levels_and_verdicts_are_told_in_words(reports: Written) -> None:
 
 def test_a_word_that_no_report_may_use(reports: Written) -> None:
     for path in reports.paths.values():
-        for file in (path, json_copy(path)):
+        for file in (path, json_copy_path(path)):
             text = file.read_text(encoding="utf-8").lower()
             assert "prove" not in text
             assert "proof" not in text
@@ -181,7 +181,7 @@ def test_pictures_settings_and_texts_without_score(reports: Written) -> None:
 
 
 def test_the_highest_scores_are_quoted(warehouse: Path, reports: Written) -> None:
-    top = query(
+    top = query_warehouse(
         warehouse,
         "SELECT model, excerpt FROM scores_with_examples WHERE detector = 'min_k_plus_plus'"
         """ AND parameters = '{"k":0.2}' AND split = 'evaluation' AND status = 'ok'"""
@@ -221,7 +221,7 @@ def test_audited_text_and_names_are_escaped_and_there_is_none_where_none_is_aske
     found = reports_of(folder, include_text=False)
     for name, page in found.pages.items():
         assert "alert" not in page.html
-        assert "alert" not in json_copy(found.paths[name]).read_text(encoding="utf-8")
+        assert "alert" not in json_copy_path(found.paths[name]).read_text(encoding="utf-8")
         assert "Highest scores" not in page.html
         assert not found.reports[name].includes_text
 
@@ -236,8 +236,8 @@ def test_nothing_is_written_that_has_not_changed_and_the_page_of_a_model_that_is
     assert written(audited).summary.written == 2, "the page of the model, and the one across"
     assert first.paths[TINY].stat().st_mtime_ns == before[TINY]
     gone = first.paths[SMALL]
-    json_copy(first.paths[TINY]).unlink()
-    json_copy(gone).write_text("[1, {", encoding="utf-8")
+    json_copy_path(first.paths[TINY]).unlink()
+    json_copy_path(gone).write_text("[1, {", encoding="utf-8")
     assert reports_of(audited).summary.written == 2
 
     other = audited.paths.reports / "notes.html"
@@ -248,7 +248,7 @@ def test_nothing_is_written_that_has_not_changed_and_the_page_of_a_model_that_is
                 file.unlink()
     assert set(written(audited).summary.pages) == {TINY}
     assert not gone.exists()
-    assert not json_copy(gone).exists()
+    assert not json_copy_path(gone).exists()
     assert other.exists()
 
 
@@ -485,7 +485,7 @@ def test_what_matching_achieved_is_told(audited: Folder) -> None:
 
 def test_flattened() -> None:
     value = {"a": {"b": 1, "c": [1, 2]}, "d": None, "e": "", "f": [{"g": True}, {"g": False}], "h": [], "i": 0}
-    assert flattened(value) == [
+    assert flatten_json(value) == [
         ("a › b", "1"),
         ("a › c", "1, 2"),
         ("f › 1 › g", "yes"),
@@ -500,6 +500,6 @@ def test_every_json_copy_is_valid_by_the_schema_beside_it(reports: Written) -> N
     jsonschema.Draft202012Validator.check_schema(published)
     validator = jsonschema.Draft202012Validator(published)
     for path in reports.paths.values():
-        document = json.loads(json_copy(path).read_text(encoding="utf-8"))
+        document = json.loads(json_copy_path(path).read_text(encoding="utf-8"))
         validator.validate(document)
         assert not validator.is_valid({**document, "more": 1})

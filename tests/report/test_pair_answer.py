@@ -6,7 +6,7 @@ import base64
 import re
 import xml.etree.ElementTree as ET
 
-from audit_pipeline.report.inline_picture import IN_PLACE, axis_markdown, counted_markdown
+from audit_pipeline.report.inline_picture import IN_PLACE, draw_auroc_axis_markdown, draw_share_bar_markdown
 from audit_pipeline.report.numbers import count
 from audit_pipeline.report.vocabulary import Estimate
 
@@ -18,7 +18,7 @@ def svg_of(markdown: str) -> ET.Element:
 
 
 def test_an_axis_is_seen_in_place() -> None:
-    markdown = axis_markdown(
+    markdown = draw_auroc_axis_markdown(
         [("the detector", Estimate(0.75, 0.65, 0.85)), ("the words alone", Estimate(0.5, 0.5, 1.2))]
     )
     assert len(markdown) < IN_PLACE, "else there is a link in its place"
@@ -32,7 +32,7 @@ def test_an_axis_is_seen_in_place() -> None:
 
 
 def test_a_count_is_seen_in_place() -> None:
-    markdown = counted_markdown("documents that stand out", 3, 1200)
+    markdown = draw_share_bar_markdown("documents that stand out", 3, 1200)
     assert len(markdown) < IN_PLACE
     assert markdown.startswith(f"![3 of {count(1200)} documents that stand out](")
     bars = [path.get("d") for path in svg_of(markdown).iter("{http://www.w3.org/2000/svg}path")]

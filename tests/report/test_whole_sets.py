@@ -11,7 +11,7 @@ import pytest
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.page import sections
-from audit_pipeline.report.summary import whole_set_words
+from audit_pipeline.report.summary import describe_whole_set_test
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.decided import write_rows
 
@@ -153,8 +153,8 @@ def test_tests_that_are_cut_are_counted(folder: Folder, monkeypatch: pytest.Monk
 def test_a_result_says_no_more_than_its_level() -> None:
     for level, evidence in (("screening only", False), ("statistical evidence", True), ("sound test", True)):
         for p_value, many, outcome in ((0.05, 1, "found"), (0.05, 2, "not_found"), (0.0501, 1, "not_found")):
-            kind, words = whole_set_words(
-                test="sharded_permutation", refused=None, p_value=p_value, p_values_so_far=many, claim_level=level
+            kind, words = describe_whole_set_test(
+                test="sharded_permutation", refusal=None, p_value=p_value, p_values_so_far=many, claim_level=level
             )
             assert kind == outcome
             assert ("training" in words) == (evidence and outcome == "found")

@@ -15,12 +15,14 @@ from scipy.stats import false_discovery_control
 
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.report.answer import answer_words, detectable_auroc, penalty, smallest_q
+from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, detectable_auroc, smallest_q
 from audit_pipeline.report.kinds import KINDS, LIMITS
 from audit_pipeline.report.numbers import (
     count,
     duration,
     estimate,
+    format_thousands,
+    format_waiting_time,
     interval,
     level,
     number,
@@ -29,10 +31,8 @@ from audit_pipeline.report.numbers import (
     score,
     setting,
     signed,
-    thousands,
-    time_to_wait,
 )
-from audit_pipeline.report.summary import instrument_words, sort_by_kind, summary_of, whole_set_words
+from audit_pipeline.report.summary import describe_whole_set_test, instrument_words, sort_by_kind, summarise_results
 from audit_pipeline.report.vocabulary import (
     Q_LEVEL,
     TEST_IN_WORDS,
@@ -43,10 +43,10 @@ from audit_pipeline.report.vocabulary import (
     ShelfDocuments,
     Sides,
     Words,
-    claim_words,
-    counted_words,
-    labels_words,
-    verdict_words,
+    describe_claim_level,
+    describe_label_origin,
+    describe_text_counts,
+    describe_verdict,
 )
 
 LEVELS = tuple(CLAIM_IN_WORDS)
@@ -70,7 +70,7 @@ def words_of(
         "margin": None if margin is None else Estimate(value=margin, low=margin, high=margin),
         **others,
     }
-    return answer_words(PairFindings(sides=sides, claim_level=level, split_verdict=verdict, **given))
+    return build_answer(PairFindings(sides=sides, claim_level=level, split_verdict=verdict, **given))
 
 
 def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction: str | None = None) -> ShelfDocuments:
@@ -110,9 +110,9 @@ def assert_of_its_sign(headline: str, sign: str) -> None:
 def test_a_test_of_a_whole_set_is_told_by_its_kind(
     test: str, direction: str | None, claim_level: str, p_value: float, refused: str | None
 ) -> None:
-    outcome, headline = whole_set_words(
+    outcome, headline = describe_whole_set_test(
         test=test,
-        refused=refused,
+        refusal=refused,
         p_value=p_value,
         p_values_so_far=1,
         claim_level=claim_level,
@@ -183,7 +183,7 @@ def test_what_is_said_where_there_is_no_number() -> None:
         point = words_of(level=claim, auroc=Estimate(value=0.9, method="one group a side: no interval"))
         assert point.outcome == "not_defined"
         assert "one group a side: no interval" in point.explanation
-    nothing = answer_words(PairFindings(sides="none", claim_level=None, split_verdict=None, auroc=None))
+    nothing = build_answer(PairFindings(sides="none", claim_level=None, split_verdict=None, auroc=None))
     assert nothing.outcome == "not_evaluated"
 
 
@@ -289,9 +289,9 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
     assert not any(claimed in told.lower() for claimed in ("statistical evidence", "sound test", "trained on from"))
     assert ("Was the sign of the scores forgotten?" in told) == origin.handed_over
     assert "opposite" in told.lower() or verdict == "separable without a model"
-    test = whole_set_words(
+    test = describe_whole_set_test(
         test="dataset_inference",
-        refused=None,
+        refusal=None,
         p_value=1.0,
         p_values_so_far=1,
         claim_level=claim,
@@ -376,9 +376,9 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
     """Against scipy: Benjamini and Yekutieli over 20 documents by 3 detectors, all at the smallest p-value."""
     groups, tests = 300, 60
     smallest = false_discovery_control(np.full(tests, 1 / (groups + 1)), method="by")[0]
-    assert smallest_q(groups, 20, penalty(tests)) == pytest.approx(smallest)
+    assert smallest_q(groups, 20, benjamini_yekutieli_factor(tests)) == pytest.approx(smallest)
     alone = np.ones(tests)
-    fewest = count_held_out_needed(tests, 1, Q_LEVEL, penalty(tests))
+    fewest = count_held_out_needed(tests, 1, Q_LEVEL, benjamini_yekutieli_factor(tests))
     alone[0] = 1 / (fewest + 1)
     assert false_discovery_control(alone, method="by")[0] <= Q_LEVEL * (1 + 1e-12)
     alone[0] = 1 / fewest
@@ -388,9 +388,12 @@ def test_documents_by_every_detector_have_to_allow_for_every_one() -> None:
         detectors=3,
         tests=tests,
         can_stand_out=tests,
-        smallest_q=smallest_q(80, 20, penalty(tests)),
+        smallest_q=smallest_q(80, 20, benjamini_yekutieli_factor(tests)),
     )
-    assert count(count_held_out_needed(tests, 1, Q_LEVEL, penalty(tests))) in words_of(0.5, 0.6, documents=few).headline
+    assert (
+        count(count_held_out_needed(tests, 1, Q_LEVEL, benjamini_yekutieli_factor(tests)))
+        in words_of(0.5, 0.6, documents=few).headline
+    )
     none = replace(shelf(0), detectors=3, tests=tests)
     assert (
         "once the number of documents and of detectors (3) is allowed for"
@@ -409,35 +412,37 @@ def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
         assert "as stated by whoever ran this" in words.explanation
     assert words_of(0.6, 0.7, **randomised, origin=stated).headline.endswith("if what was stated is so.")
     assert "stated" not in words_of(0.6, 0.7, **randomised).explanation
-    _, test = whole_set_words(
+    _, test = describe_whole_set_test(
         test="sharded_permutation",
-        refused=None,
+        refusal=None,
         p_value=0.001,
         p_values_so_far=1,
         claim_level="sound test",
         origin=stated,
     )
     assert "a sound test (as stated by whoever ran this) finds training" in test
-    assert "nothing here can check it" in claim_words("sound test", "whoever ran this")
-    assert verdict_words("randomised by design", "whoever ran this").startswith("As stated by whoever ran this: which")
+    assert "nothing here can check it" in describe_claim_level("sound test", "whoever ran this")
+    assert describe_verdict("randomised by design", "whoever ran this").startswith(
+        "As stated by whoever ran this: which"
+    )
 
 
 def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
-    assert labels_words("given", None) == "the column label of the table that was handed over"
-    assert labels_words("labelled", "the folder mia") == "whoever published the rows (the folder mia)"
-    assert labels_words(None, None) is None
+    assert describe_label_origin("given", None) == "the column label of the table that was handed over"
+    assert describe_label_origin("labelled", "the folder mia") == "whoever published the rows (the folder mia)"
+    assert describe_label_origin(None, None) is None
     counted = [
         {"split": "evaluation", "texts": 3, "groups": 2, "members": 1, "nonmembers": 2, "unknown": 0},
         {"split": "calibration", "texts": 1, "groups": 1, "members": 0, "nonmembers": 1, "unknown": 0},
     ]
-    assert counted_words(counted) == (
+    assert describe_text_counts(counted) == (
         "Evaluated: 3 texts in 2 groups (1 member, 2 non-members); calibrating: 1 text in 1 group (1 non-member)."
     )
-    assert counted_words(counted[:1]).endswith("; calibrating: none.")
-    assert counted_words([]) == ""
+    assert describe_text_counts(counted[:1]).endswith("; calibrating: none.")
+    assert describe_text_counts([]) == ""
     audited = {"split": "evaluation", "texts": 97, "groups": 6, "members": 0, "nonmembers": 0, "unknown": 97}
     held_out = {"split": "calibration", "texts": 87, "groups": 6, "members": 0, "nonmembers": 87, "unknown": 0}
-    assert counted_words([audited, held_out]) == "97 passages of 6 audited documents, 87 of 6 held-out."
+    assert describe_text_counts([audited, held_out]) == "97 passages of 6 audited documents, 87 of 6 held-out."
 
 
 @pytest.mark.parametrize("tested", [1, 2, 7, 20])
@@ -498,7 +503,7 @@ def test_terminal_and_report_say_the_same_first(answer: str, searched: str, firs
     rows = [said(answer), said(searched)]
     ordered = sort_by_kind(rows)
     assert ordered[0]["outcome"] == first
-    assert summary_of(rows[:1], 1, [], rows[1:]) == " ".join(row["headline"] for row in ordered)
+    assert summarise_results(rows[:1], 1, [], rows[1:]) == " ".join(row["headline"] for row in ordered)
 
 
 def test_a_test_of_a_whole_set_has_its_place_among_the_answers() -> None:
@@ -513,17 +518,17 @@ def test_a_test_of_a_whole_set_has_its_place_among_the_answers() -> None:
 
 def test_several_searches_in_vain_are_counted() -> None:
     vain = said("passages_not_reproduced")
-    assert summary_of([], 0, [], [vain]) == vain["headline"]
-    assert summary_of([said("no_difference")], 1, [], [vain, vain]) == (
+    assert summarise_results([], 0, [], [vain]) == vain["headline"]
+    assert summarise_results([said("no_difference")], 1, [], [vain, vain]) == (
         "no_difference. In 2 searches for passages, none was given word for word."
     )
 
 
 def test_words_of_another_time_are_shown_as_they_are() -> None:
-    assert claim_words("a level of another time") == "a level of another time"
-    assert verdict_words("a verdict of another time") == "a verdict of another time"
-    assert claim_words("sound test") == CLAIM_IN_WORDS["sound test"]
-    assert summary_of([], 0) == "No model has been audited yet."
+    assert describe_claim_level("a level of another time") == "a level of another time"
+    assert describe_verdict("a verdict of another time") == "a verdict of another time"
+    assert describe_claim_level("sound test") == CLAIM_IN_WORDS["sound test"]
+    assert summarise_results([], 0) == "No model has been audited yet."
     assert not any("prove" in f"{title} {text}".lower() for title, text in LIMITS)
 
 
@@ -554,7 +559,7 @@ def test_numbers_in_words() -> None:
         "3 min 20 s",
         "2 h 5 min",
     )
-    assert [time_to_wait(seconds) for seconds in (0.4, 90, 91, 720, 12_000)] == [
+    assert [format_waiting_time(seconds) for seconds in (0.4, 90, 91, 720, 12_000)] == [
         "0 s",
         "90 s",
         "2 min",
@@ -563,5 +568,5 @@ def test_numbers_in_words() -> None:
     ]
     assert (estimate(0.7123, 0.65, 0.77), estimate(0.7, None, 0.8)) == ("0.712 [0.650, 0.770]", "0.700")
     assert (estimate(0.25, 0.2, 0.3, ".0%"), estimate(None, None, None)) == ("25% [20, 30]", "not defined")
-    assert (thousands(1234), thousands(None)) == ("1,234", "–")
+    assert (format_thousands(1234), format_thousands(None)) == ("1,234", "–")
     assert (setting("{}"), setting('{"k":0.2,"a":null}'), setting("odd")) == ("", "a=None, k=0.2", "odd")

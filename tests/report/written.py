@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.files import ReportSummary, build_reports, json_copy
+from audit_pipeline.report.files import ReportSummary, build_reports, json_copy_path
 from tests.warehouse.conftest import Folder
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -69,7 +69,7 @@ class Written:
         self.paths = {**summary.pages, "across": summary.path}
         self.pages = {name: Page(path.read_text(encoding="utf-8")) for name, path in self.paths.items()}
         self.reports = {
-            name: json.loads(json_copy(path).read_text(encoding="utf-8"), object_hook=Said)
+            name: json.loads(json_copy_path(path).read_text(encoding="utf-8"), object_hook=Said)
             for name, path in self.paths.items()
         }
 

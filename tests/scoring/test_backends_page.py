@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from audit_pipeline.detectors.page import between_marks
+from audit_pipeline.detectors.page import insert_between_marks
 from audit_pipeline.detectors.registry import REGISTRY
-from audit_pipeline.scoring.backends_page import tables
+from audit_pipeline.scoring.backends_page import format_backend_tables
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "backends.md"
 ROWS = {
     cells[0]: cells[1:]
-    for line in tables(list(REGISTRY.values())).splitlines()
+    for line in format_backend_tables(list(REGISTRY.values())).splitlines()
     if line.startswith("| ")
     for cells in [[cell.strip() for cell in line.strip("|").split("|")]]
 }
@@ -23,7 +23,7 @@ def row(name: str) -> list[str]:
 
 def test_the_page_is_what_the_declarations_say() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert between_marks(text, tables(list(REGISTRY.values()))) == text, "run make docs"
+    assert insert_between_marks(text, format_backend_tables(list(REGISTRY.values()))) == text, "run make docs"
 
 
 def test_every_detector_has_a_row_and_every_back_end_a_column() -> None:

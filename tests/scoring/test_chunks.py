@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.fetch.rows import TextRow
-from audit_pipeline.scoring.file import ChunkLimits, bounds_for, chunks
+from audit_pipeline.scoring.file import ChunkLimits, compute_chunk_limits, split_texts_into_chunks
 
 
 @given(
@@ -18,7 +18,7 @@ def test_every_text_is_in_one_chunk_in_order_and_no_chunk_is_larger_than_it_may_
     lengths: list[int], most: int, characters: int
 ) -> None:
     rows = [TextRow(f"t:{n}", n, "x" * length, {}) for n, length in enumerate(lengths)]
-    divided = list(chunks(rows, ChunkLimits(most, characters)))
+    divided = list(split_texts_into_chunks(rows, ChunkLimits(most, characters)))
     assert [row for chunk in divided for row in chunk] == rows
     for number, chunk in enumerate(divided):
         size = sum(len(row.text) for row in chunk)
@@ -30,4 +30,4 @@ def test_every_text_is_in_one_chunk_in_order_and_no_chunk_is_larger_than_it_may_
 
 
 def test_what_takes_more_memory_a_text_makes_smaller_chunks() -> None:
-    assert bounds_for(26).characters == bounds_for(1).characters // 26
+    assert compute_chunk_limits(26).characters == compute_chunk_limits(1).characters // 26

@@ -20,9 +20,9 @@ from audit_pipeline.detectors.registry import select
 from audit_pipeline.fetch.formats import open_texts
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.file import ChunkLimits, score_file
-from audit_pipeline.scoring.needs.copies import copies_of, permutations
+from audit_pipeline.scoring.needs.copies import draw_word_orders, make_shuffled_copies
 from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.needs.registry import derived
+from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.scoring.session import Selection, Session
 from audit_pipeline.token_statistics.forward import ForwardPass
 
@@ -56,17 +56,17 @@ def by_hand(text: str, copies: Sequence[str], tiny: Tiny) -> float:
 
 @given(words=st.integers(1, 60), alpha=st.floats(0.05, 1), n=st.integers(1, 6), seed=st.integers(0, 2**64 - 1))
 def test_a_copy_has_every_word_once_and_the_seed_decides(words: int, alpha: float, n: int, seed: int) -> None:
-    found = permutations(words, alpha, n, random.Random(seed))
+    found = draw_word_orders(words, alpha, n, random.Random(seed))
     assert [sorted(one) for one in found] == [list(range(words))] * n
     moved = [sum(place != word for place, word in enumerate(one)) for one in found]
     assert max(moved) <= 2 * max(1, int(alpha * words))
-    assert found == permutations(words, alpha, n, random.Random(seed))
+    assert found == draw_word_orders(words, alpha, n, random.Random(seed))
 
 
 def test_the_draws_of_a_seed_stay_what_they_are() -> None:
     """What is in the caches would otherwise no longer be found."""
-    assert permutations(4, 0.3, 3, random.Random(0)) == [[3, 1, 2, 0], [0, 1, 3, 2], [0, 1, 3, 2]]
-    assert permutations(10, 0.3, 2, random.Random(1)) == [
+    assert draw_word_orders(4, 0.3, 3, random.Random(0)) == [[3, 1, 2, 0], [0, 1, 3, 2], [0, 1, 3, 2]]
+    assert draw_word_orders(10, 0.3, 2, random.Random(1)) == [
         [0, 7, 9, 3, 1, 5, 6, 4, 8, 2],
         [6, 3, 2, 1, 4, 5, 7, 0, 8, 9],
     ]
@@ -87,23 +87,25 @@ class Scripted(random.Random):
 
 def test_a_swap_is_lost_after_four_draws_of_its_own_place() -> None:
     lost = Scripted([1, 1, 1, 1, 1])
-    assert permutations(3, 0.1, 1, lost) == [[0, 1, 2]]
+    assert draw_word_orders(3, 0.1, 1, lost) == [[0, 1, 2]]
     assert lost.left == []
     at_last = Scripted([1, 1, 1, 1, 2, 9])
-    assert permutations(3, 0.1, 1, at_last) == [[0, 2, 1]]
+    assert draw_word_orders(3, 0.1, 1, at_last) == [[0, 2, 1]]
     assert at_last.left == [9]
 
 
 def test_copies_keep_every_blank() -> None:
     text = " two  words "
-    assert {"".join(sorted(one)) for one in copies_of(text, Copying(0.5, 4, TEXT))} == {"".join(sorted(text))}
-    assert copies_of("word", Copying(0.3, 2, TEXT)) == ["word", "word"]
+    assert {"".join(sorted(one)) for one in make_shuffled_copies(text, Copying(0.5, 4, TEXT))} == {
+        "".join(sorted(text))
+    }
+    assert make_shuffled_copies("word", Copying(0.3, 2, TEXT)) == ["word", "word"]
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, len(TEXTS)])
 def test_a_text_has_its_own_copies_wherever_it_stands(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
     way = Copying(0.3, 5, TEXT)
-    expected = [None if text == "word" else by_hand(text, copies_of(text, way), tiny) for text in TEXTS]
+    expected = [None if text == "word" else by_hand(text, make_shuffled_copies(text, way), tiny) for text in TEXTS]
     assert scored_file(TEXTS, TEXT, tiny, tmp_path, at_a_time) == [
         None if one is None else pytest.approx(one, abs=2e-3) for one in expected
     ]
@@ -112,7 +114,7 @@ def test_a_text_has_its_own_copies_wherever_it_stands(at_a_time: int, tiny: Tiny
 @pytest.mark.parametrize("at_a_time", [1, 2, len(TEXTS)])
 def test_one_stream_goes_over_the_rows_of_a_file_in_their_order(at_a_time: int, tiny: Tiny, tmp_path: Path) -> None:
     stream = random.Random(0)
-    copies = [copies_of(text, Copying(0.3, 5, STREAM), stream) for text in TEXTS]
+    copies = [make_shuffled_copies(text, Copying(0.3, 5, STREAM), stream) for text in TEXTS]
     assert copies[2] != copies[3], "a text that stands there twice has other copies"
     found = scored_file(TEXTS, STREAM, tiny, tmp_path, at_a_time)
     assert found[4] is None
@@ -124,14 +126,14 @@ def test_one_stream_goes_over_the_rows_of_a_file_in_their_order(at_a_time: int, 
 def test_what_is_planned_is_run_once(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths, texts = DataPaths(tmp_path), list(SENTENCES[:3])
-    session = Session(model, pac(TEXT), paths, beside=UserInputs())
+    session = Session(model, pac(TEXT), paths, user_inputs=UserInputs())
     planned = session.plan(texts)
     [words] = session.costs(texts)
     assert words.startswith("pac: 5 copies of each text")
     summary = session.run(texts, lambda wanted: forward)
     assert summary.extra["copies"].tokens_computed == planned.tokens_to_run - summary.own.tokens_computed > 0
     assert session.further_passes == {"copies": 5}
-    again = Session(model, pac(TEXT), paths, beside=UserInputs())
+    again = Session(model, pac(TEXT), paths, user_inputs=UserInputs())
     assert again.costs(texts) == []
     assert again.run(texts, never).extra["copies"].tokens_computed == 0
 
@@ -161,7 +163,7 @@ def test_where_there_are_no_copies(
 
 def test_the_copies_are_found_when_a_text_is_forgotten() -> None:
     text = SENTENCES[0]
-    assert set(copies_of(text, Copying(0.3, 5, TEXT))) <= set(derived([text]))
+    assert set(make_shuffled_copies(text, Copying(0.3, 5, TEXT))) <= set(list_derived_texts([text]))
 
 
 def never(wanted: TokenizedModel) -> ForwardPass:

@@ -18,9 +18,9 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.canaries import Canaries, CanarySet, make_canaries, seal_path, write_canaries
 from audit_pipeline.evidence.canary_rank import rank_sum_p
 from audit_pipeline.evidence.sharded_permutation import draw_orders
-from audit_pipeline.evidence.shards import deal_into_shards
+from audit_pipeline.evidence.shards import divide_into_shards
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.corpus_tests import CorpusTest, canary_test, ordered_test
+from audit_pipeline.scoring.corpus_tests import CorpusTest, run_canary_test, run_order_test
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,7 +51,7 @@ def test_the_rank_of_a_canary_is_that_by_the_bare_model(tiny: Tiny, tmp_path: Pa
     file = tmp_path / "planted.jsonl"
     write_canaries(file, published_by_rank(made, scores, rank))
     model, forward = tiny("llama")
-    done = canary_test(model, file, DataPaths(tmp_path / "data"), lambda wanted: forward)
+    done = run_canary_test(model, file, DataPaths(tmp_path / "data"), lambda wanted: forward)
     assert (done.test, done.model, done.benchmark) == ("canary_rank", "llama", "planted")
     assert done.p_value == pytest.approx(p_value)
     assert done.statistic == rank
@@ -66,19 +66,19 @@ def test_several_sets_come_from_the_cache_the_second_time(tiny: Tiny, tmp_path: 
     write_canaries(file, published_by_rank(made, scores, 2))
     model, forward = tiny("llama")
     paths = DataPaths(tmp_path / "data")
-    done = canary_test(model, file, paths, lambda wanted: forward)
+    done = run_canary_test(model, file, paths, lambda wanted: forward)
     assert done.p_value == pytest.approx(rank_sum_p([2, 2, 2], [9, 9, 9]))
 
     def never(wanted: TokenizedModel) -> ForwardPass:
         raise AssertionError("the model is loaded, though every text is in the cache")
 
-    assert canary_test(model, file, paths, never) == done
-    other = canary_test(model, file, paths, never, detector="min_k")
+    assert run_canary_test(model, file, paths, never) == done
+    other = run_canary_test(model, file, paths, never, detector="min_k")
     assert 'by min_k {"k":0.2}' in other.method
     with pytest.raises(ConfigError, match=r"own pass alone: .*loss"):
-        canary_test(model, file, paths, never, detector="reference")
+        run_canary_test(model, file, paths, never, detector="reference")
     with pytest.raises(ConfigError, match="no detector"):
-        canary_test(model, file, paths, never, detector="los")
+        run_canary_test(model, file, paths, never, detector="los")
 
 
 def test_what_may_be_claimed_of_canaries_follows_from_their_seal(tiny: Tiny, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_what_may_be_claimed_of_canaries_follows_from_their_seal(tiny: Tiny, tmp
     paths = DataPaths(tmp_path / "data")
 
     def level(file: Path) -> str:
-        return canary_test(model, file, paths, lambda wanted: forward).claim_level
+        return run_canary_test(model, file, paths, lambda wanted: forward).claim_level
 
     drawn, seeded = tmp_path / "drawn.jsonl", tmp_path / "seeded.jsonl"
     write_canaries(drawn, make_canaries(1, 19, words=5))
@@ -105,7 +105,7 @@ def test_too_few_alternatives_are_a_refused_row(tiny: Tiny, tmp_path: Path) -> N
     file = tmp_path / "few.jsonl"
     write_canaries(file, make_canaries(1, 9, words=5))
     model, forward = tiny("llama")
-    done = canary_test(model, file, DataPaths(tmp_path / "data"), lambda wanted: forward)
+    done = run_canary_test(model, file, DataPaths(tmp_path / "data"), lambda wanted: forward)
     assert (done.status, done.p_value, done.statistic) == ("refused", None, None)
     assert done.reason is not None
     assert "at least 19 alternatives" in done.reason
@@ -118,7 +118,7 @@ def ordered(tiny: Tiny, tmp_path: Path) -> Callable[..., CorpusTest]:
     def run(items: list[str], **options: object) -> CorpusTest:
         paths = DataPaths(tmp_path / "data")
         given = {"name": "quiz", "permutations": 10, **options}
-        return ordered_test(model, items, paths, lambda wanted: forward, **given)  # type: ignore[arg-type]
+        return run_order_test(model, items, paths, lambda wanted: forward, **given)  # type: ignore[arg-type]
 
     return run
 
@@ -130,7 +130,7 @@ def test_the_likelihood_of_orders_is_that_by_the_bare_model(ordered: Callable[..
         return float(twin_statistics(*tiny("llama"), "\n".join(ITEMS[place] for place in order))["logprob"].sum())
 
     own, others = [], []
-    for number, shard in enumerate(deal_into_shards(len(ITEMS), 12)):
+    for number, shard in enumerate(divide_into_shards(len(ITEMS), 12)):
         own.append(likelihood(list(shard)))
         others.append([likelihood(order) for order in draw_orders(shard, 10, seed=3, number=number)])
     sizes = [len(row) for row in others]
@@ -150,7 +150,7 @@ def test_the_order_that_the_model_prefers_gives_a_small_p_value(ordered: Callabl
     """In each shard of three the likeliest of the six orders is taken as the published one."""
     items = [f"{word} {place}" for place, word in enumerate(["net", "boat", "sail"] * 20)]
     preferred: list[str] = []
-    for shard in deal_into_shards(60, 20):
+    for shard in divide_into_shards(60, 20):
         orders = [list(shard), *draw_orders(shard, 5, seed=0, number=0)]
         texts = ["\n".join(items[place] for place in order) for order in orders]
         best = int(np.argmax([twin_statistics(*tiny("llama"), text)["logprob"].sum() for text in texts]))

@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.detectors.statistics import StatisticsIndex
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
-from audit_pipeline.scoring.highlights import MOST_TEXTS, excerpt, lowest
+from audit_pipeline.scoring.highlights import MOST_TEXTS, mark_lowest_tokens, select_excerpt
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 
 PAIR = Pair("made_60", "tiny")
@@ -31,13 +31,13 @@ def spans_of(text: str, *, step: int = 3) -> list[tuple[int, int]]:
 
 
 def test_the_lowest_fifth_counts_and_of_equal_ones_the_first() -> None:
-    assert lowest(np.array([3.0, 1.0, 2.0, 1.0, 9.0]), 0.4).tolist() == [False, True, False, True, False]
-    assert lowest(np.array([1.0, 1.0, 1.0]), 0.2).tolist() == [True, False, False]
+    assert mark_lowest_tokens(np.array([3.0, 1.0, 2.0, 1.0, 9.0]), 0.4).tolist() == [False, True, False, True, False]
+    assert mark_lowest_tokens(np.array([1.0, 1.0, 1.0]), 0.2).tolist() == [True, False, False]
 
 
 def test_a_short_text_is_shown_whole() -> None:
     text = "one two  three"
-    shown = excerpt(text, spans_of(text), np.zeros(5, dtype=bool))
+    shown = select_excerpt(text, spans_of(text), np.zeros(5, dtype=bool))
     assert "".join(shown.pieces) == text
     assert shown.tokens == (0, 1, 2, 3, 4)
 
@@ -48,7 +48,7 @@ def test_of_a_long_text_the_stretch_with_the_most_counted_tokens_is_shown() -> N
     spans = [(5 * number - (number > 0), 5 * number + 4) for number in range(200)]
     counted = np.zeros(200, dtype=bool)
     counted[[0, 120, 130, 140]] = True
-    shown = excerpt(text, spans, counted)
+    shown = select_excerpt(text, spans, counted)
     # The first stretch of 50 that holds words 120 to 140 begins with word 91.
     assert "".join(shown.pieces) == " ".join(words[91:141])
     assert shown.tokens == tuple(range(91, 141))
@@ -56,13 +56,13 @@ def test_of_a_long_text_the_stretch_with_the_most_counted_tokens_is_shown() -> N
 
 def test_a_text_without_blanks_is_cut_by_its_characters() -> None:
     text = "\u0f40" * 20_000
-    shown = excerpt(text, spans_of(text), np.ones(len(spans_of(text)), dtype=bool))
+    shown = select_excerpt(text, spans_of(text), np.ones(len(spans_of(text)), dtype=bool))
     assert len("".join(shown.pieces)) <= 500
     assert len(shown.pieces) == len(shown.tokens) > 100
 
 
 def test_without_a_word_nothing_is_shown() -> None:
-    assert excerpt(" \n ", [(0, 3)], np.array([True])).pieces == ()
+    assert select_excerpt(" \n ", [(0, 3)], np.array([True])).pieces == ()
 
 
 @given(
@@ -73,7 +73,7 @@ def test_without_a_word_nothing_is_shown() -> None:
 def test_what_is_shown_is_a_stretch_of_the_text_of_at_most_50_words(text: str, step: int, seed: int) -> None:
     spans = spans_of(text, step=step)
     counted = np.random.default_rng(seed).random(len(spans)) < 0.3
-    shown = excerpt(text, spans, counted)
+    shown = select_excerpt(text, spans, counted)
     joined = "".join(shown.pieces)
     assert joined in text
     assert len(shown.pieces) == len(shown.tokens)
@@ -98,9 +98,9 @@ def test_the_highest_scores_are_highlighted_with_the_tokens_that_made_them(works
     run_tokens(PAIR, model, paths, lambda: forward_of(model), tokens, kinds=["base"], logits_budget=0)
     score_pair(PAIR, model, paths, LineageStep.now("scored", "scores", "1"))
 
-    scores = read_table(paths.run_file("scores", PAIR.partition, "scored"), SCORES, what="scores").to_pylist()
+    scores = read_table(paths.run_file("scores", PAIR.partition, "scored"), SCORES, label="scores").to_pylist()
     shown = read_table(
-        paths.run_file("highlights", PAIR.partition, "scored"), HIGHLIGHTS, what="highlights"
+        paths.run_file("highlights", PAIR.partition, "scored"), HIGHLIGHTS, label="highlights"
     ).to_pylist()
     headline = {
         row["example_id"]: row["score"]

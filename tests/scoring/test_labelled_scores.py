@@ -33,7 +33,7 @@ def made(count: int) -> tuple[LabelledScores, np.ndarray, list[int]]:
 
 def test_defaults_are_kept_and_other_settings_are_not() -> None:
     kept, scores, labels = made(40)
-    found = kept.separations()
+    found = kept.compute_separations()
     assert [(one.detector, one.parameters) for one in found] == [SETTINGS[0], SETTINGS[2]]
     for one, column in zip(found, (0, 2), strict=True):
         groups = [str(10 + n) for n in range(40)]
@@ -44,18 +44,18 @@ def test_defaults_are_kept_and_other_settings_are_not() -> None:
 def test_what_the_user_has_set_is_the_default() -> None:
     kept = LabelledScores(SETTINGS, "label", {"min_k": {"k": 0.1}})
     kept.add(rows([1, 0, 1, 0]), np.array([[1.0, 4.0, 0.0], [2.0, 3.0, 0.0], [3.0, 2.0, 0.0], [4.0, 1.0, 0.0]]))
-    assert [(one.parameters, one.auroc) for one in kept.separations()] == [("{}", 0.25), ('{"k":0.1}', 0.75)]
+    assert [(one.parameters, one.auroc) for one in kept.compute_separations()] == [("{}", 0.25), ('{"k":0.1}', 0.75)]
 
 
 def test_texts_without_a_label_or_a_score_are_left_out() -> None:
     kept = LabelledScores([("loss", "{}")], "label")
     kept.add(rows([1, None, "absent", "odd", 0, 1, 0]), np.array([[3.0], [9.0], [9.0], [9.0], [1.0], [np.nan], [2.0]]))
-    [one] = kept.separations()
+    [one] = kept.compute_separations()
     assert (one.auroc, one.n_members, one.n_nonmembers) == (1.0, 1, 2)
     assert (kept.labels.known, kept.labels.not_understood) == ({1: 2, 0: 2}, 1)
     none = LabelledScores([("loss", "{}")], "label")
     none.add(rows([1, 0]), np.array([[3.0], [np.nan]]))
-    assert none.separations() == []
+    assert none.compute_separations() == []
 
 
 def test_more_texts_than_can_be_resampled_have_delongs_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,5 +63,8 @@ def test_more_texts_than_can_be_resampled_have_delongs_interval(monkeypatch: pyt
     monkeypatch.setattr(file, "FEW_ENOUGH_TO_RESAMPLE", 39)
     members = sum(labels)
     auroc, interval = auroc_with_interval(scores[:, 0], labels)
-    assert kept.separations()[0] == Separation("loss", "{}", auroc, interval, members, 40 - members)
-    assert kept.separations()[0].interval != metric_intervals(scores[:, 0], labels, list(map(str, range(40))))["auroc"]
+    assert kept.compute_separations()[0] == Separation("loss", "{}", auroc, interval, members, 40 - members)
+    assert (
+        kept.compute_separations()[0].interval
+        != metric_intervals(scores[:, 0], labels, list(map(str, range(40))))["auroc"]
+    )

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, exa
 from audit_pipeline.catalogue.files import table_from_rows, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.recall import JOINS
-from audit_pipeline.detectors.registry import get, is_default, select
+from audit_pipeline.detectors.registry import get_detector, is_default, select
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring import prefixes
@@ -25,13 +25,13 @@ from audit_pipeline.scoring.known_texts import (
     NON_MEMBERS,
     Shots,
     Side,
-    known_texts,
+    read_known_texts,
+    read_texts_of_side,
     shots_of_benchmark,
-    texts_of_side,
 )
 from audit_pipeline.scoring.needs.provider import BY_ITSELF, UserInputs
 from audit_pipeline.scoring.prefixes import GIVEN_AWAY
-from audit_pipeline.scoring.session import Session, audit_selection
+from audit_pipeline.scoring.session import Session, build_audit_selection
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode, encode_prefix
 
@@ -90,7 +90,7 @@ def measure(tiny: Tiny, tmp_path: Path) -> Callable[..., dict[tuple[str, str, st
             model,
             select(names, grid=grid, overrides=overrides),  # type: ignore[arg-type]
             DataPaths(tmp_path / "data"),
-            beside=inputs,
+            user_inputs=inputs,
         )
         session.run(texts, lambda _: forward)
         table = session.score(texts, texts)
@@ -122,7 +122,7 @@ def test_shots_are_of_one_side_of_the_calibration_split_one_a_group_in_an_order_
 def test_every_text_of_a_shots_group_is_given_away() -> None:
     rows = [row("g", "one text"), row("g", "quite another"), row("h", "a third", split="evaluation")]
     shots = shots_of_benchmark(Made("b", rows), NON_MEMBERS)
-    assert [shots.give_away(str(one["text"])) for one in rows] == [0, 0, None]
+    assert [shots.find_revealing_shot(str(one["text"])) for one in rows] == [0, 0, None]
 
 
 def test_longer_texts_that_begin_as_a_shot_does_are_given_away_whatever_their_row() -> None:
@@ -130,39 +130,39 @@ def test_longer_texts_that_begin_as_a_shot_does_are_given_away_whatever_their_ro
     short = [words(100 * number, 32) for number in range(4)]
     longer = [words(100 * number, 64) for number in range(4)]
     shots = Shots([short[2], short[0]], "here", {})
-    assert [shots.give_away(text) for text in longer] == [1, None, 0, None]
+    assert [shots.find_revealing_shot(text) for text in longer] == [1, None, 0, None]
     # And the other way round: the shot is the longer one, and not the beginning alone decides.
     shots = Shots([longer[1], longer[3]], "here", {})
-    assert [shots.give_away(text) for text in short] == [None, 0, None, 1]
+    assert [shots.find_revealing_shot(text) for text in short] == [None, 0, None, 1]
     changed = f"{short[1]} something else altogether"
-    assert shots.give_away(changed.replace(" ", "\n")) == 0
+    assert shots.find_revealing_shot(changed.replace(" ", "\n")) == 0
 
 
 def test_a_text_within_another_is_of_its_document() -> None:
     shots = Shots([words(0, 10)], "here", {})
-    assert shots.give_away(f"before {words(0, 10)} behind") == 0
-    assert shots.give_away(words(2, 3)) == 0
-    assert shots.give_away(f"before {words(0, 9)} behind") is None
+    assert shots.find_revealing_shot(f"before {words(0, 10)} behind") == 0
+    assert shots.find_revealing_shot(words(2, 3)) == 0
+    assert shots.find_revealing_shot(f"before {words(0, 9)} behind") is None
 
 
 def test_rows_of_the_wrong_side_are_refused(tmp_path: Path) -> None:
     file = write_rows(tmp_path / "known.jsonl", [{"text": "a", "label": 0}, {"text": "b", "label": 1}])
     with pytest.raises(DataError, match=r"row 1 is labelled 1, and --prefix-texts takes known non-members"):
-        texts_of_side(file, NON_MEMBERS, None, "label")
+        read_texts_of_side(file, NON_MEMBERS, None, "label")
     file = write_rows(tmp_path / "fine.jsonl", [{"text": "a", "label": 0}, {"text": "b"}])
-    assert texts_of_side(file, NON_MEMBERS, None, "label") == ["a", "b"]
+    assert read_texts_of_side(file, NON_MEMBERS, None, "label") == ["a", "b"]
 
 
 def test_rows_that_cannot_be_used_are_refused_and_a_text_counts_once(tmp_path: Path) -> None:
     file = written(tmp_path, "known.jsonl", '{"text": "a"}\nbroken\n{"text": ""}\n{"text": "b"}\n')
     with pytest.raises(DataError, match=r"2 row\(s\) cannot be used, the first is known\.jsonl:2: "):
-        texts_of_side(file, NON_MEMBERS, None, "label")
+        read_texts_of_side(file, NON_MEMBERS, None, "label")
     rows = [{"text": text, "label": label} for text, label in (("a", 0), ("b", "perhaps"), ("c", "no"))]
     file = write_rows(tmp_path / "strange.jsonl", rows)
     with pytest.raises(DataError, match=r"2 label\(s\) not understood, the first in strange\.jsonl:2: 'perhaps' \(1\)"):
-        texts_of_side(file, NON_MEMBERS, None, "label")
+        read_texts_of_side(file, NON_MEMBERS, None, "label")
     file = write_rows(tmp_path / "twice.jsonl", [{"text": text} for text in ("b", "a", "b", "c", "a")])
-    assert texts_of_side(file, NON_MEMBERS, None, "label") == ["b", "a", "c"]
+    assert read_texts_of_side(file, NON_MEMBERS, None, "label") == ["b", "a", "c"]
 
 
 def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_files_without_effect_and_of_both_sides_are_refused(tmp_path: Path) -> N
     texts, both, dash = tmp_path / "t.jsonl", {NON_MEMBERS.need, MEMBERS.need}, Path("-")
 
     def known(files: dict[Side, Path], needs: set[object] = both, scored: Path = texts) -> dict[Side, list[str]]:  # type: ignore[assignment]
-        return known_texts(files, needs, scored, None, "label")  # type: ignore[arg-type]
+        return read_known_texts(files, needs, scored, None, "label")  # type: ignore[arg-type]
 
     with pytest.raises(ConfigError, match=r"--prefix-texts has no effect: none .* choose recall or con_recall with"):
         known({NON_MEMBERS: one}, set())
@@ -205,8 +205,8 @@ def test_texts_have_scores_and_those_given_away_a_reason(measure: Callable[..., 
 
 def test_a_text_given_away_is_not_run_behind_the_prefix(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
-    selection = [(get("recall"), [{"shots": 2, "join": "none"}])]
-    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(known={NON_MEMBERS: KNOWN}))
+    selection = [(get_detector("recall"), [{"shots": 2, "join": "none"}])]
+    session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: KNOWN}))
     done = session.run([*TEXTS, KNOWN[1]], lambda _: forward).extra["nonmember_prefix"]
     assert done.texts_computed == len(TEXTS)
 
@@ -215,16 +215,16 @@ def test_each_text_is_held_against_the_shots_asked_for_and_no_others_once(
     tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[str, int]] = []
-    give_away = Shots.give_away
+    give_away = Shots.find_revealing_shot
 
     def counted(shots: Shots, text: str) -> int | None:
         asked.append((text, len(shots.texts)))
         return give_away(shots, text)
 
-    monkeypatch.setattr(Shots, "give_away", counted)
+    monkeypatch.setattr(Shots, "find_revealing_shot", counted)
     model, forward = tiny("llama")
-    selection = [(get("recall"), [{"shots": shots, "join": "none"} for shots in (1, 2)])]
-    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(known={NON_MEMBERS: KNOWN}))
+    selection = [(get_detector("recall"), [{"shots": shots, "join": "none"} for shots in (1, 2)])]
+    session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: KNOWN}))
     for texts in (TEXTS, [*TEXTS, KNOWN[3]]):
         session.plan(texts)
         session.costs(texts)
@@ -262,7 +262,7 @@ def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_defaul
     model, forward = tiny("llama")
     known = [f"{number}QZXJKVWY" for number in range(7)]
     inputs = UserInputs(known={NON_MEMBERS: known, MEMBERS: [f"{one}ZQJ" for one in known]})
-    session = Session(model, select(BOTH, grid=True), DataPaths(tmp_path), beside=inputs)
+    session = Session(model, select(BOTH, grid=True), DataPaths(tmp_path), user_inputs=inputs)
     left = {detector.name: [one["shots"] for one in settings] for detector, settings in session.selection}
     assert left["recall"][0] == left["con_recall"][0] == 1
     assert 1 < left["recall"][-1] < 7
@@ -270,10 +270,10 @@ def test_shots_are_dropped_until_there_is_room_and_the_number_left_is_the_defaul
     session.run(TEXTS[1:], lambda _: forward)
     rows = session.score(TEXTS[1:], TEXTS[1:]).to_pylist()
     assert {row["status"] for row in rows} == {"ok"}
-    defaults = session.defaults({"infilling": {"m": 1}})
+    defaults = session.limit_overrides({"infilling": {"m": 1}})
     assert defaults["infilling"] == {"m": 1}
     assert [
-        one for one in left["recall"] if is_default("recall", get("recall").label({"shots": one}), defaults)
+        one for one in left["recall"] if is_default("recall", get_detector("recall").label({"shots": one}), defaults)
     ] == left["recall"][-1:]
 
 
@@ -301,8 +301,8 @@ def test_a_way_to_join_without_room_takes_none_from_another(tiny: Tiny, tmp_path
         if 3 * len(encode(model, [text])[0].token_id) + 1 <= CONTEXT
     )
     padded = next(f"{shot}{'q' * more}" for more in range(9) if one_more_does_not_fit(model, f"{shot}{'q' * more}"))
-    selection = [(get("recall"), [{"shots": 1, "join": join} for join in ("none", "blank_line")])]
-    session = Session(model, selection, DataPaths(tmp_path), beside=UserInputs(known={NON_MEMBERS: [padded]}))
+    selection = [(get_detector("recall"), [{"shots": 1, "join": join} for join in ("none", "blank_line")])]
+    session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: [padded]}))
     session.run(["a b"], lambda _: forward)
     rows = {row["parameters"]: row for row in session.score(["a b"], ["a b"]).to_pylist()}
     assert rows['{"shots":1}']["status"] == "ok"
@@ -342,7 +342,7 @@ def test_no_room_for_one_is_said(measure: Callable[..., dict]) -> None:
 def audited(tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Session]:
     def make(rows: Sequence[Mapping[str, object]], *, in_context: bool = False) -> Session:
         monkeypatch.setattr(prefixes, "read_built", lambda paths, name: Made(name, rows))
-        selection = [one for one in audit_selection({}) if one[0].name in BOTH]
+        selection = [one for one in build_audit_selection({}) if one[0].name in BOTH]
         return Session(tiny("llama")[0], selection, DataPaths(tmp_path), benchmark="b", in_context=in_context)
 
     return make
@@ -375,7 +375,7 @@ def test_too_small_a_calibration_split_and_contexts_are_told(audited: Callable[.
 def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     session = Session(
-        model, select(["recall"]), DataPaths(tmp_path), beside=UserInputs(known={NON_MEMBERS: ["QA"] * 7})
+        model, select(["recall"]), DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: ["QA"] * 7})
     )
     own = Session(model, select(["loss"]), DataPaths(tmp_path))
     planned = session.plan(TEXTS)
@@ -393,7 +393,9 @@ def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
 def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bool, tiny: Tiny, tmp_path: Path) -> None:
     model, forward = tiny("llama")
     paths, asked = DataPaths(tmp_path), [{"shots": shots, "join": "none"} for shots in (1, 2)]
-    session = Session(model, [(get("recall"), asked)], paths, beside=UserInputs(known={NON_MEMBERS: KNOWN}))
+    session = Session(
+        model, [(get_detector("recall"), asked)], paths, user_inputs=UserInputs(known={NON_MEMBERS: KNOWN})
+    )
     before = session.plan(TEXTS).tokens_to_run
     found = {**asdict(forward.checked), "shared_prefix": shared}
     write_json(paths.load_check(model.identity.model_fingerprint), {"machine": {}, "found": found})

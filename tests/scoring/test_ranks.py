@@ -13,7 +13,7 @@ from audit_pipeline.detectors.combined import DEFAULT
 from audit_pipeline.detectors.registry import select
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.session import Session, audit_selection
+from audit_pipeline.scoring.session import Session, build_audit_selection
 from audit_pipeline.token_statistics.forward import ForwardPass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,7 +65,7 @@ def test_a_list_is_of_one_pass_detectors(tiny: Tiny, tmp_path: Path) -> None:
 
 def test_an_audit_scores_the_list_of_the_benchmark_alone() -> None:
     named = {"combined": {"of": "loss,zlib"}}
-    [settings] = [found for detector, found in audit_selection(named) if detector.name == "combined"]
+    [settings] = [found for detector, found in build_audit_selection(named) if detector.name == "combined"]
     assert settings == [{"of": "loss,zlib"}]
-    [settings] = [found for detector, found in audit_selection({}) if detector.name == "combined"]
+    [settings] = [found for detector, found in build_audit_selection({}) if detector.name == "combined"]
     assert settings == [{"of": ",".join(DEFAULT)}]

@@ -173,7 +173,7 @@ def test_a_cached_file_is_scored_to_the_last_digit_however_it_is_divided(
     for bounds in (ChunkLimits(), ChunkLimits(texts=1), ChunkLimits(texts=4), ChunkLimits(characters=150)):
         again = score(file, bounds=bounds, backend_of=never)
         assert pq.read_table(out).equals(whole)
-        assert again.labelled.separations() == first.labelled.separations()
+        assert again.labelled.compute_separations() == first.labelled.compute_separations()
         assert again.summary.own.texts_from_cache >= 22
 
 
@@ -388,7 +388,7 @@ def test_separation_of_labelled_texts_against_counting_pairs(score: Score, tmp_p
         for row in pq.read_table(out).to_pylist()
         if row["parameters"] in ("{}", '{"k":0.2}')
     }
-    found = scores.labelled.separations()
+    found = scores.labelled.compute_separations()
     assert {one.detector for one in found} == {detector for detector, _ in by_index}
     for one in found:
         pairs = [
@@ -407,11 +407,11 @@ def test_separation_of_labelled_texts_against_counting_pairs(score: Score, tmp_p
 def test_no_separation_without_both_sides_and_the_reason(score: Score, tmp_path: Path) -> None:
     members = write_rows(tmp_path / "m.jsonl", [{"text": f"words {number}", "label": 1} for number in range(3)])
     labelled = score(members, ["loss"]).labelled
-    assert labelled.separations() == []
+    assert labelled.compute_separations() == []
     assert labelled.problem == "no AUROC: it takes texts of both sides, and the labels name 3 members"
     strange = write_rows(tmp_path / "s.jsonl", [{"text": "words", "label": "seen"}])
     assert score(strange, ["loss"]).labelled.problem == (
         "no AUROC: it takes texts of both sides, and the labels name neither side"
     )
     plain = score(written(tmp_path, "plain.txt", "one line\nanother"), ["loss"]).labelled
-    assert (plain.separations(), plain.problem) == ([], None)
+    assert (plain.compute_separations(), plain.problem) == ([], None)

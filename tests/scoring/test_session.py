@@ -15,7 +15,7 @@ from tiny_models import SENTENCES, save_model, tokenized, twin_statistics
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.detector import score_texts
 from audit_pipeline.detectors.infilling import BRANCHES
-from audit_pipeline.detectors.reference import votes
+from audit_pipeline.detectors.reference import vote_share
 from audit_pipeline.detectors.registry import REGISTRY, select
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -47,7 +47,7 @@ class World:
         self.beside = UserInputs(frequencies=table)
 
     def session(self, selection: Selection) -> Session:
-        return Session(self.model, selection, self.paths, beside=self.beside)
+        return Session(self.model, selection, self.paths, user_inputs=self.beside)
 
     def scores(self, texts: Sequence[str], selection: Selection) -> pa.Table:
         return self.session(selection).score([str(place) for place in range(len(texts))], texts)
@@ -143,7 +143,7 @@ def test_extras_are_those_of_the_right_text(world: Callable[[str], World], tiny:
         logprobs = [twin_statistics(*tiny(family), text)["logprob"] for family in ("llama", "gpt2")]
         by_votes = scores[str(index), "reference", '{"form":"wbc"}']["score"]
         # A near-tie may fall the other way in another batch.
-        assert by_votes == pytest.approx(votes(*logprobs), abs=0.02)
+        assert by_votes == pytest.approx(vote_share(*logprobs), abs=0.02)
 
 
 def test_what_is_lacking_is_said(tiny: Tiny, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_reference_model_that_is_named_and_cannot_be_had(tiny: Tiny, tmp_path:
     assert audit.missing_of_other_models == [reason]
     assert (audit.runs_other_models, audit.upstream) == (False, {})
     with pytest.raises(ModelError, match=r"the reference model: .*nowhere"):
-        _ = Session(model, select(["reference"]), DataPaths(tmp_path), beside=UserInputs()).missing
+        _ = Session(model, select(["reference"]), DataPaths(tmp_path), user_inputs=UserInputs()).missing
 
 
 def test_what_the_scores_come_from_is_kept(world: Callable[[str], World], tiny: Tiny) -> None:

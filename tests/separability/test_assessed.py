@@ -6,11 +6,11 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, EXAMPLES
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.metrics.roc import metrics
-from audit_pipeline.separability.assessment import assess, split_from_tables
-from audit_pipeline.separability.blind_controls import blind_control
-from audit_pipeline.separability.evaluation_texts import evaluation_texts, labelled_examples
-from audit_pipeline.separability.quality import split_quality
+from audit_pipeline.metrics.roc import compute_metrics
+from audit_pipeline.separability.assessment import assessed_split_from_tables, compute_assessed_split
+from audit_pipeline.separability.blind_controls import compute_blind_control
+from audit_pipeline.separability.evaluation_texts import select_evaluation_texts, select_labelled_examples
+from audit_pipeline.separability.quality import measure_split_quality
 
 
 def made(n: int = 240, seed: int = 0) -> pa.Table:
@@ -42,30 +42,30 @@ def made(n: int = 240, seed: int = 0) -> pa.Table:
 
 def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
     examples = made()
-    labelled = labelled_examples(examples)
-    split = assess(examples, "temporal", "en", resamples=200)
-    alone = blind_control(labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language="en")
+    labelled = select_labelled_examples(examples)
+    split = compute_assessed_split(examples, "temporal", "en", resamples=200)
+    alone = compute_blind_control(labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language="en")
     assert split.example_ids == labelled.example_ids
     assert split.control.scores is not None
     assert alone.scores is not None
     assert (split.control.scores == alone.scores).all()
-    assert split.auroc.auroc == metrics(alone.scores, labelled.labels)["auroc"]
+    assert split.auroc.auroc == compute_metrics(alone.scores, labelled.labels)["auroc"]
     assert split.auroc.n == len(labelled)
 
 
 @pytest.mark.parametrize("n", [240, 100])
 def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
     examples = made(n)
-    split = assess(examples, "exchangeable", "en", matched=True, resamples=50)
-    texts = evaluation_texts(examples, str.split)
-    quality = split_quality(texts, split, "en", run_id="run", resamples=50, most_per_side=60).table
+    split = compute_assessed_split(examples, "exchangeable", "en", matched=True, resamples=50)
+    texts = select_evaluation_texts(examples, str.split)
+    quality = measure_split_quality(texts, split, "en", run_id="run", resamples=50, most_per_side=60).table
     scores = split.table("made", "run")
     assert scores.schema == BLIND_SCORES.schema
     assert len(scores) == (len(split.example_ids) if n == 240 else 0)
-    again = split_from_tables("exchangeable", True, quality, scores)
+    again = assessed_split_from_tables("exchangeable", True, quality, scores)
     assert (again.verdict, again.claim_level, again.auroc) == (split.verdict, split.claim_level, split.auroc)
     ids = split.example_ids[::-1]
-    for one, other in ((again.control_of(ids), split.control_of(ids)),):
+    for one, other in ((again.align_control(ids), split.align_control(ids)),):
         assert (one.reason, one.scores is None) == (other.reason, other.scores is None)
         if one.scores is not None and other.scores is not None:
             assert one.method == other.method
@@ -73,20 +73,20 @@ def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
 
 
 def test_scores_are_given_in_the_order_asked_for_and_of_these_texts_only() -> None:
-    split = assess(made(), "temporal", "en", resamples=20)
+    split = compute_assessed_split(made(), "temporal", "en", resamples=20)
     ids = list(split.example_ids)
-    forth, back = split.control_of(ids).scores, split.control_of(ids[::-1]).scores
+    forth, back = split.align_control(ids).scores, split.align_control(ids[::-1]).scores
     assert forth is not None
     assert back is not None
     assert (forth == back[::-1]).all()
     for others in (ids[:-1], [*ids[:-1], "another"], [*ids, "another"]):
         with pytest.raises(DataError, match="other texts"):
-            split.control_of(others)
+            split.align_control(others)
 
 
 def test_the_design_decides_what_may_be_claimed() -> None:
     examples = made()
-    assert assess(examples, "randomised", "en", resamples=20).claim_level == "sound test"
-    assert assess(examples, "temporal", "en", resamples=20).claim_level == "screening only"
+    assert compute_assessed_split(examples, "randomised", "en", resamples=20).claim_level == "sound test"
+    assert compute_assessed_split(examples, "temporal", "en", resamples=20).claim_level == "screening only"
     with pytest.raises(ConfigError, match="no benchmark design"):
-        assess(examples, "secret", "en")
+        compute_assessed_split(examples, "secret", "en")

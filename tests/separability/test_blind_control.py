@@ -7,8 +7,8 @@ import pytest
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.intervals import metric_intervals
-from audit_pipeline.metrics.roc import metrics
-from audit_pipeline.separability.blind_controls import blind_control
+from audit_pipeline.metrics.roc import compute_metrics
+from audit_pipeline.separability.blind_controls import compute_blind_control
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length32.jsonl"
 
@@ -30,27 +30,27 @@ def made(n=240, size=1, telling=0.0, seed=0, alphabet=None):
 
 def test_labels_at_random_are_not_told_apart():
     ids, texts, labels, groups = made(n=400, size=2)
-    control = blind_control(ids, texts, labels, groups, language="en")
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
     found = metric_intervals(control.scores, labels, groups, resamples=500)["auroc"]
     assert found.low < 0.5 < found.high
-    assert metrics(control.scores, labels)["auroc"] == pytest.approx(0.5, abs=0.1)
+    assert compute_metrics(control.scores, labels)["auroc"] == pytest.approx(0.5, abs=0.1)
 
 
 def test_a_telling_word_is_found():
     ids, texts, labels, groups = made(telling=1.0)
-    control = blind_control(ids, texts, labels, groups, language="en")
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
     assert control.reason is None
-    assert metrics(control.scores, labels)["auroc"] > 0.75
+    assert compute_metrics(control.scores, labels)["auroc"] > 0.75
 
 
 def test_a_telling_pair_of_characters_is_found_where_words_have_no_blanks():
     han = [chr(0x4E00 + index) for index in range(300)]
     ids, texts, labels, groups = made(telling=1.0, alphabet=han)
-    control = blind_control(ids, texts, labels, groups, language="zh")
+    control = compute_blind_control(ids, texts, labels, groups, language="zh")
     assert "character 1-3-grams" in control.method
-    assert metrics(control.scores, labels)["auroc"] > 0.85
+    assert compute_metrics(control.scores, labels)["auroc"] > 0.85
     # Taken for one with blanks, each text is one word, which no other has.
-    by_words = blind_control(ids, texts, labels, groups, language="en")
+    by_words = compute_blind_control(ids, texts, labels, groups, language="en")
     assert by_words.scores is None
     assert "it learned nothing" in by_words.reason
 
@@ -59,18 +59,18 @@ def test_what_only_a_group_has_in_common_does_not_help():
     # Each group has its own vocabulary: with the group in the training folds the label could be read off it.
     ids, _, labels, groups = made(n=240, size=6)
     texts = [f"{group}a {group}b {group}c common words" for group in groups]
-    control = blind_control(ids, texts, labels, groups, language="en")
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
     assert control.scores is None
     assert control.reason.endswith("it learned nothing: all texts of a fold get the same prediction")
-    ungrouped = blind_control(ids, texts, labels, ids, language="en")
-    assert metrics(ungrouped.scores, labels)["auroc"] > 0.95
+    ungrouped = compute_blind_control(ids, texts, labels, ids, language="en")
+    assert compute_metrics(ungrouped.scores, labels)["auroc"] > 0.95
 
 
 def test_row_order_does_not_matter():
     ids, texts, labels, groups = made(telling=0.4, size=2)
-    expected = blind_control(ids, texts, labels, groups, language="en").scores
+    expected = compute_blind_control(ids, texts, labels, groups, language="en").scores
     order = np.random.default_rng(5).permutation(len(ids))
-    shuffled = blind_control(
+    shuffled = compute_blind_control(
         [ids[i] for i in order], [texts[i] for i in order], labels[order], [groups[i] for i in order], language="en"
     )
     assert (shuffled.scores == expected[order]).all()
@@ -86,7 +86,7 @@ def test_row_order_does_not_matter():
 )
 def test_it_is_not_read_on_too_little(how, reason):
     ids, texts, labels, groups = made(**how)
-    control = blind_control(ids, texts, labels, groups, language="en")
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
     assert control.scores is None
     assert control.reason is not None
     assert re.search(reason, control.reason)
@@ -94,13 +94,13 @@ def test_it_is_not_read_on_too_little(how, reason):
 
 def test_it_is_not_read_with_one_class():
     ids, texts, _, groups = made()
-    control = blind_control(ids, texts, np.zeros(240, dtype=int), groups, language="en")
+    control = compute_blind_control(ids, texts, np.zeros(240, dtype=int), groups, language="en")
     assert control.reason == "the blind control was not computed: the members are of 0 groups, it needs 5"
 
 
 def test_it_is_not_read_without_words():
     ids, _, labels, groups = made()
-    control = blind_control(ids, ["🙂 🙂"] * 240, labels, groups, language="en")
+    control = compute_blind_control(ids, ["🙂 🙂"] * 240, labels, groups, language="en")
     assert control.reason == "the blind control was not computed: the texts hold no words"
 
 
@@ -108,10 +108,10 @@ def test_it_is_not_read_without_words():
 def test_it_is_not_read_where_texts_share_no_words(shared):
     ids, _, labels, groups = made()
     texts = [f"only{index} here{index}" + " hello" * (index < shared) for index in range(240)]
-    control = blind_control(ids, texts, labels, groups, language="en")
+    control = compute_blind_control(ids, texts, labels, groups, language="en")
     assert control.scores is None
     assert control.reason.startswith("the blind control was not computed: it learned nothing: ")
-    enough = blind_control(
+    enough = compute_blind_control(
         ids, [f"{text} {index % 2}0" for index, text in enumerate(texts)], labels, groups, language="en"
     )
     assert enough.scores is not None
@@ -120,7 +120,7 @@ def test_it_is_not_read_where_texts_share_no_words(shared):
 def test_unequal_lengths_are_refused():
     ids, texts, labels, groups = made()
     with pytest.raises(DataError, match="for each example"):
-        blind_control(ids, texts[1:], labels, groups, language="en")
+        compute_blind_control(ids, texts[1:], labels, groups, language="en")
 
 
 @pytest.mark.skipif(not WIKIMIA.exists(), reason="the WikiMIA files are not beside the repository")
@@ -128,5 +128,5 @@ def test_wikimia_is_told_apart_without_a_model():
     rows = [json.loads(line) for line in WIKIMIA.read_text(encoding="utf-8").splitlines()]
     texts, labels = [row["input"] for row in rows], np.array([row["label"] for row in rows])
     ids = [f"{index:04d}" for index in range(len(rows))]
-    control = blind_control(ids, texts, labels, ids, language="en")
-    assert metrics(control.scores, labels)["auroc"] > 0.95
+    control = compute_blind_control(ids, texts, labels, ids, language="en")
+    assert compute_metrics(control.scores, labels)["auroc"] > 0.95

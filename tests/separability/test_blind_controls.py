@@ -2,17 +2,17 @@ import numpy as np
 import pytest
 
 from audit_pipeline.metrics.intervals import NO_INTERVAL, metric_intervals
-from audit_pipeline.metrics.roc import metrics
+from audit_pipeline.metrics.roc import compute_metrics
 from audit_pipeline.separability import blind_controls as controls
 from audit_pipeline.separability.blind_controls import (
     BlindControl,
     ControlAuroc,
-    blind_control,
-    dense_features,
-    length_features,
+    build_dense_features,
+    compute_blind_control,
+    compute_length_features,
+    compute_other_controls,
+    find_strongest_control,
     measure_controls,
-    other_controls,
-    strongest_control,
 )
 
 WORDS = [f"word{index:03d}" for index in range(300)]
@@ -29,8 +29,11 @@ def made(n=240, seed=0, tell=lambda words, label, generator: words):
 
 def controls_of(names, texts, labels, groups, language="en"):
     counts = [len(text.split()) for text in texts]
-    words = blind_control(names, texts, labels, groups, language=language)
-    return {"words": words, **other_controls(names, texts, labels, groups, language=language, word_counts=counts)}
+    words = compute_blind_control(names, texts, labels, groups, language=language)
+    return {
+        "words": words,
+        **compute_other_controls(names, texts, labels, groups, language=language, word_counts=counts),
+    }
 
 
 def aurocs(names, texts, labels, groups, language="en", **more):
@@ -61,7 +64,7 @@ def test_each_control_sees_its_own():
 
     by_year = aurocs(*made(tell=years))
     assert by_year["dates"].auroc > 0.95
-    assert strongest_control(list(by_year.values())).name == "dates"
+    assert find_strongest_control(list(by_year.values())).name == "dates"
     assert by_year["length"].auroc < 0.65
     by_ending = aurocs(*made(tell=ending))
     assert by_ending["characters"].auroc > 0.95
@@ -79,8 +82,8 @@ def test_the_spread_of_lengths_is_seen_not_only_their_mean():
 def test_the_word_control_is_the_blind_control_and_its_interval():
     names, texts, labels, groups = made()
     one = aurocs(names, texts, labels, groups, seed=0)["words"]
-    alone = blind_control(names, texts, labels, groups, language="en")
-    assert one.auroc == metrics(alone.scores, labels)["auroc"]
+    alone = compute_blind_control(names, texts, labels, groups, language="en")
+    assert one.auroc == compute_metrics(alone.scores, labels)["auroc"]
     assert one.interval == metric_intervals(alone.scores, labels, groups, resamples=200)["auroc"]
 
 
@@ -131,14 +134,14 @@ def test_long_texts_are_read_from_their_beginning(monkeypatch):
 
 def test_dense_features_by_hand():
     rows = np.array([[1.0, 5.0], [3.0, 5.0], [np.nan, 5.0], [1000.0, 6.0]])
-    training, held_out = dense_features(rows)(np.array([0, 1, 2]), np.array([3]))
+    training, held_out = build_dense_features(rows)(np.array([0, 1, 2]), np.array([3]))
     # Mean 2, deviation 1; no value counts as the mean; a column that does not vary says nothing, ever.
     assert training.tolist() == [[-1, 0, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0]]
     assert held_out.tolist() == [[4, 0, 16, 0]]
 
 
 def test_length_features_of_a_text():
-    (row,) = length_features(["é é"], [2])
+    (row,) = compute_length_features(["é é"], [2])
     assert row[:3] == pytest.approx(np.log1p([2, 3, 5]))
 
 
@@ -146,12 +149,12 @@ def test_the_worst_is_the_highest_and_the_first_of_equals():
     def of(name, auroc):
         return ControlAuroc(name, auroc, None, 200, "")
 
-    assert strongest_control([of("a", 0.6), of("b", None), of("c", 0.7), of("d", 0.7)]).name == "c"
-    assert strongest_control([of("b", None)]) is None
+    assert find_strongest_control([of("a", 0.6), of("b", None), of("c", 0.7), of("d", 0.7)]).name == "c"
+    assert find_strongest_control([of("b", None)]) is None
 
 
 def test_a_fold_without_texts_to_score_is_no_error():
     training, none = np.arange(2), np.array([], dtype=int)
-    fitted, held_out = controls.character_features(["abcd", "abce"], (3, 5))(training, none)
+    fitted, held_out = controls.build_character_features(["abcd", "abce"], (3, 5))(training, none)
     assert held_out.shape == (0, fitted.shape[1])
-    assert dense_features(np.ones((2, 1)))(training, none)[1].shape == (0, 2)
+    assert build_dense_features(np.ones((2, 1)))(training, none)[1].shape == (0, 2)

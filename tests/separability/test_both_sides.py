@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from audit_pipeline.separability import shared_text
-from audit_pipeline.separability.shared_text import normalise_text, on_both_sides
+from audit_pipeline.separability.shared_text import find_texts_on_both_sides, normalise_text
 
 TEXT = "The harbour was full of copper kettles, and nobody in the orchard asked for the winter ladder or a thimble."
 OTHER = "Shepherds of the quarry bring their saddles to a ferry that leaves before barley and timber are on the wagon."
@@ -15,7 +15,7 @@ OTHER = "Shepherds of the quarry bring their saddles to a ferry that leaves befo
 
 def found(*labelled: tuple[str, int | None]) -> list[int]:
     texts, labels = zip(*labelled, strict=True)
-    return on_both_sides(texts, [""] * len(texts), labels, 0.5)
+    return find_texts_on_both_sides(texts, [""] * len(texts), labels, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_every_copy_is_found() -> None:
 
 
 def test_texts_that_are_not_there_are_one_by_their_digest() -> None:
-    assert on_both_sides(["", "", "", ""], ["a", "b", "a", ""], [1, 1, 0, 0], 0.5) == [0, 2]
+    assert find_texts_on_both_sides(["", "", "", ""], ["a", "b", "a", ""], [1, 1, 0, 0], 0.5) == [0, 2]
 
 
 def test_among_many_texts_equal_ones_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from audit_pipeline.separability.blind_controls import dates_in
+from audit_pipeline.separability.blind_controls import find_dates
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from audit_pipeline.separability.blind_controls import dates_in
     ],
 )
 def test_years(text, years):
-    assert dates_in(text).years == years
+    assert find_dates(text).years == years
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_years(text, years):
     ],
 )
 def test_months(text, months):
-    assert dates_in(text).months == months
+    assert find_dates(text).months == months

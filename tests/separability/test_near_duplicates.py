@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.separability.shared_text import MOST_MISSED, bands, near_pairs
+from audit_pipeline.separability.shared_text import MOST_MISSED, choose_bands, find_near_pairs
 
 
 def shingles(text, n=5):
@@ -24,7 +24,7 @@ def brute_force(texts, threshold):
 
 
 def found(texts, threshold, **more):
-    return [(pair.first, pair.second, pair.similarity) for pair in near_pairs(texts, threshold, **more)]
+    return [(pair.first, pair.second, pair.similarity) for pair in find_near_pairs(texts, threshold, **more)]
 
 
 def made(n, copies, seed):
@@ -75,7 +75,7 @@ def test_words_are_those_of_the_unit():
 
 @pytest.mark.parametrize("threshold", [0.01, 0.06, 0.2, 0.5, 0.53, 0.8, 0.95, 1.0])
 def test_a_pair_at_the_threshold_is_hardly_ever_missed(threshold):
-    number, length = bands(threshold)
+    number, length = choose_bands(threshold)
     assert number >= 2
     assert (1 - threshold**length) ** number <= MOST_MISSED
 
@@ -83,4 +83,4 @@ def test_a_pair_at_the_threshold_is_hardly_ever_missed(threshold):
 def test_a_threshold_outside_its_range_is_refused():
     for threshold in (0, -1, 1.5):
         with pytest.raises(ValueError, match="threshold"):
-            near_pairs(["a", "b"], threshold)
+            find_near_pairs(["a", "b"], threshold)

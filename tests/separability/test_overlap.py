@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.separability.shared_text import overlap_of_words
+from audit_pipeline.separability.shared_text import compute_word_overlap
 
 
 def overlap(texts, others, size):
-    return overlap_of_words(*([text.lower().split() for text in side] for side in (texts, others)), size)
+    return compute_word_overlap(*([text.lower().split() for text in side] for side in (texts, others)), size)
 
 
 TEXTS = st.lists(st.lists(st.sampled_from(["a", "A", "b", "ab"]), max_size=9).map(" ".join), max_size=6)
@@ -17,7 +17,7 @@ def test_by_hand():
     found = overlap(["One two three four", "four three two one", "one two"], ["zero one TWO three"], 3)
     assert found.shares.tolist() == [0.5, 0.0]
     assert (found.mean, found.most, found.too_short) == (0.25, 0.5, 1)
-    assert (found.above(0.2), found.above(0.5)) == (0.5, 0.0)
+    assert (found.share_above(0.2), found.share_above(0.5)) == (0.5, 0.0)
 
 
 def test_an_ngram_counts_as_often_as_it_stands():
@@ -26,7 +26,7 @@ def test_an_ngram_counts_as_often_as_it_stands():
 
 def test_without_texts_there_is_no_number():
     found = overlap([], ["a b"], 2)
-    assert (found.mean, found.most, found.above(0.2)) == (None, None, None)
+    assert (found.mean, found.most, found.share_above(0.2)) == (None, None, None)
 
 
 @given(texts=TEXTS, others=TEXTS, size=st.integers(1, 4))

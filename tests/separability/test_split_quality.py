@@ -13,8 +13,8 @@ from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, descript
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.metrics.intervals import RESAMPLES
 from audit_pipeline.separability import quality as module
-from audit_pipeline.separability.assessment import assess
-from audit_pipeline.separability.evaluation_texts import evaluation_texts
+from audit_pipeline.separability.assessment import compute_assessed_split
+from audit_pipeline.separability.evaluation_texts import select_evaluation_texts
 
 WIKIMIA = Path(__file__).parents[3] / "shared" / "benchmarks" / "wikimia" / "WikiMIA_length64.jsonl"
 
@@ -32,9 +32,9 @@ MEASURE_OF_ALL = ("blind_auroc", "words")
 
 
 def split_quality(examples, design, language, *, resamples=RESAMPLES, seed=0, matched=False, **how):
-    assessed = assess(examples, design, language, matched=matched, resamples=resamples, seed=seed)
-    texts = evaluation_texts(examples, str.split)
-    return module.split_quality(texts, assessed, language, resamples=resamples, seed=seed, run_id="run", **how)
+    assessed = compute_assessed_split(examples, design, language, matched=matched, resamples=resamples, seed=seed)
+    texts = select_evaluation_texts(examples, str.split)
+    return module.measure_split_quality(texts, assessed, language, resamples=resamples, seed=seed, run_id="run", **how)
 
 
 def table(texts, labels, **columns):

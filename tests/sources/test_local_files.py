@@ -13,12 +13,12 @@ from made_files import save_dataset, write_rows
 from pydantic import ValidationError
 
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.config.workspace import lay_out
+from audit_pipeline.config.workspace import create_workspace
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.formats import ROW_SUFFIXES
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import SourceSettings
-from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_path
+from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
 from audit_pipeline.whole_files.document import WHOLE_FILES
 
 
@@ -32,11 +32,11 @@ def reasons(harvest: Harvest) -> dict[str, str]:
 
 def test_no_path_says_what_to_set_and_where() -> None:
     with pytest.raises(SourceError, match=r"set local_files\.path in config/sources\.yaml"):
-        harvest_path(settings(None))
+        harvest_local_files(settings(None))
 
 
 def test_a_path_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    harvest = harvest_path(settings(tmp_path / "absent"))
+    harvest = harvest_local_files(settings(tmp_path / "absent"))
     assert harvest.documents == ()
     assert "no such file or folder" in harvest.missing[0].reason
     assert harvest.missing[0].held("local", "anything.txt")
@@ -59,7 +59,7 @@ def test_folder_of_every_kind(tmp_path: Path) -> None:
     (folder / "away.txt").symlink_to(outside / "secret.txt")
     (folder / "away").symlink_to(outside)
     (folder / "alias.txt").symlink_to(folder / "book.txt")
-    harvest = harvest_path(settings(folder, licence="CC0-1.0", language="de", collection="shelf"))
+    harvest = harvest_local_files(settings(folder, licence="CC0-1.0", language="de", collection="shelf"))
     assert [(document.name, document.title, document.text) for document in harvest.documents] == [
         ("alias.txt", "alias", "One document,\nof two lines.\n"),
         ("book.txt", "book", "One document,\nof two lines.\n"),
@@ -100,7 +100,7 @@ def test_columns_dates_and_groups(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     columns = {"text_column": "body", "date_column": "day", "group_column": "book", "title_column": "name"}
-    harvest = harvest_path(settings(path, url="https://example.invalid/shelf", **columns))
+    harvest = harvest_local_files(settings(path, url="https://example.invalid/shelf", **columns))
     assert [(d.name, d.title, d.text, d.published, d.group, d.url) for d in harvest.documents] == [
         ("rows.jsonl#0", "Chapter 1", "a", date(2021, 5, 4), "B1", "https://example.invalid/shelf"),
         ("rows.jsonl#1", "rows 2", "b", date(2021, 5, 4), "7", "https://example.invalid/shelf"),
@@ -121,7 +121,7 @@ def test_parquet_dates_and_csv_without_dates(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a", "b"], "day": stamps}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"text": ["c"], "day": [date(2019, 9, 8)]}), tmp_path / "b.parquet")
     (tmp_path / "c.csv").write_text("text,day\nd,2018-07-06\ne,\n")
-    harvest = harvest_path(settings(tmp_path, date_column="day"))
+    harvest = harvest_local_files(settings(tmp_path, date_column="day"))
     assert [(document.text, document.published) for document in harvest.documents] == [
         ("a", date(2020, 1, 2)),
         ("b", None),
@@ -138,7 +138,7 @@ def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> N
     save_dataset(tmp_path / "inside" / "saved", rows)
     (tmp_path / "rows.csv").write_text("text;label\na text; with one;1\nanother;0\n")
     (tmp_path / "lines.txt.gz").write_bytes(b"")
-    harvest = harvest_path(settings(tmp_path))
+    harvest = harvest_local_files(settings(tmp_path))
     by_file: dict[str, list[str]] = {}
     for document in harvest.documents:
         by_file.setdefault(document.name.split("#")[0], []).append(document.text)
@@ -147,7 +147,7 @@ def test_every_format_of_rows_and_a_data_set_that_was_saved(tmp_path: Path) -> N
     assert by_file == {name: [row["text"] for row in rows] for name in names}
     assert reasons(harvest)["rows.csv#0"] == "rows.csv:2: has 3 fields where the header has 2"
     assert reasons(harvest)["lines.txt.gz"].startswith("not one of ")
-    whole = harvest_path(settings(tmp_path / "inside" / "saved"))
+    whole = harvest_local_files(settings(tmp_path / "inside" / "saved"))
     assert [document.name for document in whole.documents] == ["saved#0", "saved#1"]
 
 
@@ -155,7 +155,7 @@ def test_a_file_without_the_column_is_missing_and_the_others_stay(tmp_path: Path
     (tmp_path / "good.csv").write_text("text,day\na,2018-07-06\n")
     (tmp_path / "other.csv").write_text("text,published\nb,2018-07-06\n")
     (tmp_path / "broken.parquet").write_bytes(b"broken")
-    harvest = harvest_path(settings(tmp_path, date_column="day"))
+    harvest = harvest_local_files(settings(tmp_path, date_column="day"))
     assert [document.text for document in harvest.documents] == ["a"]
     assert [item.part for item in harvest.missing] == ["broken.parquet", "other.csv"]
     assert "no column 'day'; the columns are: text, published" in harvest.missing[1].reason
@@ -166,7 +166,7 @@ def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> 
     for name in ("old/a.txt", "old/deep/b.txt", "new/a.txt", "loose.txt", "alone/a.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"the text of {name}")
-    harvest = harvest_path(
+    harvest = harvest_local_files(
         settings(
             None,
             collections={
@@ -187,7 +187,7 @@ def test_several_sets_are_collections_whose_names_never_meet(tmp_path: Path) -> 
 
 def test_a_set_that_is_gone_is_missing_and_the_others_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("here")
-    harvest = harvest_path(settings(None, collections={"here": [tmp_path / "a.txt"], "gone": [tmp_path / "b"]}))
+    harvest = harvest_local_files(settings(None, collections={"here": [tmp_path / "a.txt"], "gone": [tmp_path / "b"]}))
     assert [one.name for one in harvest.documents] == ["a.txt"]
     assert [(one.collection, one.name) for one in harvest.missing] == [("gone", None)]
 
@@ -202,7 +202,7 @@ def test_path_and_collections_exclude_each_other(tmp_path: Path) -> None:
 def test_the_language_is_that_of_each_text_where_it_is_to_be_detected(tmp_path: Path) -> None:
     (tmp_path / "de.txt").write_text("Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam.")
     (tmp_path / "en.txt").write_text("The lanterns were lit before the carriage came down the long hill.")
-    harvest = harvest_path(settings(tmp_path, language="detect"))
+    harvest = harvest_local_files(settings(tmp_path, language="detect"))
     assert {one.name: one.language for one in harvest.documents} == {"de.txt": "de", "en.txt": "en"}
 
 
@@ -211,7 +211,7 @@ def test_what_a_file_holds_beside_its_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<title>The lamp</title><p>It was lit.</p>")
     (tmp_path / "cut.pdf").write_bytes(b"%PDF")
     (tmp_path / "locked.docx").write_bytes(bytes.fromhex("D0CF11E0A1B11AE1"))
-    harvest = harvest_path(settings(tmp_path))
+    harvest = harvest_local_files(settings(tmp_path))
     assert [(one.title, one.text) for one in harvest.documents] == [("The lamp", "It was lit.")]
     assert [one.part for one in harvest.missing] == ["cut.pdf"]
     assert [one.part for one in harvest.left_out] == ["locked.docx"]
@@ -220,11 +220,11 @@ def test_what_a_file_holds_beside_its_text_is_told(tmp_path: Path) -> None:
 
 def test_a_workspace_in_the_folder_is_no_part_of_it(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a text")
-    lay_out(tmp_path / "audits")
+    create_workspace(tmp_path / "audits")
     section = settings(tmp_path)
     before = SourceSettings(Entries(tmp_path, "section", {"local_files": section})).digest_for("local_files")
     (tmp_path / "audits" / "data" / "more.jsonl").write_text('{"text": "not a document"}\n')
-    harvest = harvest_path(section)
+    harvest = harvest_local_files(section)
     assert [one.name for one in harvest.documents] == ["a.txt"]
     assert reasons(harvest) == {"audits": "a workspace of this tool"}
     assert SourceSettings(Entries(tmp_path, "section", {"local_files": section})).digest_for("local_files") == before

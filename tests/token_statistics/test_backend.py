@@ -92,11 +92,11 @@ def test_detectors_that_read_more_are_not_applicable_and_the_others_are_scored(t
 def test_a_kind_that_cannot_be_had_is_refused_before_anything_runs(tmp_path, tiny: Load, kind) -> None:
     whole, _ = tiny("llama")
     model = behind(whole)
-    assert not KINDS[kind].is_had_from(model.gives)
-    assert KINDS[kind].is_had_from(whole.gives)
+    assert not KINDS[kind].is_available_from(model.gives)
+    assert KINDS[kind].is_available_from(whole.gives)
     with pytest.raises(ModelError, match=f"does not give: {kind}"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), kinds=("base", kind))
-    assert not KINDS["branches"].is_had_from(model.gives)
+    assert not KINDS["branches"].is_available_from(model.gives)
     with pytest.raises(ModelError, match="does not give: branches"):
         compute(model, TEXTS, DataPaths(tmp_path), lambda: pytest.fail("run"), branch_steps=1)
 

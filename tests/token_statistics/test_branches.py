@@ -25,10 +25,10 @@ from audit_pipeline.token_statistics.branches import (
     PREFIX_A_TOKEN,
     Branches,
     Ints,
+    assign_rows,
     branches_of,
-    lay_out,
-    row_batches,
-    rows_of,
+    build_layout,
+    iterate_row_batches,
 )
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
@@ -192,9 +192,9 @@ def test_the_mask_of_a_batch_does_not_grow_with_the_texts() -> None:
     window = np.repeat(np.arange(8), 40)
     start = np.tile(np.arange(40) * 1_000 + 10_000, 8)
     branches = Branches(ids, window, start, start, np.full(320, 10), np.ones(320, dtype=np.int64))
-    rows = rows_of(branches, 100)
+    rows = assign_rows(branches, 100)
     budget = 1_000
-    for chosen in row_batches(branches, rows, budget):
+    for chosen in iterate_row_batches(branches, rows, budget):
         height = len(set(rows[chosen].tolist()))
         prefix = int(branches.start[chosen].max())
         assert height == 1 or height * 100 * (prefix + 100) <= PLACES_A_TOKEN * budget
@@ -266,11 +266,11 @@ def test_every_token_of_a_branch_stands_in_one_place_of_one_batch(
     lengths: list[list[int]], row_tokens: int, budget: int
 ) -> None:
     branches = made(lengths)
-    rows = rows_of(branches, row_tokens)
+    rows = assign_rows(branches, row_tokens)
     assert sorted(set(rows.tolist())) == list(range(len(set(rows.tolist()))))
     seen: list[int] = []
-    for chosen in row_batches(branches, rows, budget):
-        layout = lay_out(branches, rows, chosen, torch.device("cpu"))
+    for chosen in iterate_row_batches(branches, rows, budget):
+        layout = build_layout(branches, rows, chosen, torch.device("cpu"))
         seen.extend(layout.which.tolist())
         height, width = layout.ids.shape
         assert height * width <= budget or height == 1

@@ -147,10 +147,10 @@ def test_entropies_fall_with_their_order(seed: int, scale: float) -> None:
 
 def test_what_is_kept_of_every_token_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     scratch = Scratch(CPU)
-    assert scratch.rows_kept(49_152) * 49_152 * 2 <= 64 << 20
-    assert scratch.rows_kept(500) == scratch.rows
-    assert scratch.rows_kept(10**9) == 1
+    assert scratch.compute_rows_per_sweep(49_152) * 49_152 * 2 <= 64 << 20
+    assert scratch.compute_rows_per_sweep(500) == scratch.rows
+    assert scratch.compute_rows_per_sweep(10**9) == 1
     monkeypatch.setitem(blocks._KEPT_BYTES, "cpu", 2 * 2 * 300)
     logits = torch.randn(9, 300, generator=torch.Generator().manual_seed(4)) * 9
-    assert scratch.rows_kept(300) == 2
+    assert scratch.compute_rows_per_sweep(300) == 2
     assert_like(reduced(ComputedLogits(logits), 1024, 64), twin(logits.numpy()))

@@ -19,7 +19,12 @@ from audit_pipeline.token_statistics import forward as forward_module
 from audit_pipeline.token_statistics import layers as module
 from audit_pipeline.token_statistics.blocks import Head
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.layers import faster_with_onednn, linear_by, linear_layers, use_linear
+from audit_pipeline.token_statistics.layers import (
+    choose_linear_function,
+    find_linear_layers,
+    is_faster_with_onednn,
+    use_linear,
+)
 
 needs_onednn = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
 pytestmark = [pytest.mark.usefixtures("one_thread"), needs_onednn]
@@ -45,7 +50,7 @@ def test_products_are_those_of_float64(
         hidden = hidden.transpose(0, -1).contiguous().transpose(0, -1)
     weight = torch.randn(outputs, inputs, generator=generator)
     bias = torch.randn(outputs, generator=generator) if biased else None
-    found = linear_by(onednn=True)(hidden, weight, bias)
+    found = choose_linear_function(onednn=True)(hidden, weight, bias)
     expected = hidden.double() @ weight.double().T + (0.0 if bias is None else bias.double())
     assert found.shape == (*shape, outputs)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
@@ -53,7 +58,7 @@ def test_products_are_those_of_float64(
 
 @torch.inference_mode()
 def test_other_dtypes_are_multiplied_as_before() -> None:
-    hidden, linear = torch.randn(5, 300, dtype=torch.float64), linear_by(onednn=True)
+    hidden, linear = torch.randn(5, 300, dtype=torch.float64), choose_linear_function(onednn=True)
     assert torch.equal(linear(hidden, WEIGHT.double(), None), functional.linear(hidden, WEIGHT.double()))
     assert linear(hidden.bfloat16(), WEIGHT.bfloat16(), None).dtype == torch.bfloat16
 
@@ -61,16 +66,16 @@ def test_other_dtypes_are_multiplied_as_before() -> None:
 @torch.inference_mode()
 def test_layers_are_multiplied_so_within_it_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[torch.Size] = []
-    operator = module._operator()
+    operator = module._find_onednn_operator()
     assert operator is not None
 
     def counted(hidden: torch.Tensor, *others: object) -> torch.Tensor:
         calls.append(hidden.shape)
         return operator(hidden, *others)
 
-    monkeypatch.setattr(module, "_operator", lambda: counted)
+    monkeypatch.setattr(module, "_find_onednn_operator", lambda: counted)
     model, hidden = torch.nn.Sequential(torch.nn.Linear(300, 20), torch.nn.ReLU(), torch.nn.Linear(20, 3)), WEIGHT[:7]
-    layers = linear_layers(model)
+    layers = find_linear_layers(model)
     expected = model(hidden)
     with use_linear(layers, onednn=False):
         model(hidden)
@@ -89,13 +94,13 @@ def test_the_head_that_is_checked_is_the_one_that_is_used(
     tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, forward = tiny("llama")
-    checked, logits_of = list[object](), ForwardPass._logits_of
+    checked, logits_of = list[object](), ForwardPass._compute_split_logits
 
     def seen(self: ForwardPass, head: Head, ids: torch.Tensor) -> torch.Tensor:
         checked.append(head)
         return logits_of(self, head, ids)
 
-    monkeypatch.setattr(ForwardPass, "_logits_of", seen)
+    monkeypatch.setattr(ForwardPass, "_compute_split_logits", seen)
     monkeypatch.setattr(forward_module, "most_faster_with_onednn", lambda layers: True)
     fresh = ForwardPass(forward.model, model.vocab_size)
     assert fresh._head is not None
@@ -107,25 +112,27 @@ def test_the_head_that_is_checked_is_the_one_that_is_used(
 def test_a_layer_that_another_library_has_wrapped_is_left_alone() -> None:
     layer = torch.nn.Linear(3, 3)
     layer.forward = lambda hidden: hidden  # type: ignore[method-assign]
-    assert linear_layers(torch.nn.Sequential(layer)) == []
+    assert find_linear_layers(torch.nn.Sequential(layer)) == []
 
 
 @pytest.mark.parametrize(("own", "onednn", "chosen"), [(2.0, 1.0, True), (1.05, 1.0, False), (1.0, 2.0, False)])
 def test_the_faster_one_is_chosen(monkeypatch: pytest.MonkeyPatch, own: float, onednn: float, chosen: bool) -> None:
     seconds = cycle([own, onednn])
-    monkeypatch.setattr(module, "_seconds", lambda work: next(seconds))
-    assert faster_with_onednn(WEIGHT) is chosen
+    monkeypatch.setattr(module, "_measure_seconds", lambda work: next(seconds))
+    assert is_faster_with_onednn(WEIGHT) is chosen
 
 
 def test_it_is_not_chosen_where_it_is_wrong_or_missing_or_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = cycle([2.0, 1.0])
-    monkeypatch.setattr(module, "_seconds", lambda work: next(seconds))
-    assert not faster_with_onednn(WEIGHT.bfloat16())
-    assert not faster_with_onednn(WEIGHT[:100])
-    monkeypatch.setattr(module, "_operator", lambda: lambda hidden, weight, *others: 1.01 * (hidden @ weight.T))
-    assert not faster_with_onednn(WEIGHT)
-    monkeypatch.setattr(module, "_operator", lambda: None)
-    assert not faster_with_onednn(WEIGHT)
+    monkeypatch.setattr(module, "_measure_seconds", lambda work: next(seconds))
+    assert not is_faster_with_onednn(WEIGHT.bfloat16())
+    assert not is_faster_with_onednn(WEIGHT[:100])
+    monkeypatch.setattr(
+        module, "_find_onednn_operator", lambda: lambda hidden, weight, *others: 1.01 * (hidden @ weight.T)
+    )
+    assert not is_faster_with_onednn(WEIGHT)
+    monkeypatch.setattr(module, "_find_onednn_operator", lambda: None)
+    assert not is_faster_with_onednn(WEIGHT)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma2", "mamba", "granite", "phi3"])

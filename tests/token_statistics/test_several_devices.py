@@ -11,9 +11,9 @@ from whole_and_divided import assert_alike, assert_extracts_alike
 from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models import weights
-from audit_pipeline.models.weights import Memory, fit_of, load_weights, weight_bytes
+from audit_pipeline.models.weights import Memory, compute_weight_bytes, fit_of, load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.prefixed_texts import reruns_prefix
+from audit_pipeline.token_statistics.prefixed_texts import is_prefix_rerun
 from audit_pipeline.token_statistics.ready import load_forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -27,8 +27,8 @@ def test_layers_that_are_not_in_memory_give_what_they_give_there(
     layers = {} if family == "bloom" else {"num_hidden_layers": 5}
     folder = save_model(tmp_path / "model", family, **layers)
     model, messages = tokenized(folder, tmp_path / "data", devices="auto"), list[str]()
-    size = weight_bytes(model, "cpu")
-    monkeypatch.setattr(weights, "main_memory", lambda: Memory(size, int(share * size)))
+    size = compute_weight_bytes(model, "cpu")
+    monkeypatch.setattr(weights, "measure_main_memory", lambda: Memory(size, int(share * size)))
     spread = load_weights(model, "cpu", messages.append)
     devices = {parameter.device.type for parameter in spread.parameters()}
     assert devices == ({"cpu", "meta"} if share > 0.5 else {"meta"})
@@ -51,16 +51,16 @@ def test_a_division_has_a_check_of_its_own(tmp_path: Path) -> None:
     assert paths.load_check(own).name == f"{own}.json"
     # One does not overwrite the other, and each is read for its own.
     write_json(paths.load_check(own), {"machine": {}, "found": {"shared_prefix": False}})
-    assert [reruns_prefix(model, paths) for model in entries] == [True, False]
+    assert [is_prefix_rerun(model, paths) for model in entries] == [True, False]
 
 
 def test_a_tenth_of_main_memory_is_left_to_the_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = save_model(tmp_path / "model", num_hidden_layers=5)
     model = tokenized(folder, tmp_path / "data", devices="auto")
-    size = weight_bytes(model, "cpu")
+    size = compute_weight_bytes(model, "cpu")
     devices = []
     for free in (size * 21 // 20, size * 5 // 4):
-        monkeypatch.setattr(weights, "main_memory", lambda free=free: Memory(2 * size, free))
+        monkeypatch.setattr(weights, "measure_main_memory", lambda free=free: Memory(2 * size, free))
         spread = load_weights(model, "cpu")
         devices.append({parameter.device.type for parameter in spread.parameters()})
         assert fit_of(model, "cpu").now is (free > size * 10 // 9)

@@ -354,7 +354,7 @@ def test_a_part_that_another_process_merges_before_it_is_looked_at(
 ) -> None:
     write_parts(tmp_path, [["a"], ["bb"]])
     gone = tmp_path / f"part-1-{'0' * 32}.parquet"
-    monkeypatch.setattr(cache_module, "parts_of", lambda folder: [gone, *parts(folder)])
+    monkeypatch.setattr(cache_module, "list_parts", lambda folder: [gone, *parts(folder)])
     open_cache(tmp_path).compact()
     assert len(parts(tmp_path)) == 1
     assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.token_statistics.tokens import EncodedText, Window, batches, windows_of
+from audit_pipeline.token_statistics.tokens import EncodedText, Window, iterate_batches, windows_of
 
 
 def encoded(n: int, *, start: bool, first_scored: int) -> EncodedText:
@@ -75,7 +75,7 @@ windows = st.lists(
 def test_batches_keep_everything_and_the_budget(
     given_windows: list[Window], budget: int, equal: bool, step: int | None
 ) -> None:
-    formed = list(batches(given_windows, budget, equal_lengths=equal, length_step=step))
+    formed = list(iterate_batches(given_windows, budget, equal_lengths=equal, length_step=step))
     flat = [window for batch in formed for window in batch]
     assert sorted(flat, key=repr) == sorted(given_windows, key=repr)
     assert [window.length for window in flat] == sorted((window.length for window in flat), reverse=True)
@@ -97,6 +97,6 @@ def test_the_order_of_texts_does_not_change_the_batches(given_windows: list[Wind
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
     def lengths(of: list[Window]) -> list[list[tuple[int, int, int]]]:
-        return [[(w.length, w.text, w.begin) for w in batch] for batch in batches(of, 60)]
+        return [[(w.length, w.text, w.begin) for w in batch] for batch in iterate_batches(of, 60)]
 
     assert lengths(shuffled) == lengths(given_windows)

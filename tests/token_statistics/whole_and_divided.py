@@ -15,7 +15,12 @@ import torch
 from tiny_models import SENTENCES
 
 from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.extraction.continuations import Nearness, generate, generate_greedily, near_verbatim
+from audit_pipeline.extraction.continuations import (
+    Nearness,
+    bound_near_verbatim,
+    generate_continuations,
+    generate_greedily,
+)
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult, WindowStatistics
 from audit_pipeline.token_statistics.batches import LocalPass, Task
@@ -106,12 +111,14 @@ def assert_extracts_alike(model: TokenizedModel, whole: ForwardPass, divided: Fo
     window = replace(text, first_scored=len(text.token_id) // 2)
     prefix = text.token_id[:6].tolist()
     assert generate_greedily(whole, prefix, 12) == generate_greedily(divided, prefix, 12)
-    assert generate(model, whole, window, 4, 0) == generate(model, divided, window, 4, 0)
+    assert generate_continuations(model, whole, window, 4, 0) == generate_continuations(model, divided, window, 4, 0)
     # One token, and the model's own first choice: draws hit it.
     likely = np.array([*prefix, *generate_greedily(whole, prefix, 1)], dtype=np.int32)
     short = replace(text, token_id=likely, start_token_id=None, first_scored=len(prefix))
-    drawn = generate(model, whole, short, 64, 0)
+    drawn = generate_continuations(model, whole, short, 64, 0)
     assert drawn.hits > 0
-    assert generate(model, divided, short, 64, 0) == drawn
+    assert generate_continuations(model, divided, short, 64, 0) == drawn
     near = Nearness(tokens=len(window.token_id) - window.first_scored - 1, beams=4, edits=False)
-    assert near_verbatim(whole, window, near) == pytest.approx(near_verbatim(divided, window, near), abs=1e-3)
+    assert bound_near_verbatim(whole, window, near) == pytest.approx(
+        bound_near_verbatim(divided, window, near), abs=1e-3
+    )

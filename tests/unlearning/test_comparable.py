@@ -10,7 +10,7 @@ import pytest
 from audit_pipeline.benchmarks.built import BuiltBenchmark
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.unlearning.comparison import UnlearningRequest, compare
+from audit_pipeline.unlearning.comparison import UnlearningRequest, compare_models
 
 
 def model(name: str, *, tokenizer: str = "t", start: int = 1, **reads: object) -> Any:
@@ -42,5 +42,5 @@ def test_models_that_read_otherwise_are_refused_and_what_differs_is_said(after: 
     paths = DataPaths("nowhere")
     built = BuiltBenchmark("b", {"digest": "d"}, paths)
     with pytest.raises(DataError) as refused:
-        compare(UnlearningRequest(model("before"), after, None, built, built), paths)
+        compare_models(UnlearningRequest(model("before"), after, None, built, built), paths)
     assert str(refused.value) == told

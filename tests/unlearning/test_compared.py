@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from made_values import SIDE, model, texts
 
-from audit_pipeline.metrics.roc import metrics
-from audit_pipeline.unlearning.conclusion import conclude
+from audit_pipeline.metrics.roc import compute_metrics
+from audit_pipeline.unlearning.conclusion import conclude_unlearning
 from audit_pipeline.unlearning.measures import (
     FIRST_CHOICES,
     MEANS,
@@ -49,7 +49,7 @@ def test_every_number_stands_beside_that_of_the_held_out_texts() -> None:
 def test_privleak_is_made_of_the_auroc_of_both_models() -> None:
     found = by_key(compare_texts(texts(before=BEFORE, after=AFTER, retrained=RETRAINED)))
     models = {"before": BEFORE, "after": AFTER, "retrained": RETRAINED}
-    own = {role: metrics(of["min_40"], np.repeat([1, 0], SIDE))["auroc"] for role, of in models.items()}
+    own = {role: compute_metrics(of["min_40"], np.repeat([1, 0], SIDE))["auroc"] for role, of in models.items()}
     for role, auroc in own.items():
         assert found["auroc_min_40", role, "both"].value == pytest.approx(auroc)
     for role in ("before", "after"):
@@ -78,7 +78,7 @@ def test_first_choices_that_an_interface_does_not_give_are_no_measure() -> None:
     others = {key: one for key, one in whole.items() if key[0] not in FIRST_CHOICES}
     assert {key: one for key, one in found.items() if key[0] not in FIRST_CHOICES} == others
     rows = [asdict(one) for one in found.values()]
-    assert "First choices" not in " ".join(conclude(rows, before="before", after="after").explanation)
+    assert "First choices" not in " ".join(conclude_unlearning(rows, before="before", after="after").explanation)
 
 
 def test_a_retrained_model_that_knows_the_texts_is_no_reference() -> None:

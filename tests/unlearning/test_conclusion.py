@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from made_values import SIDE, model, texts
 
-from audit_pipeline.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude
+from audit_pipeline.unlearning.conclusion import STATED_IN_WORDS, Conclusion, Outcome, conclude_unlearning
 from audit_pipeline.unlearning.measures import (
     DocumentValues,
     ReproducedDocuments,
@@ -52,7 +52,7 @@ def concluded(
     for role, numbers in (privleak or {}).items():
         (row,) = (row for row in rows if (row["metric"], row["role"]) == ("privleak", role))
         row.update(zip(("value", "ci_low", "ci_high"), numbers, strict=True))
-    return conclude(rows, before="base", after="edited")
+    return conclude_unlearning(rows, before="base", after="edited")
 
 
 def extracted(before: Spoken, after: Spoken) -> DocumentValues:
@@ -228,7 +228,7 @@ def test_few_held_out_texts_do_not_show_that_there_is_no_difference(held_out: in
     for row in found:
         if row["metric"] == "forget_quality":
             row.update(value=0.01 if row["side"] == "forget" else 0.5, n=held_out)
-    doubt = why_undetermined(conclude(found, before="base", after="edited"))
+    doubt = why_undetermined(conclude_unlearning(found, before="base", after="edited"))
     assert ("no difference was seen in held-out texts" in doubt) == (held_out == 20)
     assert ("19 groups of held-out texts are too few" in doubt) == (held_out == 19)
 
@@ -238,7 +238,7 @@ def test_too_few_texts_settle_nothing() -> None:
     for row in rows:
         if row["metric"] == "privleak" and row["role"] == "after":
             row.update(ci_low=None, ci_high=None, method="no interval: all members are of one group")
-    found = conclude(rows, before="base", after="edited")
+    found = conclude_unlearning(rows, before="base", after="edited")
     assert found.outcome == "undetermined"
     assert "Nothing follows without an interval (no interval: all members are of one group)." in found.explanation
 

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-from audit_pipeline.unlearning.inputs import AuditThreshold, read_documents, read_reproduced, read_sides
+from audit_pipeline.unlearning.inputs import AuditThreshold, read_document_values, read_reproduced, read_sides
 from audit_pipeline.unlearning.measures import DocumentValues
 
 Text = tuple[str, int | None, str]
@@ -145,7 +145,7 @@ def extract(
 
 def documents(folder: Path) -> DocumentValues:
     paths = DataPaths(folder)
-    return read_documents(MODELS, [BuiltBenchmark("b", {"digest": "d"}, paths)], paths)
+    return read_document_values(MODELS, [BuiltBenchmark("b", {"digest": "d"}, paths)], paths)
 
 
 def test_documents_that_every_model_was_asked_about_are_compared(tmp_path: Path) -> None:

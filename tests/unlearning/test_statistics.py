@@ -17,10 +17,10 @@ from audit_pipeline.unlearning.statistics import (
     extraction_strength,
     group_means,
     is_nearly_unchanged,
+    kolmogorov_smirnov,
     mean_of,
     privleak,
-    privleak_of_both,
-    same_distribution,
+    privleak_against_retrained,
 )
 
 
@@ -67,7 +67,7 @@ def test_a_difference_of_means_is_of_groups_and_for_all_measures_together() -> N
     forget, chance = np.arange(80) < 40, np.random.default_rng(1)
     values = chance.normal(size=80) - 3 * forget
     groups = [str(place) for place in range(80)]
-    alone, four = (difference_of_means(values, forget, groups, together=count) for count in (1, 4))
+    alone, four = (difference_of_means(values, forget, groups, n_measures=count) for count in (1, 4))
     assert alone.value == four.value == pytest.approx(values[forget].mean() - values[~forget].mean())
     error = math.sqrt(values[forget].var() / 40 + values[~forget].var() / 40)
     for found, ends in ((alone, 1.96), (four, 2.498)):
@@ -83,11 +83,11 @@ def test_few_groups_give_no_difference_that_is_clear(together: int, needed: int)
     for pairs in (needed - 1, needed):
         forget = np.repeat([True, False], pairs)
         found = difference_of_means(
-            -1.0 * forget, forget, [str(place) for place in range(2 * pairs)], together=together
+            -1.0 * forget, forget, [str(place) for place in range(2 * pairs)], n_measures=together
         )
         assert found.value == -1
         assert (found.interval == NO_INTERVAL) == (pairs < needed)
-    one = difference_of_means(np.arange(4.0), np.arange(4) < 2, ["a", "a", "b", "c"], together=1)
+    one = difference_of_means(np.arange(4.0), np.arange(4) < 2, ["a", "a", "b", "c"], n_measures=1)
     assert one.interval == NO_INTERVAL
     assert "of one group" in one.method
 
@@ -112,10 +112,10 @@ def drawn(shift: float, side: int = 30) -> tuple[float, np.ndarray, GroupBootstr
 
 def test_the_retrained_model_is_resampled_with_the_other() -> None:
     auroc, resampled, bootstrap = drawn(1.0)
-    itself = privleak_of_both(auroc, auroc, resampled, resampled, bootstrap)
+    itself = privleak_against_retrained(auroc, auroc, resampled, resampled, bootstrap)
     assert (itself.value, itself.interval) == (0, Interval(0, 0)), "the same texts are drawn of both"
     reference, other, _ = drawn(0.0)
-    found = privleak_of_both(auroc, reference, resampled, other, bootstrap)
+    found = privleak_against_retrained(auroc, reference, resampled, other, bootstrap)
     assert found.value == pytest.approx(100 * ((1 - auroc) / (1 - reference) - 1))
     low, high = np.percentile(100 * ((1 - resampled) / (1 - other) - 1), (2.5, 97.5))
     assert found.interval == Interval(pytest.approx(low), pytest.approx(high))
@@ -125,21 +125,21 @@ def test_the_retrained_model_is_resampled_with_the_other() -> None:
 def test_texts_that_all_stand_out_have_the_exact_bound() -> None:
     auroc, resampled, bootstrap = drawn(50.0)
     assert auroc == 1
-    found = privleak_of_both(auroc, 0.5, resampled, np.full_like(resampled, 0.5), bootstrap)
+    found = privleak_against_retrained(auroc, 0.5, resampled, np.full_like(resampled, 0.5), bootstrap)
     assert found.value == -100
     assert found.interval == Interval(-100, pytest.approx(100 * ((1 - 0.025 ** (1 / 30)) / 0.5 - 1)))
 
 
 def test_no_interval_where_there_may_be_nothing_to_divide_by() -> None:
     auroc, resampled, bootstrap = drawn(1.0)
-    found = privleak_of_both(auroc, 0.99, resampled, np.linspace(0.9, 1.0, len(resampled)), bootstrap)
+    found = privleak_against_retrained(auroc, 0.99, resampled, np.linspace(0.9, 1.0, len(resampled)), bootstrap)
     assert found.interval == NO_INTERVAL
     assert "no interval" in found.method
 
 
 def test_two_models_are_compared_by_one_value_a_group() -> None:
     assert group_means(np.array([1.0, 3.0, 5.0]), ["a", "b", "a"]).tolist() == [3.0, 3.0]
-    p_value, distance = same_distribution(np.arange(10.0), np.arange(10.0) + 100)
+    p_value, distance = kolmogorov_smirnov(np.arange(10.0), np.arange(10.0) + 100)
     assert distance == 1
     assert p_value == pytest.approx(2 / math.comb(20, 10))
-    assert same_distribution(np.arange(10.0), np.arange(10.0)) == (1, 0)
+    assert kolmogorov_smirnov(np.arange(10.0), np.arange(10.0)) == (1, 0)

@@ -18,7 +18,7 @@ from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, dig
 from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
 from .extracted import Extracted, Window, write_extraction
@@ -221,4 +221,4 @@ def decide(folder: Folder) -> Folder:
 
 def told(paths: DataPaths, sql: str) -> list[tuple[Any, ...]]:
     """The rows that a statement yields on the warehouse."""
-    return [tuple(row.values()) for row in query(paths.warehouse, sql).to_pylist()]
+    return [tuple(row.values()) for row in query_warehouse(paths.warehouse, sql).to_pylist()]

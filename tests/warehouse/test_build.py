@@ -22,14 +22,14 @@ from audit_pipeline.catalogue.contracts import EVALUATIONS, TABLES
 from audit_pipeline.catalogue.files import read_json, read_table, write_json, write_table
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS, literal
+from audit_pipeline.catalogue.sql import EXCERPT, EXCERPT_WORDS, quote_literal
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import build, fill
-from audit_pipeline.warehouse.build import lineage_gaps
-from audit_pipeline.warehouse.query import open_read_only, query
-from audit_pipeline.warehouse.schema import VIEWS, tables
+from audit_pipeline.warehouse.build import read_lineage_gaps
+from audit_pipeline.warehouse.query import open_read_only, query_warehouse
+from audit_pipeline.warehouse.schema import VIEWS, list_tables
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
 
@@ -55,9 +55,9 @@ def test_an_empty_folder_gives_every_table_and_view_without_rows(folder: Folder)
     report = build_warehouse(folder.paths)
     asked_for = {
         **{"configured_models": 2, "configured_benchmarks": 2, "model_releases": 2, "coverage": 4, "not_audited": 4},
-        "keys": len(tables(include_text=True)),
+        "keys": len(list_tables(include_text=True)),
     }
-    assert report.rows == {table.name: asked_for.get(table.name, 0) for table in tables(include_text=True)}
+    assert report.rows == {table.name: asked_for.get(table.name, 0) for table in list_tables(include_text=True)}
     assert (report.unreadable, report.moved_wal) == ((), None)
     assert report.bytes == folder.paths.warehouse.stat().st_size > 0
     for name in [*report.rows, *(view.name for view in VIEWS)]:
@@ -156,7 +156,7 @@ def test_a_run_with_lineage_is_later_than_one_without(folder: Folder) -> None:
 
 def test_every_number_joins_to_exactly_one_lineage_row(warehouse: Path) -> None:
     with open_read_only(warehouse) as connection:
-        assert lineage_gaps(connection) == []
+        assert read_lineage_gaps(connection) == []
     assert told(
         warehouse,
         "SELECT (SELECT count(*) FROM findings) - (SELECT count(*) FROM current_evaluations),"
@@ -173,7 +173,7 @@ def test_gaps_in_the_lineage_are_found(audited: Folder) -> None:
     write_table(doubled.with_name("copy.parquet"), pq.read_table(doubled, partitioning=None))
     build_warehouse(paths)
     with open_read_only(paths.warehouse) as connection:
-        gaps = lineage_gaps(connection)
+        gaps = read_lineage_gaps(connection)
     assert [(gap.table, gap.partition, gap.run_id, gap.rows, gap.lineage_rows, gap.what) for gap in gaps] == [
         ("examples", "notes_32", "run-examples", 60, 0, "rows without an entry"),
         ("scores", "notes_32|tiny-125m", "again-notes", 60 * 22, 2, "rows with several entries"),
@@ -189,7 +189,7 @@ def test_entries_whose_file_is_gone_are_gaps(audited: Folder) -> None:
     paths.documents("notes").unlink()
     report = build_warehouse(paths)
     with open_read_only(paths.warehouse) as connection:
-        gaps = {gap.table: (gap.rows, gap.lineage_rows, gap.what) for gap in lineage_gaps(connection)}
+        gaps = {gap.table: (gap.rows, gap.lineage_rows, gap.what) for gap in read_lineage_gaps(connection)}
     either = "an entry without its file: the run died before it was written, or the file was deleted"
     assert gaps == {
         "decisions": (0, 1, "an entry without its file: the file was deleted"),
@@ -322,12 +322,12 @@ def test_an_unreadable_file_is_named_and_left_out(audited: Folder) -> None:
     empty.write_bytes(b"")
     text.write_text("example_id,score\n", encoding="utf-8")
     again.write_bytes(again.read_bytes()[:-100])
-    table = read_table(lacking, EVALUATIONS, what="evaluations")
+    table = read_table(lacking, EVALUATIONS, label="evaluations")
     pq.write_table(table.drop_columns(["detector"]), lacking)
-    table = read_table(null, EVALUATIONS, what="evaluations")
+    table = read_table(null, EVALUATIONS, label="evaluations")
     place = table.column_names.index("benchmark")
     pq.write_table(table.set_column(place, "benchmark", pa.nulls(len(table), pa.string())), null)
-    table = read_table(wrong, EVALUATIONS, what="evaluations")
+    table = read_table(wrong, EVALUATIONS, label="evaluations")
     place = table.column_names.index("value")
     pq.write_table(table.set_column(place, "value", pa.array(["high"] * len(table))), wrong)
     damaged = {empty, text, again, lacking, null, wrong}
@@ -449,7 +449,9 @@ os._exit(0)
     assert report.moved_wal.read_bytes() == written
     assert re.fullmatch(r"audit\.duckdb\.wal\.\d{8}T\d+Z\.aside", report.moved_wal.name)
     assert not wal.exists()
-    assert query(paths.warehouse, "SELECT count(*) AS n FROM lineage").to_pylist() == [{"n": report.rows["lineage"]}]
+    assert query_warehouse(paths.warehouse, "SELECT count(*) AS n FROM lineage").to_pylist() == [
+        {"n": report.rows["lineage"]}
+    ]
     assert build_warehouse(paths).moved_wal is None
 
 
@@ -494,7 +496,9 @@ def test_names_and_folders_need_no_care(tmp_path: Path) -> None:
     folder.write_examples("notes_32")
     folder.write_audit("notes_32", "small <2b> $x$", "run/1", DAY + timedelta(days=2))
     build_warehouse(folder.paths)
-    assert values(folder.paths, f"SELECT count(*) FROM leaderboard WHERE model = {literal('small <2b> $x$')}") == [(4,)]
+    assert values(
+        folder.paths, f"SELECT count(*) FROM leaderboard WHERE model = {quote_literal('small <2b> $x$')}"
+    ) == [(4,)]
 
 
 def test_findings_on_an_earlier_build_of_a_benchmark_are_marked(audited: Folder) -> None:

@@ -21,7 +21,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.operate.whole_configuration import load_configuration
 from audit_pipeline.sources.base import Harvest
 from audit_pipeline.sources.config import all_sources
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def told(workspace: Workspace, sql: str) -> list[dict[str, Any]]:
     report = build_warehouse(workspace.paths)
     assert report.unreadable == ()
-    return query(workspace.paths.warehouse, sql).to_pylist()
+    return query_warehouse(workspace.paths.warehouse, sql).to_pylist()
 
 
 def test_models_as_their_entries_say(made: Workspace) -> None:
@@ -133,7 +133,7 @@ def test_what_is_on_request_is_told(made: Workspace) -> None:
 
 def up_to_date(made: Workspace) -> dict[str, bool | None]:
     specs = load_benchmarks()
-    there = situation.look(PlanRequest(benchmarks=tuple(specs)), made.paths, specs=specs.values())
+    there = situation.read_situation(PlanRequest(benchmarks=tuple(specs)), made.paths, specs=specs.values())
     return {name: is_as_configured(one) for name, one in there.benchmarks.items()}
 
 
@@ -196,12 +196,14 @@ def test_a_broken_entry_is_named_and_counts_as_configured_still(made: Workspace)
     report = build_warehouse(made.paths)
     assert [one.path.name for one in report.unreadable] == ["benchmarks.yaml", "models.yaml"]
     assert "model one: unknown key 'colour'" in report.unreadable[1].reason
-    models = query(made.paths.warehouse, "SELECT name, origin FROM configured_models").to_pylist()
+    models = query_warehouse(made.paths.warehouse, "SELECT name, origin FROM configured_models").to_pylist()
     assert [(row["name"], row["origin"].partition(":")[0]) for row in models] == [
         ("two", f"path {made.config / 'weights'}"),
         ("one", "unknown"),
     ]
-    benchmarks = query(made.paths.warehouse, "SELECT benchmark, is_up_to_date FROM configured_benchmarks").to_pylist()
+    benchmarks = query_warehouse(
+        made.paths.warehouse, "SELECT benchmark, is_up_to_date FROM configured_benchmarks"
+    ).to_pylist()
     assert {row["benchmark"]: row["is_up_to_date"] for row in benchmarks} == {
         "other_8": None,
         "made_16": None,
@@ -215,7 +217,9 @@ def test_a_configuration_folder_is_judged_by_its_own_files(made: Workspace, tmp_
     shutil.copytree(made.config, own)
     made.write_config("sources", "sources: [")
     build_warehouse(made.paths, config=own)
-    rows = query(made.paths.warehouse, "SELECT benchmark, is_up_to_date FROM configured_benchmarks").to_pylist()
+    rows = query_warehouse(
+        made.paths.warehouse, "SELECT benchmark, is_up_to_date FROM configured_benchmarks"
+    ).to_pylist()
     assert {row["benchmark"]: row["is_up_to_date"] for row in rows} == {
         "made_8": True,
         "made_16": True,

@@ -14,9 +14,9 @@ from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, canonical_json
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.report.files import build_reports, json_copy
-from audit_pipeline.report.picture_data import panels_of
-from audit_pipeline.warehouse.build import lineage_gaps
+from audit_pipeline.report.files import build_reports, json_copy_path
+from audit_pipeline.report.picture_data import build_study_panels
+from audit_pipeline.warehouse.build import read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
 from .conftest import DAY, MODELS, Folder
@@ -104,11 +104,11 @@ def test_studies_join_to_their_lineage(checked_once: Folder, checked: Folder) ->
     [(count,)] = told(checked_once.paths, "SELECT count(*) FROM control_studies JOIN lineage USING (run_id)")
     assert count == 8
     with open_read_only(checked_once.paths.warehouse) as connection:
-        assert not lineage_gaps(connection)
+        assert not read_lineage_gaps(connection)
     checked.paths.run_file("lineage", "control_studies:how_often", "run-study").unlink()
     build_warehouse(checked.paths)
     with open_read_only(checked.paths.warehouse) as connection:
-        assert [(gap.table, gap.partition, gap.rows) for gap in lineage_gaps(connection)] == [
+        assert [(gap.table, gap.partition, gap.rows) for gap in read_lineage_gaps(connection)] == [
             ("control_studies", "how_often", 8)
         ]
 
@@ -134,7 +134,7 @@ def test_groups_by_their_mean_against_a_twin_in_python(checked_once: Folder) -> 
 
 def test_the_report_shows_the_check_and_a_picture_of_the_study(checked_once: Folder, tmp_path: Path) -> None:
     path = build_reports(checked_once.paths.warehouse, tmp_path).path
-    assert json.loads(json_copy(path).read_text(encoding="utf-8"))["answers"] == [], (
+    assert json.loads(json_copy_path(path).read_text(encoding="utf-8"))["answers"] == [], (
         "models of a control are no answers"
     )
     page = path.read_text(encoding="utf-8")
@@ -156,7 +156,7 @@ def test_a_model_that_is_no_longer_of_a_control_is_an_answer(checked: Folder, tm
     write_json(card, {**read_json(card), "resolved_from": "a folder"})
     build_warehouse(checked.paths)
     both = build_reports(checked.paths.warehouse, tmp_path)
-    across = json.loads(json_copy(both.path).read_text(encoding="utf-8"))
+    across = json.loads(json_copy_path(both.path).read_text(encoding="utf-8"))
     assert [answer["model"] for answer in across["answers"]] == [TWIN]
     assert set(both.pages) == {EXPOSED, TWIN}, "each has its page"
 
@@ -185,7 +185,7 @@ def test_panels_average_seeds_and_order_values_as_numbers() -> None:
         *study_rows("learning_rate", [0.001], [0.8]),
     ]
     rows[0]["auroc"] = None
-    occurrences, rate = panels_of(table_from_rows(rows, CONTROL_STUDIES).to_pylist())
+    occurrences, rate = build_study_panels(table_from_rows(rows, CONTROL_STUDIES).to_pylist())
     assert (occurrences.setting, occurrences.values) == ("occurrences", ["2", "10"])
     assert [name for name, _ in occurrences.lines] == ["loss", "min_k"]
     lines = dict(occurrences.lines)

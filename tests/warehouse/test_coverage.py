@@ -18,15 +18,21 @@ from profiles import max_examples
 from audit_pipeline.catalogue.contracts import COVERAGE, EXAMPLES, SCORES
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.sql import quoted
+from audit_pipeline.catalogue.sql import quote_identifier
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.operate.coverage import Present, coverage_of
+from audit_pipeline.operate.coverage import Present, build_coverage_table
 from audit_pipeline.operate.facts import BenchmarkFacts, Situation
 from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.schema import changed_relation, create_tables, create_views, fill_derived, tables
-from audit_pipeline.warehouse.table_files import insert as fill_table
+from audit_pipeline.warehouse.schema import (
+    changed_relation_name,
+    create_tables,
+    create_views,
+    fill_derived_tables,
+    list_tables,
+)
+from audit_pipeline.warehouse.table_files import insert_rows as fill_table
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder, temporal, write_config
 
@@ -230,12 +236,12 @@ def differ(one: str | None, other: str | None) -> bool:
 
 
 def insert(connection: duckdb.DuckDBPyConnection, into: str, /, **row: object) -> None:
-    names, marks = ", ".join(map(quoted, row)), ", ".join("?" for _ in row)
+    names, marks = ", ".join(map(quote_identifier, row)), ", ".join("?" for _ in row)
     connection.execute(f"INSERT INTO {into} ({names}) VALUES ({marks})", list(row.values()))
 
 
 def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
-    for table in tables(include_text=True):
+    for table in list_tables(include_text=True):
         connection.execute(f"DELETE FROM {table.name}")
     for model in history.models:
         insert(connection, "configured_models", name=model, on_request=False)
@@ -298,14 +304,14 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
     for table in (SCORES, EXAMPLES):
         of = ", ".join(table.partition_columns)
         connection.execute(
-            f"CREATE TEMP TABLE {changed_relation(table.name)} AS SELECT DISTINCT {of} FROM {table.name}"
+            f"CREATE TEMP TABLE {changed_relation_name(table.name)} AS SELECT DISTINCT {of} FROM {table.name}"
         )
-    fill_derived(connection)
+    fill_derived_tables(connection)
     for entry in history.entries:
         if not entry.has_rows:
             partition = f"{entry.benchmark}|{entry.model}"
             insert(connection, "files_gone", table=entry.table, partition=partition, run_id=entry.run_id)
-    fill_table(connection, COVERAGE, coverage_of(connection, present(history), DataPaths(Path("nowhere"))))
+    fill_table(connection, COVERAGE, build_coverage_table(connection, present(history), DataPaths(Path("nowhere"))))
 
 
 def present(history: History) -> Present:
@@ -322,7 +328,7 @@ def present(history: History) -> Present:
 def emptied() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect(":memory:") as connection:
         # Rows here hold what the view reads, and nothing else.
-        create_tables(connection, [without_constraints(table) for table in tables(include_text=True)])
+        create_tables(connection, [without_constraints(table) for table in list_tables(include_text=True)])
         create_views(connection)
         yield connection
 

@@ -13,9 +13,9 @@ from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import export as module
-from audit_pipeline.warehouse.export import export, names
-from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.schema import VIEWS, tables
+from audit_pipeline.warehouse.export import export, list_exportable_names
+from audit_pipeline.warehouse.query import query_warehouse
+from audit_pipeline.warehouse.schema import VIEWS, list_tables
 
 from .conftest import MODELS, Folder
 
@@ -38,7 +38,7 @@ def test_parquet_holds_exactly_the_view(decided: Path, tmp_path: Path) -> None:
     for name in ("leaderboard", "current_highlights", "cost", "keys"):
         out = tmp_path / "new folder" / f"{name}.parquet"
         written = export(decided, name, out)
-        wanted = query(decided, f"FROM {name}")
+        wanted = query_warehouse(decided, f"FROM {name}")
         stored = pq.read_table(out, partitioning=None)
         assert stored.to_pylist() == wanted.to_pylist()
         assert stored.schema.types == wanted.schema.types
@@ -46,8 +46,8 @@ def test_parquet_holds_exactly_the_view(decided: Path, tmp_path: Path) -> None:
 
 
 def test_every_table_and_view_can_be_exported(decided: Path, tmp_path: Path) -> None:
-    known = names(decided)
-    assert known == sorted([table.name for table in tables(include_text=True)] + [view.name for view in VIEWS])
+    known = list_exportable_names(decided)
+    assert known == sorted([table.name for table in list_tables(include_text=True)] + [view.name for view in VIEWS])
     for name in known:
         rows = export(decided, name, tmp_path / f"{name}.csv").rows
         assert len(read_csv(tmp_path / f"{name}.csv")) == rows
@@ -64,13 +64,13 @@ def test_batches_are_put_together(decided: Path, tmp_path: Path, monkeypatch: py
 def test_csv_says_what_the_view_says(decided: Path, tmp_path: Path) -> None:
     export(decided, "current_highlights", tmp_path / "lit.csv")
     (first, *_) = read_csv(tmp_path / "lit.csv")
-    (wanted, *_) = query(decided, "FROM current_highlights").to_pylist()
+    (wanted, *_) = query_warehouse(decided, "FROM current_highlights").to_pylist()
     assert json.loads(first["pieces"]) == wanted["pieces"] == ["=made", " up"]
     assert json.loads(first["token_scores"]) == wanted["token_scores"]
     assert float(first["score"]) == wanted["score"]
     export(decided, "leaderboard", tmp_path / "board.csv")
     board = read_csv(tmp_path / "board.csv")
-    wanted_board = query(decided, "FROM leaderboard").to_pylist()
+    wanted_board = query_warehouse(decided, "FROM leaderboard").to_pylist()
     assert [float(row["auroc"]) for row in board] == [row["auroc"] for row in wanted_board], "to the last digit"
     assert {row["worst_control"] for row in board} == {"dates", ""}
     assert {row["is_current"] for row in board} == {"true"}
@@ -142,4 +142,4 @@ def test_without_a_warehouse(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no warehouse"):
         export(tmp_path / "audit.duckdb", "leaderboard", tmp_path / "x.csv")
     with pytest.raises(DataError, match="there is no warehouse"):
-        names(tmp_path / "audit.duckdb")
+        list_exportable_names(tmp_path / "audit.duckdb")

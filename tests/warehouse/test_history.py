@@ -9,9 +9,9 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import canonical_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.sql import literal
+from audit_pipeline.catalogue.sql import quote_literal
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.query import query
+from audit_pipeline.warehouse.query import query_warehouse
 from audit_pipeline.warehouse.schema import OF_RUNS
 
 from .conftest import DAY, MODELS, Folder
@@ -23,7 +23,7 @@ FIRST, SECOND = "run-0-notes_32", "again-notes"
 def changes(
     paths: DataPaths, where: str = OF_PAIR, view: str = "changes_since_last_audit"
 ) -> dict[str, dict[str, Any]]:
-    return {row["detector"]: row for row in query(paths.warehouse, f"FROM {view} {where}").to_pylist()}
+    return {row["detector"]: row for row in query_warehouse(paths.warehouse, f"FROM {view} {where}").to_pylist()}
 
 
 @pytest.mark.parametrize("table", [table.name for table in OF_RUNS if table.current and table.name != "pair_answers"])
@@ -83,7 +83,7 @@ def test_what_changed_since_the_run_before(built: Folder) -> None:
 
 
 def test_a_pair_audited_once_has_nothing_before(built: Folder) -> None:
-    rows = changes(built.paths, f"WHERE benchmark = 'notes_32' AND model = {literal(NEW_MODEL)}")
+    rows = changes(built.paths, f"WHERE benchmark = 'notes_32' AND model = {quote_literal(NEW_MODEL)}")
     for row in rows.values():
         assert row["change"] == "first audit"
         nothing = ("previous_auroc", "difference", "left_interval", "previous_run_id", "benchmark_changed")

@@ -26,8 +26,8 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import carried_over_rows, fill
 from audit_pipeline.warehouse.build import WarehouseReport
 from audit_pipeline.warehouse.carried_over_rows import LoadedFile, plan_reload
-from audit_pipeline.warehouse.query import query
-from audit_pipeline.warehouse.schema import tables
+from audit_pipeline.warehouse.query import query_warehouse
+from audit_pipeline.warehouse.schema import list_tables
 from audit_pipeline.warehouse.table_files import FileRows, ListedFiles
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
@@ -60,7 +60,7 @@ def differences(one: Path, other: Path) -> dict[str, list[tuple[object, ...]]]:
     found = {}
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH '{one}' AS one (READ_ONLY); ATTACH '{other}' AS other (READ_ONLY)")
-        for table in tables(include_text=True):
+        for table in list_tables(include_text=True):
             columns = COMPARED.get(table.name, "*")
             a, b = (f"(SELECT {columns} FROM {name}.{table.name})" for name in ("one", "other"))
             rows = connection.execute(f"({a} EXCEPT ALL {b}) UNION ALL ({b} EXCEPT ALL {a})").fetchall()
@@ -272,7 +272,7 @@ def test_a_run_that_is_no_longer_the_latest_changes_the_scores_of_groups(once: F
     entry.unlink()
     report = carried(once.paths)
     assert report.files_loaded == 0
-    found = query(once.paths.warehouse, "SELECT run_id FROM runs WHERE lineage_rows = 0").to_pylist()
+    found = query_warehouse(once.paths.warehouse, "SELECT run_id FROM runs WHERE lineage_rows = 0").to_pylist()
     assert found == [{"run_id": "again-notes"}]
 
 
@@ -363,7 +363,9 @@ def test_everything_is_built_where_the_earlier_warehouse_cannot_be_relied_on(
 def test_everything_is_built_where_code_or_settings_are_others(once: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = once.paths
     assert build_warehouse(paths, include_text=False).files_carried_over == 0
-    assert query(paths.warehouse, "SELECT count(*) AS n FROM examples WHERE excerpt <> ''").to_pylist() == [{"n": 0}]
+    assert query_warehouse(paths.warehouse, "SELECT count(*) AS n FROM examples WHERE excerpt <> ''").to_pylist() == [
+        {"n": 0}
+    ]
     monkeypatch.setattr(carried_over_rows, "code_digest", lambda: "of another version")
     assert build_warehouse(paths, include_text=False).files_carried_over == 0
     assert build_warehouse(paths, include_text=False).files_loaded == 0

@@ -15,18 +15,18 @@ import pytest
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.query import open_read_only, query
+from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 from .conftest import DAY, Folder
 
 
 def test_rows_come_with_their_column_names(warehouse: Path) -> None:
-    table = query(warehouse, "SELECT model, count(*) AS n FROM leaderboard GROUP BY model ORDER BY model;")
+    table = query_warehouse(warehouse, "SELECT model, count(*) AS n FROM leaderboard GROUP BY model ORDER BY model;")
     assert table.to_pylist() == [{"model": "small <2b> $x$", "n": 8}, {"model": "tiny-125m", "n": 8}]
 
 
 def test_a_finding_joins_to_its_run_model_benchmark_and_code(warehouse: Path) -> None:
-    rows = query(
+    rows = query_warehouse(
         warehouse,
         "SELECT f.value, f.run_id, f.code_version, m.name, b.design FROM findings f"
         " JOIN models m ON m.fingerprint = f.model_fingerprint"
@@ -46,11 +46,11 @@ def test_a_finding_joins_to_its_run_model_benchmark_and_code(warehouse: Path) ->
     "sql", ["SHOW TABLES", "DESCRIBE scores", "SUMMARIZE lineage", "EXPLAIN FROM scores", "FROM models"]
 )
 def test_ways_to_look_around(warehouse: Path, sql: str) -> None:
-    assert len(query(warehouse, sql)) > 0
+    assert len(query_warehouse(warehouse, sql)) > 0
 
 
 def test_times_are_in_utc(warehouse: Path) -> None:
-    table = query(warehouse, "SELECT min(finished_at)::VARCHAR AS t FROM lineage")
+    table = query_warehouse(warehouse, "SELECT min(finished_at)::VARCHAR AS t FROM lineage")
     assert table.to_pylist() == [{"t": "2026-03-01 09:00:00+00"}]
 
 
@@ -120,7 +120,7 @@ def test_everything_else_is_refused(warehouse: Path, tmp_path: Path, sql: str) -
     duckdb.connect(str(places["database"])).close()
     before = warehouse.read_bytes()
     with pytest.raises(AuditError) as raised:
-        query(warehouse, sql.format(**places))
+        query_warehouse(warehouse, sql.format(**places))
     assert "\n" not in str(raised.value)
     assert not places["out"].exists()
     assert warehouse.read_bytes() == before
@@ -140,13 +140,13 @@ def test_everything_else_is_refused(warehouse: Path, tmp_path: Path, sql: str) -
 )
 def test_errors_say_what_is_wrong_in_one_line(warehouse: Path, sql: str, words: str) -> None:
     with pytest.raises(AuditError, match=words) as raised:
-        query(warehouse, sql)
+        query_warehouse(warehouse, sql)
     assert "\n" not in str(raised.value)
 
 
 def test_a_missing_warehouse(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"there is no warehouse at .*audit\.duckdb yet: .*corpus-audit audit"):
-        query(tmp_path / "audit.duckdb", "SELECT 1")
+        query_warehouse(tmp_path / "audit.duckdb", "SELECT 1")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -154,7 +154,7 @@ def test_a_file_that_is_no_warehouse(tmp_path: Path) -> None:
     path = tmp_path / "audit.duckdb"
     path.write_bytes(b"not a database" * 1000)
     with pytest.raises(DataError, match=r"cannot be read .*build it again"):
-        query(path, "SELECT 1")
+        query_warehouse(path, "SELECT 1")
 
 
 def test_a_foreign_wal_beside_it_is_named(audited: Folder) -> None:
@@ -167,7 +167,7 @@ def test_a_foreign_wal_beside_it_is_named(audited: Folder) -> None:
     duckdb.connect(str(other)).close()
     other.replace(warehouse)
     with pytest.raises(DataError, match=r"audit\.duckdb\.wal beside it"):
-        query(warehouse, "SELECT 1")
+        query_warehouse(warehouse, "SELECT 1")
 
 
 READER = """
@@ -212,7 +212,7 @@ def test_an_open_reader_keeps_answering_while_the_warehouse_is_rebuilt(
             build_warehouse(audited.paths)
             assert ask(reader) == 5
             assert mine.sql("SELECT count(DISTINCT run_id) FROM scores").fetchall() == [(5,)]
-            seen = query(warehouse, "SELECT count(DISTINCT run_id) AS n FROM scores").to_pylist()
+            seen = query_warehouse(warehouse, "SELECT count(DISTINCT run_id) AS n FROM scores").to_pylist()
             assert seen == [{"n": 5 + rebuilt}]
     new = subprocess.run(
         [sys.executable, "-c", READER, str(warehouse)], input="\n", capture_output=True, text=True, check=True

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.query import open_read_only, query
+from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 from .conftest import Folder
 
@@ -56,7 +56,7 @@ def write_for_build(folder: Folder, build: int) -> None:
 
 
 def in_one_statement(warehouse: Path) -> Counts:
-    (row,) = query(warehouse, BOTH).to_pylist()
+    (row,) = query_warehouse(warehouse, BOTH).to_pylist()
     return row["documents"], row["examples"]
 
 

@@ -10,18 +10,18 @@ import pytest
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse import schema
-from audit_pipeline.warehouse.query import open_read_only, query
-from audit_pipeline.warehouse.schema import BLIND_CONTROL, DEFINED, DERIVED, MACROS, OF_RUNS, tables
+from audit_pipeline.warehouse.query import open_read_only, query_warehouse
+from audit_pipeline.warehouse.schema import BLIND_CONTROL, DEFINED, DERIVED, MACROS, OF_RUNS, list_tables
 
 from .conftest import Folder
 
 FOLDER = Path(schema.__file__).with_name("sql")
-EVERY = tables(include_text=True)
+EVERY = list_tables(include_text=True)
 
 
 @pytest.mark.parametrize("table", EVERY, ids=lambda table: table.name)
 def test_a_table_has_its_declared_columns_with_their_meaning(warehouse: Path, table: Table) -> None:
-    found = query(
+    found = query_warehouse(
         warehouse,
         f"SELECT column_name, is_nullable, comment FROM duckdb_columns() WHERE table_name = '{table.name}'"
         " AND NOT internal ORDER BY column_index",
@@ -55,8 +55,8 @@ def test_everything_is_commented(warehouse: Path) -> None:
         "SELECT function_name FROM duckdb_functions() WHERE database_name = 'warehouse' AND NOT internal"
         " AND coalesce(comment, '') = ''",
     ):
-        assert query(warehouse, sql).to_pylist() == []
-    found = query(
+        assert query_warehouse(warehouse, sql).to_pylist() == []
+    found = query_warehouse(
         warehouse,
         "SELECT DISTINCT function_name AS name FROM duckdb_functions()"
         " WHERE database_name = 'warehouse' AND NOT internal",
@@ -77,7 +77,7 @@ def test_names_that_python_and_sql_share() -> None:
 
 
 def test_every_table_has_a_key_that_holds(warehouse: Path) -> None:
-    found = query(warehouse, "FROM keys").to_pylist()
+    found = query_warehouse(warehouse, "FROM keys").to_pylist()
     assert sorted(row["table"] for row in found) == sorted(table.name for table in EVERY)
     assert {row["doubled"] for row in found} == {0}
     assert {row["table"] for row in found if row["is_enforced"]} == {
@@ -92,7 +92,7 @@ def test_rows_of_one_key_are_counted(audited: Folder) -> None:
     file.with_name("copy.parquet").write_bytes(file.read_bytes())
     report = build_warehouse(paths)
     assert report.doubled == {"scores": 60 * 22}
-    assert query(paths.warehouse, 'SELECT "table", doubled FROM keys WHERE doubled > 0').to_pylist() == [
+    assert query_warehouse(paths.warehouse, 'SELECT "table", doubled FROM keys WHERE doubled > 0').to_pylist() == [
         {"table": "scores", "doubled": 60 * 22}
     ]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.build import lineage_gaps
-from audit_pipeline.warehouse.query import open_read_only, query
+from audit_pipeline.warehouse.build import read_lineage_gaps
+from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 from .conftest import CONTROLS, Folder
 
 
 def test_a_summary_has_one_row_a_benchmark(warehouse: Path) -> None:
-    notes, speeches = query(warehouse, "FROM split_summary").to_pylist()
+    notes, speeches = query_warehouse(warehouse, "FROM split_summary").to_pylist()
     assert (notes["benchmark"], notes["split_verdict"]) == ("notes_32", "undetermined")
     assert {name: notes[f"{name}_auroc"] for name in CONTROLS["notes_32"]} == CONTROLS["notes_32"]
     assert (notes["worst_control"], notes["worst_control_auroc"]) == ("dates", 0.876)
@@ -30,20 +30,20 @@ BESIDE_FINDINGS = "SELECT DISTINCT benchmark, worst_control, worst_control_auroc
 
 def test_the_strongest_control_stands_beside_every_finding(warehouse: Path) -> None:
     of_build = [("notes_32", "dates", 0.876), ("speeches_64", None, None)]
-    assert [tuple(row.values()) for row in query(warehouse, BESIDE_FINDINGS).to_pylist()] == of_build
-    assert query(warehouse, "SELECT count(*) AS n FROM split_quality").to_pylist() == [{"n": 16 + 15}]
+    assert [tuple(row.values()) for row in query_warehouse(warehouse, BESIDE_FINDINGS).to_pylist()] == of_build
+    assert query_warehouse(warehouse, "SELECT count(*) AS n FROM split_quality").to_pylist() == [{"n": 16 + 15}]
 
 
 def test_of_an_assessment_of_another_build_nothing_is_said_and_its_rows_have_their_lineage(audited: Folder) -> None:
     audited.write_split_quality("notes_32", CONTROLS["notes_32"], "run-later", benchmark_digest="another")
     audited.paths.run_file("lineage", "split_quality:speeches_64", "run-quality").unlink()
     build_warehouse(audited.paths)
-    found = [tuple(row.values()) for row in query(audited.paths.warehouse, BESIDE_FINDINGS).to_pylist()]
+    found = [tuple(row.values()) for row in query_warehouse(audited.paths.warehouse, BESIDE_FINDINGS).to_pylist()]
     assert found == [("notes_32", None, None), ("speeches_64", None, None)]
-    (row,) = query(audited.paths.warehouse, "FROM split_summary WHERE benchmark = 'notes_32'").to_pylist()
+    (row,) = query_warehouse(audited.paths.warehouse, "FROM split_summary WHERE benchmark = 'notes_32'").to_pylist()
     assert (row["is_current"], row["run_id"]) == (False, "run-later")
-    findings = query(audited.paths.warehouse, "SELECT count(*) AS n FROM leaderboard").to_pylist()
+    findings = query_warehouse(audited.paths.warehouse, "SELECT count(*) AS n FROM leaderboard").to_pylist()
     assert findings == [{"n": 16}], "no row is doubled"
     with open_read_only(audited.paths.warehouse) as connection:
-        gaps = {(gap.table, gap.partition, gap.rows, gap.lineage_rows) for gap in lineage_gaps(connection)}
+        gaps = {(gap.table, gap.partition, gap.rows, gap.lineage_rows) for gap in read_lineage_gaps(connection)}
     assert ("split_quality", "speeches_64", 15, 0) in gaps

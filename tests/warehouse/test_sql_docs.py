@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.query import open_read_only, query
+from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import MACROS
 
 from .conftest import Folder, write_config
@@ -47,7 +47,7 @@ def test_there_are_twelve_questions_each_with_a_query() -> None:
 
 @pytest.mark.parametrize(("number", "sql"), QUERIES, ids=[number for number, _ in QUERIES])
 def test_the_query_answers(warehouse: Path, number: str, sql: str) -> None:
-    table = query(warehouse, sql)
+    table = query_warehouse(warehouse, sql)
     assert len(table) > 0
     empty = [name for name in table.column_names if table[name].null_count == len(table)]
     # Of the made-up rates none is corrected, and the one configuration is as it should be.
@@ -59,7 +59,7 @@ def test_the_statements_for_looking_around_run(warehouse: Path) -> None:
     statements: Sequence[str] = [line.strip() for line in block.splitlines()]
     assert len(statements) == 3
     for statement in statements:
-        assert len(query(warehouse, statement)) > 0
+        assert len(query_warehouse(warehouse, statement)) > 0
 
 
 def test_names_of_the_page_exist(warehouse: Path) -> None:

@@ -13,8 +13,8 @@ from audit_pipeline.catalogue.contracts import Pair, canonical_json, digest, tex
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
-from audit_pipeline.warehouse.build import lineage_gaps
-from audit_pipeline.warehouse.query import open_read_only, query
+from audit_pipeline.warehouse.build import read_lineage_gaps
+from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder, write_config
 from .decided import DETECTORS, NEW_MODEL, OF_PAIR, OLD_MODEL, told, write_decided, write_rows
@@ -42,14 +42,14 @@ def test_every_row_of_a_decision_has_its_lineage_and_the_latest_run_counts(decid
     assert all(report.rows[name] > 0 for name in DECIDED)
     assert report.doubled == {}
     with open_read_only(decided.paths.warehouse) as connection:
-        assert lineage_gaps(connection) == []
+        assert read_lineage_gaps(connection) == []
     for name in DECIDED:
         assert told(decided.paths, f"SELECT DISTINCT run_id FROM current_{name} {OF_PAIR}") == [("again-notes",)]
         assert told(decided.paths, f"SELECT count(DISTINCT run_id) FROM {name} {OF_PAIR}") == [(2,)]
         decided.paths.run_file("lineage", f"{name}:{PAIR.partition}", "again-notes").unlink()
     build_warehouse(decided.paths)
     with open_read_only(decided.paths.warehouse) as connection:
-        gaps = lineage_gaps(connection)
+        gaps = read_lineage_gaps(connection)
     assert {(gap.table, gap.partition, gap.run_id, gap.lineage_rows) for gap in gaps} == {
         (name, PAIR.partition, "again-notes", 0) for name in DECIDED
     }
@@ -64,7 +64,7 @@ def test_a_later_run_without_rows_takes_the_earlier_rows_back(decided: Folder) -
         assert told(decided.paths, f"SELECT * FROM current_{name} {OF_PAIR}") == []
     assert told(decided.paths, f"SELECT count(*) FROM book_contamination {OF_PAIR}") == [(0,)]
     with open_read_only(decided.paths.warehouse) as connection:
-        assert lineage_gaps(connection) == []
+        assert read_lineage_gaps(connection) == []
 
 
 def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) -> None:
@@ -102,7 +102,7 @@ def test_without_text_no_piece_of_it_is_there(built: Folder, decided: Folder) ->
 
 def test_a_comparison_in_the_form_of_the_paper(built: Folder) -> None:
     board = dict(told(built.paths, f"SELECT detector, auroc FROM leaderboard {OF_PAIR}"))
-    rows = query(built.paths.warehouse, f"FROM detector_comparison {OF_PAIR} ORDER BY other").to_pylist()
+    rows = query_warehouse(built.paths.warehouse, f"FROM detector_comparison {OF_PAIR} ORDER BY other").to_pylist()
     assert [(row["detector"], row["other"]) for row in rows] == [("loss", "min_k"), ("loss", "zlib")]
     assert [(row["auroc"], row["other_auroc"]) for row in rows] == [
         (board["loss"], board["min_k"]),
@@ -131,7 +131,7 @@ def test_stars(audited: Folder) -> None:
 
 
 def test_books_have_rates_p_values_and_a_claim_level(built: Folder) -> None:
-    rows = query(
+    rows = query_warehouse(
         built.paths.warehouse,
         f"FROM book_contamination {OF_PAIR} AND detector = 'loss' ORDER BY unit, name",
     ).to_pylist()
@@ -202,7 +202,7 @@ def test_a_model_older_than_every_text_is_a_control(decided: Folder, tmp_path: P
             decided.paths, "SELECT model, benchmark, detector, auroc FROM leaderboard"
         )
     }
-    rows = query(decided.paths.warehouse, "FROM older_model_control").to_pylist()
+    rows = query_warehouse(decided.paths.warehouse, "FROM older_model_control").to_pylist()
     assert len(rows) == 2 * 4, "two benchmarks, four detectors, beside the one other model"
     for row in rows:
         benchmark, detector = row["benchmark"], row["detector"]
@@ -229,7 +229,7 @@ def test_where_one_text_has_no_date_no_model_is_known_to_be_older(decided: Folde
 def test_the_ledger_counts_what_was_tried(decided: Folder) -> None:
     write_decided(decided, "notes_32", OLD_MODEL, "third", DAY + timedelta(days=3))
     build_warehouse(decided.paths)
-    (row,) = query(decided.paths.warehouse, f"FROM multiplicity_ledger {OF_PAIR}").to_pylist()
+    (row,) = query_warehouse(decided.paths.warehouse, f"FROM multiplicity_ledger {OF_PAIR}").to_pylist()
     groups, detectors = 12, len(DETECTORS)
     assert row["detectors"] == 4
     assert row["settings"] == row["settings_so_far"] == 22

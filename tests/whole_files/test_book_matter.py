@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.whole_files.epub import Chapter, Epub
-from audit_pipeline.whole_files.matter import epub_text, gutenberg_body, gutenberg_head, is_matter, plain_text
+from audit_pipeline.whole_files.matter import epub_text, gutenberg_body, gutenberg_head, is_matter, remove_book_matter
 from audit_pipeline.whole_files.prose import prose
 
 RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
@@ -43,19 +43,19 @@ ENDS = [
 @pytest.mark.parametrize("start", STARTS)
 def test_every_spelling_of_the_beginning(start: str) -> None:
     text = f"{HEAD}\n{start}\n\n\n{RUNNING}\n\n\n{ENDS[0]}\nThe licence.\n"
-    assert plain_text(text) == RUNNING
+    assert remove_book_matter(text) == RUNNING
 
 
 @pytest.mark.parametrize("end", ENDS)
 def test_every_spelling_of_the_end(end: str) -> None:
     text = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{end}\n\n\n{LATER}\n*** END OF THE PROJECT GUTENBERG EBOOK ***\n"
-    assert plain_text(text) == RUNNING
+    assert remove_book_matter(text) == RUNNING
 
 
 def test_the_small_print_may_stand_on_either_side() -> None:
     early = f"{STARTS[0]}\n{HEAD}\n{STARTS[7]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n"
     late = f"{HEAD}\n{STARTS[0]}\n\n\n{RUNNING}\n\n\n{ENDS[3]}\n\n\nPlease give.\n{STARTS[8]}\n"
-    assert plain_text(early) == plain_text(late) == RUNNING
+    assert remove_book_matter(early) == remove_book_matter(late) == RUNNING
 
 
 def test_one_mark_alone_and_none() -> None:
@@ -105,16 +105,16 @@ BACK = [
 
 @pytest.mark.parametrize("matter", FRONT)
 def test_front_matter_goes(matter: str) -> None:
-    assert plain_text(f"{matter}\n\n\n\nCHAPTER I\n\n\n{RUNNING}") == f"CHAPTER I\n\n\n{RUNNING}"
+    assert remove_book_matter(f"{matter}\n\n\n\nCHAPTER I\n\n\n{RUNNING}") == f"CHAPTER I\n\n\n{RUNNING}"
 
 
 def test_all_front_matter_at_once() -> None:
-    assert plain_text("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
+    assert remove_book_matter("\n\n\n\n".join([*FRONT, RUNNING, LATER])) == f"{RUNNING}\n\n\n\n{LATER}"
 
 
 @pytest.mark.parametrize("matter", [matter for matter in BACK if not matter.startswith("[Footnotes")])
 def test_back_matter_goes(matter: str) -> None:
-    assert plain_text(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
+    assert remove_book_matter(f"{RUNNING}\n\n\n\n{LATER}\n\n\n\n{matter}\n") == f"{RUNNING}\n\n\n\n{LATER}"
 
 
 KEPT = [
@@ -136,13 +136,13 @@ KEPT = [
 
 @pytest.mark.parametrize("text", KEPT)
 def test_the_book_stays(text: str) -> None:
-    assert plain_text(text) == text
+    assert remove_book_matter(text) == text
 
 
 def test_places_of_illustrations_go_everywhere() -> None:
     ship, without = "[Illustration: A ship\nat sea]", "[Illustration without"
     text = f"{RUNNING}\n\n{ship}\n\n{LATER}\n\n[Illustration]\n\n{RUNNING}\n\n{without}"
-    assert plain_text(text) == f"{RUNNING}\n\n{LATER}\n\n{RUNNING}\n\n[Illustration without"
+    assert remove_book_matter(text) == f"{RUNNING}\n\n{LATER}\n\n{RUNNING}\n\n[Illustration without"
 
 
 LINES = st.sampled_from(
@@ -159,8 +159,8 @@ FREE = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6
 @given(st.lists(LINES | FREE, max_size=25))
 def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[str]) -> None:
     text = "\n".join(parts)
-    stripped = plain_text(text)
-    assert plain_text(stripped) == stripped
+    stripped = remove_book_matter(text)
+    assert remove_book_matter(stripped) == stripped
     remaining = iter(text.split("\n"))
     # In the input's order: each line is looked for behind the one before it.
     assert not stripped or all(line in remaining for line in stripped.split("\n"))
@@ -169,7 +169,7 @@ def test_stripping_twice_is_stripping_once_and_every_line_was_there(parts: list[
 def test_hostile_texts_take_no_long_time() -> None:
     for line in ("1" * 4000 + "x", "* " * 4000, "a, 1 " * 4000 + "x", "I. " * 3000, "\t" * 5000 + "."):
         for text in (line, f"INDEX\n\n{line}", "\n\n\n".join([line[:40]] * 2000), f"{RUNNING}\n\n\n{line}"):
-            plain_text(text)
+            remove_book_matter(text)
 
 
 # --- EPUB

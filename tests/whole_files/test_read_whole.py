@@ -19,7 +19,7 @@ from audit_pipeline.whole_files.document import (
     read_whole,
     usable_title,
 )
-from audit_pipeline.whole_files.pdf import joined, without_running_heads
+from audit_pipeline.whole_files.pdf import join_paragraphs, remove_running_heads
 
 FULL = "The lamps were lit before the carriage came down the long hill to"
 NEXT = "the town below, and nobody who stood there in the cold said a word"
@@ -180,7 +180,7 @@ def test_a_file_that_is_gone_cannot_be_read(tmp_path: Path) -> None:
 
 def test_few_pages_keep_their_heads_and_lose_their_numbers() -> None:
     pages = [["Lamps", "One.", "1"], ["Lamps", "Two.", "- 2 -"], ["Lamps", "Three.", "iii"]]
-    assert without_running_heads(pages) == [["Lamps", "One."], ["Lamps", "Two."], ["Lamps", "Three."]]
+    assert remove_running_heads(pages) == [["Lamps", "One."], ["Lamps", "Two."], ["Lamps", "Three."]]
 
 
 WORDS = st.lists(st.text("abcdefg", min_size=1, max_size=9), min_size=1, max_size=12).map(" ".join)
@@ -190,4 +190,4 @@ WORDS = st.lists(st.text("abcdefg", min_size=1, max_size=9), min_size=1, max_siz
 def test_joining_lines_loses_and_changes_no_word(pages: list[list[str]]) -> None:
     """Whatever becomes a paragraph."""
     words = [word for lines in pages for line in lines for word in line.split()]
-    assert joined(pages).split() == words
+    assert join_paragraphs(pages).split() == words

@@ -12,10 +12,17 @@ from typing import Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, Drawn, LabelledText, ReadDocuments, examples_table
+from audit_pipeline.benchmarks.builder import (
+    Builder,
+    BuilderInputs,
+    Drawn,
+    LabelledText,
+    ReadDocuments,
+    build_examples_table,
+)
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
-from audit_pipeline.catalogue.control_files import read_control, read_texts
+from audit_pipeline.catalogue.control_files import read_control, read_control_texts
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.entries import EntryReference
 from audit_pipeline.config.validating import Text
@@ -43,13 +50,15 @@ class ControlledSettings(FamilySettings):
         return self.control
 
     @model_validator(mode="after")
-    def _one_length(self) -> Self:
+    def _require_one_length(self) -> Self:
         if len(self.words or ()) != 1:
             raise ValueError("words: the one length that the control's texts have")
         return self
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -> BuilderInputs[pa.Table]:
+def read_controlled_texts(
+    spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
+) -> BuilderInputs[pa.Table]:
     """The texts of the control as it is trained; DataError where it is not, ConfigError where lengths disagree."""
     name = spec.settings_of(ControlledSettings).control
     manifest = read_control(name, paths)
@@ -68,7 +77,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -
         "models": manifest["models"],
     }
     return BuilderInputs(
-        read_texts(name, paths), {f"controls/{name}": version}, (provenance,), origin=f"the control {name}"
+        read_control_texts(name, paths), {f"controls/{name}": version}, (provenance,), origin=f"the control {name}"
     )
 
 
@@ -81,7 +90,7 @@ def draw_controlled(texts: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
         if row["role"] in _AUDITED_ROLES
     ]
     others = Counter(f"of the role {row['role']}" for row in rows if row["role"] not in _AUDITED_ROLES)
-    return Drawn(examples_table(audited, spec, run_id), {}, dict(sorted(others.items())))
+    return Drawn(build_examples_table(audited, spec, run_id), {}, dict(sorted(others.items())))
 
 
-BUILDER = Builder(VERSION, ControlledSettings, read, draw_controlled)
+BUILDER = Builder(VERSION, ControlledSettings, read_controlled_texts, draw_controlled)

@@ -20,13 +20,21 @@ from audit_pipeline.benchmarks.row_settings import (
     LabelValues,
     parts_from_split_or_files,
 )
-from audit_pipeline.benchmarks.rows import LabelledRows, Place, Reading, draw_rows, label_in, rows_inputs, usable
+from audit_pipeline.benchmarks.rows import (
+    LabelledRows,
+    Place,
+    Reading,
+    build_labelled_rows,
+    build_rows_inputs,
+    draw_rows,
+    parse_label_column,
+)
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
 from audit_pipeline.catalogue.contracts import Split
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validating import Text
-from audit_pipeline.fetch.labels import cut
+from audit_pipeline.fetch.labels import shorten_spelling
 from audit_pipeline.fetch.rows import Row, RowFile, text_of, unicode_problem
 
 VERSION = 1
@@ -84,7 +92,9 @@ class LabelledSettings(GroupedRowsSettings):
         return self
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
+def read_labelled_rows(
+    spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
+) -> BuilderInputs[LabelledRows]:
     """The rows of ``spec``, from the place that its environment variable names, else its path, hub or package.
 
     Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
@@ -92,21 +102,21 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
     """
     settings = spec.settings_of(LabelledSettings)
     found = read_origin(settings, next(iter(settings.parts), None), spec.words, paths.downloads)
-    return rows_inputs(spec, usable_rows(found.file, found.origin, spec), (found.provenance,))
+    return build_rows_inputs(spec, label_rows_by_columns(found.file, found.origin, spec), (found.provenance,))
 
 
-def usable_rows(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows:
-    """The rows with a text of the right length and a label, as :func:`usable`; columns as the settings name them."""
+def label_rows_by_columns(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows:
+    """The rows with a text of the right length and a label, as :func:`build_labelled_rows`; columns as the settings name them."""
     settings = spec.settings_of(LabelledSettings)
     meanings = dict(settings.label_values)
     reading = Reading(
         text=lambda row: text_of(row.values, settings.text_column),
-        label=lambda row: label_in(row, settings.label_column, meanings),
+        label=lambda row: parse_label_column(row, settings.label_column, meanings),
         place=(lambda row: read_place_columns(row, settings)) if any(settings.place_columns) else None,
         columns=(settings.text_column, settings.label_column, *settings.place_columns),
         lengths=(spec.length,) if spec.is_exact else None,
     )
-    return usable(file, origin, spec, reading)
+    return build_labelled_rows(file, origin, spec, reading)
 
 
 def read_place_columns(row: Row, settings: LabelledSettings) -> tuple[Place, str | None]:
@@ -124,14 +134,14 @@ def read_place_columns(row: Row, settings: LabelledSettings) -> tuple[Place, str
         values.append(value)
     context, split, collection, language = values
     if split is not None and split not in _SPLITS:
-        return Place(), f"column '{settings.split_column}' is {cut(split)!r}, not {' or '.join(_SPLITS)}"
+        return Place(), f"column '{settings.split_column}' is {shorten_spelling(split)!r}, not {' or '.join(_SPLITS)}"
     return Place(context or None, _SPLITS.get(split or ""), collection, language), None
 
 
-def draw(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
+def draw_labelled(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     """As :func:`draw_rows`; the manifest says if the authors of the rows matched the two sides."""
     drawn = draw_rows(rows, spec, run_id)
     return replace(drawn, notes={MATCHED: {}}) if spec.settings_of(LabelledSettings).matched else drawn
 
 
-BUILDER = Builder(VERSION, LabelledSettings, read, draw)
+BUILDER = Builder(VERSION, LabelledSettings, read_labelled_rows, draw_labelled)

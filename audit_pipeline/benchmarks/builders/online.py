@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.builder import (
     LabelledText,
     Provenance,
     ReadDocuments,
-    examples_table,
+    build_examples_table,
 )
 from audit_pipeline.benchmarks.row_settings import (
     WORDS_PLACE,
@@ -30,7 +30,14 @@ from audit_pipeline.benchmarks.row_settings import (
     RowsSettings,
     parts_from_split_or_files,
 )
-from audit_pipeline.benchmarks.rows import LabelledRows, Reading, label_in, refuse_one_class, rows_inputs, usable
+from audit_pipeline.benchmarks.rows import (
+    LabelledRows,
+    Reading,
+    build_labelled_rows,
+    build_rows_inputs,
+    parse_label_column,
+    refuse_one_class,
+)
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSides, Length
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
@@ -94,7 +101,9 @@ class JoinedText:
     second: LabelledText
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
+def read_online_rows(
+    spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
+) -> BuilderInputs[LabelledRows]:
     """The rows of all lengths that the inputs of ``spec`` are made of; a split with {words} is read for each length.
 
     Raises DataError (SourceError) where they cannot be read, where a column is missing altogether, and where no row can
@@ -104,17 +113,17 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
     meanings = dict(settings.label_values)
     every: list[LabelledRows] = []
     provenance: list[Provenance] = []
-    for part, lengths in _parts(settings):
+    for part, lengths in _list_parts_with_lengths(settings):
         found = read_origin(settings, part, lengths[0], paths.downloads)
         reading = Reading(
             text=lambda row: text_of(row.values, settings.text_column),
-            label=lambda row: label_in(row, settings.label_column, meanings),
+            label=lambda row: parse_label_column(row, settings.label_column, meanings),
             columns=(settings.text_column, settings.label_column),
             lengths=lengths,
         )
-        every.append(usable(found.file, found.origin, spec, reading))
+        every.append(build_labelled_rows(found.file, found.origin, spec, reading))
         provenance.append(found.provenance)
-    return rows_inputs(spec, _merge_labelled_rows(every), provenance)
+    return build_rows_inputs(spec, _merge_labelled_rows(every), provenance)
 
 
 def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
@@ -135,42 +144,42 @@ def draw_online(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
     for label, side in zip(_LABELS, ("non-member", "member"), strict=True):
         if not sides[label]:
             raise DataError(f"{spec.name}: {rows.origin} holds no {side} text, so no input can be made; add rows")
-    inputs = list(_inputs(sides, spec, settings, unit))
+    inputs = list(_join_sides(sides, spec, settings, unit))
     reasons["no partner on the other side"] += sum(map(len, sides.values())) - 2 * len(inputs)
     if settings.inputs is not None:
         reasons["over inputs"] += 2 * (len(inputs) - settings.inputs) if len(inputs) > settings.inputs else 0
         inputs = inputs[: settings.inputs]
-    chunks = [chunk for joined in inputs for chunk in chunks_of(joined, spec.length, unit)]
-    texts = _without_duplicates(chunks, spec.length, unit, reasons)
+    chunks = [chunk for joined in inputs for chunk in split_into_chunks(joined, spec.length, unit)]
+    texts = _drop_duplicates(chunks, spec.length, unit, reasons)
     counted = {reason: count for reason, count in sorted(reasons.items()) if count}
-    return Drawn(examples_table(texts, spec, run_id), {}, counted, rows.skipped)
+    return Drawn(build_examples_table(texts, spec, run_id), {}, counted, rows.skipped)
 
 
-def chunks_of(joined: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
+def split_into_chunks(joined_text: JoinedText, words: int, unit: WordUnit) -> list[LabelledText]:
     """The input's chunks of ``words`` words, in order; a context and its text together are a beginning of the input."""
     chunks: list[LabelledText] = []
-    before, after = joined.text[: joined.border], joined.text[joined.border :]
-    parts = ((joined.first, 0, before), (joined.second, joined.border, after))
+    before, after = joined_text.text[: joined_text.border], joined_text.text[joined_text.border :]
+    parts = ((joined_text.first, 0, before), (joined_text.second, joined_text.border, after))
     for source, start, part in parts:
-        spans = list(_spans(part, start, unit))
+        spans = list(_iterate_word_spans(part, start, unit))
         for first in range(0, len(spans) - words + 1, words):
             begin, end = spans[first][0], spans[first + words - 1][1]
             chunks.append(
                 LabelledText(
                     document_id=source.document_id,
-                    group=joined.group,
+                    group=joined_text.group,
                     collection=source.collection,
-                    text=joined.text[begin:end],
+                    text=joined_text.text[begin:end],
                     label=source.label,
                     published=None,
                     language=source.language,
-                    context=joined.text[:begin] or None,
+                    context=joined_text.text[:begin] or None,
                 )
             )
     return chunks
 
 
-def _parts(settings: OnlineSettings) -> list[tuple[DataSetPart | None, Sequence[int]]]:
+def _list_parts_with_lengths(settings: OnlineSettings) -> list[tuple[DataSetPart | None, Sequence[int]]]:
     """What is read, with the lengths that it is read at."""
     part = next(iter(settings.parts), None)
     lengths = sorted(settings.lengths)
@@ -179,20 +188,20 @@ def _parts(settings: OnlineSettings) -> list[tuple[DataSetPart | None, Sequence[
     return [(part, lengths)]
 
 
-def _merge_labelled_rows(every: Sequence[LabelledRows]) -> LabelledRows:
-    skipped: list[Skipped] = [row for rows in every for row in rows.skipped]
-    left_out: Counter[str] = sum((Counter(rows.left_out) for rows in every), Counter())
+def _merge_labelled_rows(parts: Sequence[LabelledRows]) -> LabelledRows:
+    skipped: list[Skipped] = [row for rows in parts for row in rows.skipped]
+    left_out: Counter[str] = sum((Counter(rows.left_out) for rows in parts), Counter())
     return LabelledRows(
-        tuple(text for rows in every for text in rows.texts),
+        tuple(text for rows in parts for text in rows.texts),
         tuple(skipped),
-        "; ".join(rows.origin for rows in every),
-        digest([rows.version for rows in every]),
+        "; ".join(rows.origin for rows in parts),
+        digest([rows.version for rows in parts]),
         dict(left_out),
     )
 
 
 def _choose_text_per_document(
-    texts: Iterable[LabelledText], spec: BenchmarkSpec, left_out: Counter[str]
+    texts: Iterable[LabelledText], spec: BenchmarkSpec, left_out_counts: Counter[str]
 ) -> Mapping[int, list[LabelledText]]:
     """The texts of each side, one per document, in the order in which they are paired."""
     of_document: dict[str, list[LabelledText]] = defaultdict(list)
@@ -204,20 +213,20 @@ def _choose_text_per_document(
         labels = {text.label for text in found}
         (label, *others) = labels
         if others:
-            left_out["of a document with different labels"] += len(found)
+            left_out_counts["of a document with different labels"] += len(found)
         elif label is None:
-            left_out["not labelled"] += len(found)
+            left_out_counts["not labelled"] += len(found)
         else:
             found.sort(key=lambda text: (len(text.text), text.text))
             chosen = found[int(digest(seed, spec.family, "length", document), 16) % len(found)]
-            left_out["another length of a document that is used"] += len(found) - 1
+            left_out_counts["another length of a document that is used"] += len(found) - 1
             sides[label].append(chosen)
     for side in sides.values():
         side.sort(key=lambda text: digest(seed, spec.family, "pair", text.document_id))
     return sides
 
 
-def _inputs(
+def _join_sides(
     sides: Mapping[int, list[LabelledText]], spec: BenchmarkSpec, settings: OnlineSettings, unit: WordUnit
 ) -> Iterator[JoinedText]:
     for nonmember, member in zip(sides[NON_MEMBER], sides[MEMBER], strict=False):
@@ -228,7 +237,7 @@ def _inputs(
         yield JoinedText(f"{spec.family}:{pair}", whole, len(whole) - len(second.text), first, second)
 
 
-def _spans(part: str, start: int, unit: WordUnit) -> Iterator[tuple[int, int]]:
+def _iterate_word_spans(part: str, start: int, unit: WordUnit) -> Iterator[tuple[int, int]]:
     """First character and the one past the last of every word of ``part``, which begins at ``start``."""
     place = 0
     for word in unit.split(part):
@@ -237,8 +246,8 @@ def _spans(part: str, start: int, unit: WordUnit) -> Iterator[tuple[int, int]]:
         place += len(word)
 
 
-def _without_duplicates(
-    chunks: Sequence[LabelledText], words: int, unit: WordUnit, left_out: Counter[str]
+def _drop_duplicates(
+    chunks: Sequence[LabelledText], words: int, unit: WordUnit, left_out_counts: Counter[str]
 ) -> list[LabelledText]:
     labels: dict[str, set[int | None]] = defaultdict(set)
     for chunk in chunks:
@@ -247,15 +256,15 @@ def _without_duplicates(
     kept: list[LabelledText] = []
     for chunk in chunks:
         if len(labels[chunk.text]) > 1:
-            left_out["chunks that stand on both sides"] += 1
+            left_out_counts["chunks that stand on both sides"] += 1
         elif chunk.text in seen:
-            left_out["chunks that are the same as another"] += 1
+            left_out_counts["chunks that are the same as another"] += 1
         elif len(unit.split(chunk.text)) != words:
-            left_out["another number of words when taken by itself"] += 1
+            left_out_counts["another number of words when taken by itself"] += 1
         else:
             seen.add(chunk.text)
             kept.append(chunk)
     return kept
 
 
-BUILDER = Builder(VERSION, OnlineSettings, read, draw_online)
+BUILDER = Builder(VERSION, OnlineSettings, read_online_rows, draw_online)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, Drawn, LabelledText, examples_table, read_documents_of
+from audit_pipeline.benchmarks.builder import Builder, Drawn, LabelledText, build_examples_table, read_documents_of
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest
@@ -135,9 +135,9 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
     texts_left_out: Counter[str] = Counter()
     seen: set[str] = set()
     texts: list[LabelledText] = []
-    rows = _by_id(documents)
+    rows = _sort_by_id(documents)
     knows = settings.evaluates == "known"
-    held_out, members = _known_groups(rows, settings.held_out), _known_groups(rows, settings.members)
+    held_out, members = _find_known_groups(rows, settings.held_out), _find_known_groups(rows, settings.members)
     if both := sorted(held_out & members):
         raise DataError(f"{spec.name}: {both[0]} is named as held out and as a member; name it once")
     for document in rows:
@@ -145,7 +145,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
         if (why := _find_exclusion_reason(document, label, settings)) is not None:
             documents_left_out[why] += 1
             continue
-        windows = _windows(document, spec, settings, unit, texts_left_out)
+        windows = _cut_windows(document, spec, settings, unit, texts_left_out)
         if not windows:
             documents_left_out[f"shorter than {spec.length} words"] += 1
         for text in windows:
@@ -171,7 +171,7 @@ def draw_shelf(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Drawn:
             "shorten the windows, set short: keep, or add documents"
         )
     return Drawn(
-        examples_table(texts, spec, run_id),
+        build_examples_table(texts, spec, run_id),
         dict(sorted(documents_left_out.items())),
         dict(sorted(texts_left_out.items())),
     )
@@ -187,27 +187,27 @@ def _find_exclusion_reason(document: Mapping[str, Any], label: int | None, setti
     return None
 
 
-def _known_groups(documents: Sequence[Mapping[str, Any]], known: KnownTexts | None) -> set[str]:
-    """The groups of which every document is as ``known`` has it."""
-    if known is None:
+def _find_known_groups(documents: Sequence[Mapping[str, Any]], criteria: KnownTexts | None) -> set[str]:
+    """The groups of which every document is as ``criteria`` has it."""
+    if criteria is None:
         return set()
-    unknown = {document["group"] for document in documents if not _is_known_document(document, known)}
+    unknown = {document["group"] for document in documents if not _is_known_document(document, criteria)}
     return {document["group"] for document in documents} - unknown
 
 
-def _is_known_document(document: Mapping[str, Any], known: KnownTexts) -> bool:
+def _is_known_document(document: Mapping[str, Any], criteria: KnownTexts) -> bool:
     day = document["published"]
     first = document["earliest"] or day
     return (
-        (not known.sources or document["source"] in known.sources)
-        and (not known.groups or document["group"] in known.groups)
-        and (not known.collections or document["collection"] in known.collections)
-        and (known.published_from is None or (first is not None and first >= known.published_from))
-        and (known.published_before is None or (day is not None and day < known.published_before))
+        (not criteria.sources or document["source"] in criteria.sources)
+        and (not criteria.groups or document["group"] in criteria.groups)
+        and (not criteria.collections or document["collection"] in criteria.collections)
+        and (criteria.published_from is None or (first is not None and first >= criteria.published_from))
+        and (criteria.published_before is None or (day is not None and day < criteria.published_before))
     )
 
 
-def _by_id(documents: pa.Table) -> list[dict[str, Any]]:
+def _sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
     for row, following in pairwise(rows):
         if row["document_id"] == following["document_id"]:
@@ -215,8 +215,12 @@ def _by_id(documents: pa.Table) -> list[dict[str, Any]]:
     return rows
 
 
-def _windows(
-    document: Mapping[str, Any], spec: BenchmarkSpec, settings: ShelfSettings, unit: WordUnit, left_out: Counter[str]
+def _cut_windows(
+    document: Mapping[str, Any],
+    spec: BenchmarkSpec,
+    settings: ShelfSettings,
+    unit: WordUnit,
+    left_out_counts: Counter[str],
 ) -> list[str]:
     """The texts of a document in its order; none if it is shorter than a window and short documents are dropped."""
     words, length = unit.split(document["text"]), spec.length
@@ -224,9 +228,9 @@ def _windows(
         return [unit.join(words)] if words and settings.short == "keep" else []
     places = list(range(len(words) // length))
     if len(words) % length:
-        left_out["words behind the last window, too few for another"] += 1
+        left_out_counts["words behind the last window, too few for another"] += 1
     if len(places) > settings.windows_per_document:
-        left_out["over windows_per_document"] += len(places) - settings.windows_per_document
+        left_out_counts["over windows_per_document"] += len(places) - settings.windows_per_document
         seeded = (settings.seed, spec.family, "tile", document["document_id"])
         places.sort(key=lambda place: digest(*seeded, place))
         places = sorted(places[: settings.windows_per_document])

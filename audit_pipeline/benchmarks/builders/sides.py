@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
-from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, rows_inputs, usable
+from audit_pipeline.benchmarks.rows import LabelledRows, Reading, build_labelled_rows, build_rows_inputs, draw_rows
 from audit_pipeline.benchmarks.rows_origin import OriginRows, concatenate_row_files, read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
@@ -45,7 +45,7 @@ class SidesSettings(GroupedRowsSettings):
         return self
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
+def read_side_rows(spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
     """Both sides of ``spec`` as labelled rows, the members' first.
 
     Raises DataError (SourceError) where either cannot be read, where a column is missing altogether, and where no row
@@ -56,7 +56,7 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
         "members": read_origin(settings, settings.members, spec.words, paths.downloads),
         "nonmembers": read_origin(settings, settings.nonmembers, spec.words, paths.downloads),
     }
-    members, nonmembers = (_with_side(name, found) for name, found in sides.items())
+    members, nonmembers = (_add_side_to_locations(name, found) for name, found in sides.items())
     first_nonmember = len(members.rows) + len(members.skipped)
     reading = Reading(
         text=lambda row: text_of(row.values, settings.text_column),
@@ -65,16 +65,16 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
         lengths=(spec.length,) if spec.is_exact else None,
     )
     origin = "; ".join(f"{name}: {found.origin}" for name, found in sides.items())
-    rows = usable(concatenate_row_files([members, nonmembers]), origin, spec, reading)
-    return rows_inputs(spec, rows, [{"side": name, **found.provenance} for name, found in sides.items()])
+    rows = build_labelled_rows(concatenate_row_files([members, nonmembers]), origin, spec, reading)
+    return build_rows_inputs(spec, rows, [{"side": name, **found.provenance} for name, found in sides.items()])
 
 
-def _with_side(side: str, found: OriginRows) -> RowFile:
+def _add_side_to_locations(side: str, origin_rows: OriginRows) -> RowFile:
     """The rows with their side in their locations: the two files often have one name."""
     return RowFile(
-        tuple(replace(row, location=f"{side} {row.location}") for row in found.file.rows),
-        tuple(replace(row, location=f"{side} {row.location}") for row in found.file.skipped),
+        tuple(replace(row, location=f"{side} {row.location}") for row in origin_rows.file.rows),
+        tuple(replace(row, location=f"{side} {row.location}") for row in origin_rows.file.skipped),
     )
 
 
-BUILDER = Builder(VERSION, SidesSettings, read, draw_rows)
+BUILDER = Builder(VERSION, SidesSettings, read_side_rows, draw_rows)

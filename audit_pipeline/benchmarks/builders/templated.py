@@ -22,13 +22,20 @@ from audit_pipeline.benchmarks.row_settings import (
     LabelValues,
     parts_from_split_or_files,
 )
-from audit_pipeline.benchmarks.rows import LabelledRows, Reading, draw_rows, label_in, rows_inputs, usable
+from audit_pipeline.benchmarks.rows import (
+    LabelledRows,
+    Reading,
+    build_labelled_rows,
+    build_rows_inputs,
+    draw_rows,
+    parse_label_column,
+)
 from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.validating import Text
-from audit_pipeline.errors import ConfigError, one_line
+from audit_pipeline.errors import ConfigError, to_one_line
 from audit_pipeline.fetch.rows import Row, text_problem
 
 VERSION = 1
@@ -37,7 +44,7 @@ MOST_CHARACTERS = 10_000_000
 """Of one text."""
 
 
-def _shown(value: object) -> object:
+def _require_not_null(value: object) -> object:
     if value is None:
         raise ValueError("a value is null")
     return value
@@ -54,11 +61,11 @@ class RowTemplate:
     """
 
     def __init__(self, source: str) -> None:
-        environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_shown)
+        environment = ImmutableSandboxedEnvironment(undefined=StrictUndefined, finalize=_require_not_null)
         try:
             self._template = environment.from_string(source)
         except (TemplateError, ValueError, RecursionError) as error:
-            raise ValueError(f"template: cannot be read: {one_line(error)}") from error
+            raise ValueError(f"template: cannot be read: {to_one_line(error)}") from error
 
     def fill(self, values: Mapping[str, object]) -> tuple[str, str | None]:
         """The text of a row and None; or an empty text and the reason why there is none.
@@ -77,7 +84,7 @@ class RowTemplate:
                     )
                 pieces.append(piece)
         except (TemplateError, *_OF_THE_ROW) as error:
-            return "", f"the template cannot be filled: {one_line(error) or type(error).__name__}"
+            return "", f"the template cannot be filled: {to_one_line(error) or type(error).__name__}"
         return "".join(pieces), None
 
 
@@ -128,7 +135,9 @@ class TemplatedSettings(GroupedRowsSettings):
         return self
 
 
-def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> BuilderInputs[LabelledRows]:
+def read_templated_rows(
+    spec: BenchmarkSpec, paths: DataPaths, read_documents: ReadDocuments
+) -> BuilderInputs[LabelledRows]:
     """The items of ``spec``, each formatted by its template; without a label column their membership is unknown.
 
     Items that begin alike are not taken for one document: they often share an instruction. Raises DataError
@@ -152,12 +161,12 @@ def read(spec: BenchmarkSpec, paths: DataPaths, documents: ReadDocuments) -> Bui
     found = read_origin(settings, next(iter(settings.parts), None), spec.words, paths.downloads)
     reading = Reading(
         text=text,
-        label=lambda row: label_in(row, settings.label_column, meanings),
+        label=lambda row: parse_label_column(row, settings.label_column, meanings),
         columns=(settings.label_column,),
         most_words=settings.max_words,
         beginning=None,
     )
-    return rows_inputs(spec, usable(found.file, found.origin, spec, reading), (found.provenance,))
+    return build_rows_inputs(spec, build_labelled_rows(found.file, found.origin, spec, reading), (found.provenance,))
 
 
 def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Drawn:
@@ -176,4 +185,4 @@ def draw_templated(rows: LabelledRows, spec: BenchmarkSpec, run_id: str) -> Draw
     return draw_rows(rows, spec, run_id)
 
 
-BUILDER = Builder(VERSION, TemplatedSettings, read, draw_templated)
+BUILDER = Builder(VERSION, TemplatedSettings, read_templated_rows, draw_templated)

@@ -19,7 +19,14 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import MATCHED, Builder, Drawn, LabelledText, examples_table, read_documents_of
+from audit_pipeline.benchmarks.builder import (
+    MATCHED,
+    Builder,
+    Drawn,
+    LabelledText,
+    build_examples_table,
+    read_documents_of,
+)
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings
 from audit_pipeline.benchmarks.splits import even_quotas
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
@@ -95,7 +102,7 @@ class TemporalSettings(DocumentsSettings):
         return self.balance == "collection" and self.match is None
 
     @model_validator(mode="after")
-    def _sides_apart(self) -> Self:
+    def _require_sides_apart(self) -> Self:
         if self.nonmember_from < self.member_before:
             raise ValueError(
                 f"nonmember_from {self.nonmember_from} is before member_before {self.member_before}: "
@@ -130,7 +137,7 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
     unit = word_unit(settings.unit)
 
     windows: list[LabelledText] = []
-    for document in _by_id(documents):
+    for document in _sort_by_id(documents):
         label, reason = _label_document(document, settings)
         if reason is None:
             words = unit.split(document["text"])
@@ -139,11 +146,11 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
         if reason is not None:
             documents_left_out[reason] += 1
             continue
-        windows += _windows(document, label, words, spec, settings, unit, texts_left_out)
+        windows += _draw_document_windows(document, label, words, spec, settings, unit, texts_left_out)
 
-    kept = _without_duplicates(windows, texts_left_out)
+    kept = _drop_duplicates(windows, texts_left_out)
     _refuse_empty_side(kept, spec, documents_left_out, texts_left_out)
-    chosen = _select_windows(_ranked(kept), spec, settings, texts_left_out)
+    chosen = _select_windows(_rank_windows(kept), spec, settings, texts_left_out)
     if not chosen:
         raise DataError(
             f"{spec.name}: no collection has texts on both sides, so nothing is left once they are balanced; "
@@ -155,9 +162,9 @@ def draw_temporal(documents: pa.Table, spec: BenchmarkSpec, run_id: str) -> Draw
         chosen, notes[MATCHED] = _match_pool(chosen, settings.match.per_side, spec, settings)
         texts_left_out["not matched"] += pool - len(chosen)
     return Drawn(
-        examples_table(chosen, spec, run_id),
-        _nonzero_by_reason(documents_left_out),
-        _nonzero_by_reason(texts_left_out),
+        build_examples_table(chosen, spec, run_id),
+        _sort_nonzero_counts(documents_left_out),
+        _sort_nonzero_counts(texts_left_out),
         notes=notes,
     )
 
@@ -204,7 +211,7 @@ def _match_pool(
     }
 
 
-def _by_id(documents: pa.Table) -> list[dict[str, Any]]:
+def _sort_by_id(documents: pa.Table) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = sorted(documents.to_pylist(), key=lambda row: str(row["document_id"]))
     for row, following in pairwise(rows):
         if row["document_id"] == following["document_id"]:
@@ -227,14 +234,14 @@ def _label_document(document: Mapping[str, Any], settings: TemporalSettings) -> 
     return NON_MEMBER, "published between the cutoffs"
 
 
-def _windows(
+def _draw_document_windows(
     document: Mapping[str, Any],
     label: int,
     words: Sequence[str],
     spec: BenchmarkSpec,
     settings: TemporalSettings,
     unit: WordUnit,
-    left_out: Counter[str],
+    left_out_counts: Counter[str],
 ) -> list[LabelledText]:
     """The document's windows in the random order of their drawing."""
     seed = int(digest(settings.seed, spec.family, "windows", document["document_id"]), 16)
@@ -243,13 +250,13 @@ def _windows(
         text = unit.join(words[start : start + spec.length])
         # Where words are a matter of context (jieba), the window by itself may be segmented otherwise.
         if len(unit.split(text)) != spec.length:
-            left_out["another number of words when taken by itself"] += 1
+            left_out_counts["another number of words when taken by itself"] += 1
             continue
         windows.append(LabelledText.of(document, text, label))
     return windows
 
 
-def _without_duplicates(windows: Sequence[LabelledText], left_out: Counter[str]) -> list[LabelledText]:
+def _drop_duplicates(windows: Sequence[LabelledText], left_out_counts: Counter[str]) -> list[LabelledText]:
     sides: dict[str, set[int | None]] = defaultdict(set)
     for window in windows:
         sides[window.text].add(window.label)
@@ -257,16 +264,16 @@ def _without_duplicates(windows: Sequence[LabelledText], left_out: Counter[str])
     kept: list[LabelledText] = []
     for window in windows:
         if len(sides[window.text]) > 1:
-            left_out["on both sides"] += 1
+            left_out_counts["on both sides"] += 1
         elif window.text in seen:
-            left_out["the same as another on its side"] += 1
+            left_out_counts["the same as another on its side"] += 1
         else:
             seen.add(window.text)
             kept.append(window)
     return kept
 
 
-def _ranked(windows: Sequence[LabelledText]) -> list[_Window]:
+def _rank_windows(windows: Sequence[LabelledText]) -> list[_Window]:
     ranks: Counter[str] = Counter()
     ranked: list[_Window] = []
     for window in windows:
@@ -276,7 +283,7 @@ def _ranked(windows: Sequence[LabelledText]) -> list[_Window]:
 
 
 def _select_windows(
-    windows: Sequence[_Window], spec: BenchmarkSpec, settings: TemporalSettings, left_out: Counter[str]
+    windows: Sequence[_Window], spec: BenchmarkSpec, settings: TemporalSettings, left_out_counts: Counter[str]
 ) -> list[LabelledText]:
     """The windows that stay: members first, by collection, documents taking turns in seeded order."""
 
@@ -290,14 +297,14 @@ def _select_windows(
     sizes = {side: {name: len(heaps[side, name]) for name in collections} for side in _SIDES}
     if settings.balance == "collection":
         both = {name: min(sizes[side][name] for side in _SIDES) for name in collections}
-        left_out["more than the other side has of the collection"] += len(windows) - 2 * sum(both.values())
+        left_out_counts["more than the other side has of the collection"] += len(windows) - 2 * sum(both.values())
         sizes = dict.fromkeys(_SIDES, both)
 
     chosen: list[LabelledText] = []
     for side in _SIDES:
         available = sum(sizes[side].values())
         quotas = even_quotas(sizes[side], available if settings.per_side is None else settings.per_side)
-        left_out["over per_side"] += available - sum(quotas.values())
+        left_out_counts["over per_side"] += available - sum(quotas.values())
         for name in collections:
             chosen += [window.content for window in heaps[side, name][: quotas[name]]]
     return chosen
@@ -310,7 +317,7 @@ def _refuse_empty_side(
     texts_left_out: Counter[str],
 ) -> None:
     labels = {window.label for window in windows}
-    left_out = {"documents": _nonzero_by_reason(documents_left_out), "texts": _nonzero_by_reason(texts_left_out)}
+    left_out = {"documents": _sort_nonzero_counts(documents_left_out), "texts": _sort_nonzero_counts(texts_left_out)}
     reasons = "; ".join(
         f"{what} left out: " + ", ".join(f"{count} {reason}" for reason, count in counts.items())
         for what, counts in left_out.items()
@@ -324,7 +331,7 @@ def _refuse_empty_side(
             )
 
 
-def _nonzero_by_reason(counts: Counter[str]) -> dict[str, int]:
+def _sort_nonzero_counts(counts: Counter[str]) -> dict[str, int]:
     return {reason: count for reason, count in sorted(counts.items()) if count}
 
 

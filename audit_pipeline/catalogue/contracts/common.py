@@ -102,7 +102,7 @@ ROW_DIGEST = Column(
 )
 
 
-def rate(name: str, description: str, *, null: bool = True) -> tuple[Column, Column, Column]:
+def build_rate_columns(name: str, description: str, *, null: bool = True) -> tuple[Column, Column, Column]:
     """A rate and both ends of its 95% interval, NAME_low and NAME_high; ``null``: there may be no rate."""
     return (
         Column(name, pa.float64(), description, null=null),

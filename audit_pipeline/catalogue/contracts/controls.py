@@ -63,7 +63,7 @@ CONTROL_STUDIES = Table(
         Column("setting", pa.string(), "what was varied: occurrences, learning_rate, surrounding, hidden_size, …"),
         Column("value", pa.string(), "its value, as JSON"),
         Column("seed", pa.int64(), "the seed of drawing and training"),
-        DETECTOR.but("the detector, or blind_control"),
+        DETECTOR.with_changes("the detector, or blind_control"),
         PARAMETERS,
         Column("n_members", pa.int32(), "members with a score"),
         Column("n_nonmembers", pa.int32(), "held-out texts with a score"),

@@ -23,7 +23,7 @@ DOCUMENTS = Table(
     columns=(
         Column("document_id", pa.string(), "unique within all sources: source:collection:name"),
         Column("source", pa.string(), "the source asset that yielded the document"),
-        COLLECTION.but("the project, series or folder within the source; splits are balanced over it"),
+        COLLECTION.with_changes("the project, series or folder within the source; splits are balanced over it"),
         Column(
             "group", pa.string(), "what resampling and calibration never divide: the book, patent, article or release"
         ),

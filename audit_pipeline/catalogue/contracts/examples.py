@@ -31,7 +31,7 @@ EXAMPLES = Table(
     manifest=DataPaths.benchmark_manifest,
     columns=(
         Column("example_id", pa.string(), "sha256(benchmark, document_id, text)[:16]"),
-        BENCHMARK.but("the benchmark, one partition of the asset"),
+        BENCHMARK.with_changes("the benchmark, one partition of the asset"),
         Column("document_id", pa.string(), "the document that the text was taken from"),
         Column("text", pa.string(), "the audited text", file_only=True),
         Column(
@@ -138,6 +138,6 @@ BLIND_SCORES = Table(
 )
 
 
-def texts_read(examples: pa.Table) -> list[str]:
+def build_model_inputs(examples: pa.Table) -> list[str]:
     """What a model reads of each example (schema EXAMPLES): its text, behind its context where it has one."""
     return EXAMPLES.texts(examples)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, COLLECTION, GROUP, MODEL, RUN_ID
 from audit_pipeline.catalogue.contracts.documents import DOCUMENTS
 from audit_pipeline.catalogue.contracts.statistics import BEST_TOKENS
-from audit_pipeline.catalogue.table import Column, Table, list_of
+from audit_pipeline.catalogue.table import Column, Table, list_type_of
 
 Side = Literal["audited", "held_out"]
 SetApart = Literal["repeats its prefix", "in several documents", "predictable"]
@@ -90,13 +90,13 @@ EXTRACTION_WINDOWS = Table(
         Column("prefix_excerpt", pa.string(), "the last words of its prefix", null=True, quotes_text=True),
         Column(
             "suffix_pieces",
-            list_of(pa.string()),
+            list_type_of(pa.string()),
             "the first words of its suffix, in the model's tokens",
             quotes_text=True,
         ),
         Column(
             "first_choice_pieces",
-            list_of(pa.string()),
+            list_type_of(pa.string()),
             "the model's first choice at the place of each of those tokens, the document's own words before it",
             quotes_text=True,
         ),
@@ -106,7 +106,7 @@ EXTRACTION_WINDOWS = Table(
 """Only windows with a strength are quoted, prefix and suffix in 50 words together at most."""
 
 
-def _covered(threshold: str) -> Column:
+def _build_coverage_column(threshold: str) -> Column:
     return Column(
         f"covered_at_{threshold.replace('.', '_')}",
         pa.float64(),
@@ -128,7 +128,7 @@ DOCUMENT_MEMORISATION = Table(
         MODEL,
         BENCHMARK,
         _DOCUMENT_ID,
-        DOCUMENTS.column("title").but(null=True),
+        DOCUMENTS.column("title").with_changes(null=True),
         GROUP,
         COLLECTION,
         _SIDE,
@@ -147,7 +147,7 @@ DOCUMENT_MEMORISATION = Table(
         Column("reproduced", pa.int32(), "windows that the model reproduces and that are not set apart"),
         Column("set_apart", pa.int32(), "windows that it reproduces, but that are no sign of memorisation"),
         Column("predictable", pa.int32(), "of them, those that the reference model reproduces, too"),
-        *map(_covered, ("0.001", "0.01", "0.1", "0.5")),
+        *map(_build_coverage_column, ("0.001", "0.01", "0.1", "0.5")),
         Column(
             "covered_by_first_choices",
             pa.float64(),

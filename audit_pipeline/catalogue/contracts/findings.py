@@ -21,14 +21,14 @@ from audit_pipeline.catalogue.contracts.common import (
     MODEL,
     PARAMETERS,
     RUN_ID,
-    rate,
+    build_rate_columns,
 )
 from audit_pipeline.catalogue.table import Column, Table
 
 _AUDITED = "where the method compares audited with held-out texts: audited texts, whose label is unknown"
 
 
-def _of_scores(
+def _build_findings_table(
     name: str,
     comment: str,
     *,
@@ -50,7 +50,7 @@ def _of_scores(
     )
 
 
-EVALUATIONS = _of_scores(
+EVALUATIONS = _build_findings_table(
     "evaluations",
     "every metric of every run",
     current="the metrics",
@@ -58,7 +58,7 @@ EVALUATIONS = _of_scores(
     columns=(
         MODEL,
         BENCHMARK,
-        DETECTOR.but("the detector, or blind_control"),
+        DETECTOR.with_changes("the detector, or blind_control"),
         PARAMETERS,
         IS_DEFAULT,
         Column("n_members", pa.int32(), f"members with a score; {_AUDITED}"),
@@ -75,7 +75,7 @@ EVALUATIONS = _of_scores(
     ),
 )
 
-DECISIONS = _of_scores(
+DECISIONS = _build_findings_table(
     "decisions",
     "the thresholds that every run chose on calibration texts, and what they achieved",
     current="the thresholds, and what they achieved,",
@@ -95,14 +95,14 @@ DECISIONS = _of_scores(
         Column("n_calibration_nonmembers", pa.int32(), "calibration non-members with a score"),
         Column("n_calibration_members", pa.int32(), "calibration members with a score"),
         Column("n_nonmembers", pa.int32(), "evaluation non-members that the rate was achieved on"),
-        *rate("fpr", "achieved on the evaluation split, which chose nothing"),
+        *build_rate_columns("fpr", "achieved on the evaluation split, which chose nothing"),
         Column("n_members", pa.int32(), "evaluation members that the rate was achieved on"),
-        *rate("tpr", "achieved on the evaluation split"),
+        *build_rate_columns("tpr", "achieved on the evaluation split"),
         Column("method", pa.string(), "how threshold and intervals were computed"),
     ),
 )
 
-GROUP_TESTS = _of_scores(
+GROUP_TESTS = _build_findings_table(
     "group_tests",
     "the p- and q-values of every group of every run",
     current="the p- and q-values of groups",
@@ -138,7 +138,7 @@ GROUP_TESTS = _of_scores(
     ),
 )
 
-CONTAMINATION_RATES = _of_scores(
+CONTAMINATION_RATES = _build_findings_table(
     "contamination_rates",
     "the share of texts flagged in every group, collection and benchmark",
     current="the contamination rates",
@@ -156,9 +156,11 @@ CONTAMINATION_RATES = _of_scores(
         Column("n_texts", pa.int32(), "texts with a score"),
         Column("n_groups", pa.int32(), "groups that they are of"),
         Column("n_flagged", pa.int32(), "texts with at least the threshold's score"),
-        *rate("flagged", "their share: as table 4 of Raoof et al. 2025 and table 2 of Shi et al. 2024", null=False),
-        *rate("fpr", "of the threshold on calibration non-members"),
-        *rate("tpr", "of the threshold on calibration members"),
+        *build_rate_columns(
+            "flagged", "their share: as table 4 of Raoof et al. 2025 and table 2 of Shi et al. 2024", null=False
+        ),
+        *build_rate_columns("fpr", "of the threshold on calibration non-members"),
+        *build_rate_columns("tpr", "of the threshold on calibration members"),
         Column("status", pa.string(), "ok | refused: of the corrected rate"),
         Column("reason", pa.string(), "why there is no corrected rate; null where there is one", null=True),
         Column("corrected", pa.float64(), "(flagged - FPR) / (TPR - FPR), clipped to 0 and 1", null=True),
@@ -169,7 +171,7 @@ CONTAMINATION_RATES = _of_scores(
     ),
 )
 
-COMPARISONS = _of_scores(
+COMPARISONS = _build_findings_table(
     "comparisons",
     "pairs of detectors compared on the same texts",
     current="the comparisons of detectors",
@@ -193,7 +195,7 @@ COMPARISONS = _of_scores(
     ),
 )
 
-CALIBRATION_CHECKS = _of_scores(
+CALIBRATION_CHECKS = _build_findings_table(
     "calibration_checks",
     "the false-positive rate that thresholds keep on held-out halves",
     current="the calibration checks",
@@ -215,7 +217,7 @@ CALIBRATION_CHECKS = _of_scores(
 )
 
 # Several commands add tests of their own, so that the latest run does not hold the latest of each: its view says which.
-CORPUS_TESTS = _of_scores(
+CORPUS_TESTS = _build_findings_table(
     "corpus_tests",
     "tests of a whole set of texts at once; current_corpus_tests holds the latest of each test",
     key=("test",),
@@ -242,7 +244,7 @@ CORPUS_TESTS = _of_scores(
     ),
 )
 
-PAIR_ANSWERS = _of_scores(
+PAIR_ANSWERS = _build_findings_table(
     "pair_answers",
     "what the scores of a model on a benchmark come to, in words, as every run concluded it",
     current="the answers from scores",
@@ -258,12 +260,12 @@ PAIR_ANSWERS = _of_scores(
         Column("how_sure", pa.string(), "how sure the answer is; no more than the claim level allows"),
         Column("what_would_change", pa.string(), "what would change the answer"),
         Column("sides", pa.string(), "what an AUROC compares: labelled | audited against held-out | none"),
-        CLAIM_LEVEL.but(null=True, description="null where nothing was evaluated"),
+        CLAIM_LEVEL.with_changes(null=True, description="null where nothing was evaluated"),
         Column("claim_stated_by", pa.string(), "whose word the level rests on; null: more than a word", null=True),
         Column("split_verdict", pa.string(), "what the blind control says of the two sides", null=True),
-        DETECTOR.but("the detector that answers; null where none of several was named", null=True),
+        DETECTOR.with_changes("the detector that answers; null where none of several was named", null=True),
         Column("detector_chosen", pa.string(), "default: one of ours; named; alone: the only one", null=True),
-        PARAMETERS.but(null=True),
+        PARAMETERS.with_changes(null=True),
         Column("warning", pa.string(), "what to heed when reading the AUROC", null=True),
         Column("tested", pa.int64(), "documents (groups of texts) that were tested; null: none", null=True),
         Column(

@@ -20,7 +20,7 @@ LINEAGE = Table(
     columns=(
         Column("table", pa.string(), "the table whose rows the entry explains"),
         Column("partition", pa.string(), "the partition: a source, a benchmark, or benchmark|model"),
-        RUN_ID.but("the run that wrote the rows"),
+        RUN_ID.with_changes("the run that wrote the rows"),
         Column("asset_key", pa.string(), "the Dagster asset"),
         Column("code_version", pa.string(), "the asset's code version"),
         Column("data_version", pa.string(), "digest of what was written"),

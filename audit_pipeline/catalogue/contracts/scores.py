@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, MODEL, PARAMETERS, RUN_ID
-from audit_pipeline.catalogue.table import Column, Table, list_of
+from audit_pipeline.catalogue.table import Column, Table, list_type_of
 
 ScoreStatus = Literal["ok", "not_applicable", "failed"]
 
@@ -28,7 +28,7 @@ SCORES = Table(
     rows_by_run=("scored_settings", "sum(texts)::BIGINT"),
     columns=(
         Column("example_id", pa.string(), "the scored example"),
-        MODEL.but("the model's name in config/models.yaml, hub id or path"),
+        MODEL.with_changes("the model's name in config/models.yaml, hub id or path"),
         BENCHMARK,
         DETECTOR,
         PARAMETERS,
@@ -62,9 +62,11 @@ HIGHLIGHTS = Table(
         PARAMETERS,
         Column("place", pa.int32(), "1: the highest score of the evaluated texts"),
         Column("score", pa.float64(), "the text's score"),
-        Column("pieces", list_of(pa.string()), "at most 50 words of the text, in the model's tokens", quotes_text=True),
-        Column("token_scores", list_of(pa.float64()), "the score of each of those tokens"),
-        Column("counted", list_of(pa.bool_()), "whether the token is among the lowest k% that the score averages"),
+        Column(
+            "pieces", list_type_of(pa.string()), "at most 50 words of the text, in the model's tokens", quotes_text=True
+        ),
+        Column("token_scores", list_type_of(pa.float64()), "the score of each of those tokens"),
+        Column("counted", list_type_of(pa.bool_()), "whether the token is among the lowest k% that the score averages"),
         Column("n_tokens", pa.int32(), "scored tokens of the whole text"),
         RUN_ID,
     ),

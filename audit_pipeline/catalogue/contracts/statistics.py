@@ -13,25 +13,27 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.table import Column, Table, list_of
+from audit_pipeline.catalogue.table import Column, Table, list_type_of
 
 
-def per_token(name: str, type_: pa.DataType, description: str) -> Column:
+def build_per_token_column(name: str, type_: pa.DataType, description: str) -> Column:
     """One value a scored token, which stays in Parquet."""
-    return Column(name, list_of(type_), description, file_only=True)
+    return Column(name, list_type_of(type_), description, file_only=True)
 
 
 MEASURED = (
-    per_token("logprob", pa.float32(), "log p(x_t | x_<t), natural logarithm"),
-    per_token("mean", pa.float32(), "mu_t: the expectation of log p(z | x_<t) over z drawn from p"),
-    per_token(
+    build_per_token_column("logprob", pa.float32(), "log p(x_t | x_<t), natural logarithm"),
+    build_per_token_column("mean", pa.float32(), "mu_t: the expectation of log p(z | x_<t) over z drawn from p"),
+    build_per_token_column(
         "std",
         pa.float32(),
         "sigma_t: the standard deviation of log p(z | x_<t) over z drawn from p, not clamped",
     ),
-    per_token("max_logprob", pa.float32(), "the largest log-probability at the position"),
-    per_token("argmax_id", pa.int32(), "the token that has it"),
-    per_token("rank", pa.int32(), "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"),
+    build_per_token_column("max_logprob", pa.float32(), "the largest log-probability at the position"),
+    build_per_token_column("argmax_id", pa.int32(), "the token that has it"),
+    build_per_token_column(
+        "rank", pa.int32(), "how many tokens of the vocabulary have a strictly larger logit (0: the argmax)"
+    ),
 )
 """The per-token statistics: what is kept of the model's distribution at every scored token.
 
@@ -71,9 +73,9 @@ TOKEN_STATISTICS = Table(
             "cache key: text, model, tokenizer, start-token policy and token, window, stride, kind version",
         ),
         Column("text_sha256", pa.string(), "sha256 of the UTF-8 text"),
-        per_token("token_id", pa.int32(), "the scored tokens, in order"),
-        per_token("char_start", pa.int32(), "first character of the token in the text"),
-        per_token("char_end", pa.int32(), "one past the last character of the token"),
+        build_per_token_column("token_id", pa.int32(), "the scored tokens, in order"),
+        build_per_token_column("char_start", pa.int32(), "first character of the token in the text"),
+        build_per_token_column("char_end", pa.int32(), "one past the last character of the token"),
         *MEASURED,
         Column(
             "model_fingerprint",
@@ -104,8 +106,8 @@ TOPK = Table(
         TOKEN_STATISTICS.column("key"),
         TOKEN_STATISTICS.column("text_sha256"),
         Column("k", pa.int32(), "entries per token"),
-        per_token("token_id", pa.int32(), "flat, k a scored token, best first"),
-        per_token("logprob", pa.float32(), "flat, k a scored token, best first"),
+        build_per_token_column("token_id", pa.int32(), "flat, k a scored token, best first"),
+        build_per_token_column("logprob", pa.float32(), "flat, k a scored token, best first"),
     ),
 )
 
@@ -142,8 +144,10 @@ RENYI = Table(
     columns=(
         TOKEN_STATISTICS.column("key"),
         TOKEN_STATISTICS.column("text_sha256"),
-        per_token("log_sum_p2", pa.float32(), "log of the sum of p^2 over the vocabulary"),
-        per_token("log_sum_sqrt_p", pa.float32(), "log of the sum of sqrt(max(p, 1e-10)) over the vocabulary"),
+        build_per_token_column("log_sum_p2", pa.float32(), "log of the sum of p^2 over the vocabulary"),
+        build_per_token_column(
+            "log_sum_sqrt_p", pa.float32(), "log of the sum of sqrt(max(p, 1e-10)) over the vocabulary"
+        ),
         _FROM_LOGITS,
     ),
 )
@@ -160,9 +164,13 @@ TEMPERATURES = Table(
         TOKEN_STATISTICS.column("key"),
         TOKEN_STATISTICS.column("text_sha256"),
         Column("k", pa.int32(), "entries per token: one for each inverse temperature beta"),
-        per_token("log_sum_p_beta", pa.float32(), "flat, k a scored token: log of the sum of p^beta"),
-        per_token("mean_at_beta", pa.float32(), "flat: the mean of log q under q, which is proportional to p^beta"),
-        per_token("std_at_beta", pa.float32(), "flat: the standard deviation of log q under q, not clamped"),
+        build_per_token_column("log_sum_p_beta", pa.float32(), "flat, k a scored token: log of the sum of p^beta"),
+        build_per_token_column(
+            "mean_at_beta", pa.float32(), "flat: the mean of log q under q, which is proportional to p^beta"
+        ),
+        build_per_token_column(
+            "std_at_beta", pa.float32(), "flat: the standard deviation of log q under q, not clamped"
+        ),
         _FROM_LOGITS,
     ),
 )
@@ -179,17 +187,19 @@ BRANCHES = Table(
         TOKEN_STATISTICS.column("key"),
         TOKEN_STATISTICS.column("text_sha256"),
         Column("m", pa.int32(), "tokens that a branch has at most"),
-        per_token(
+        build_per_token_column(
             "offsets",
             pa.int32(),
             "scored tokens + 1: where each token's branch begins in the flat lists; empty where it is the argmax",
         ),
-        per_token(
+        build_per_token_column(
             "logprob",
             pa.float32(),
             "flat: log-probability of the tokens behind, the argmax standing in the token's place",
         ),
-        per_token("z", pa.float32(), "flat: the same, standardised by the branch's own mean and deviation"),
+        build_per_token_column(
+            "z", pa.float32(), "flat: the same, standardised by the branch's own mean and deviation"
+        ),
     ),
 )
 
@@ -213,11 +223,13 @@ EXTRACTION = Table(
         Column("text_sha256", pa.string(), "sha256 of the document's UTF-8 text"),
         Column("start", pa.int32(), "first character of the window in the document"),
         Column("prefix_tokens", pa.int32(), "tokens that the model was given; those behind them are its suffix"),
-        per_token("token_id", pa.int32(), "the tokens of the suffix, in order"),
-        per_token("char_start", pa.int32(), "first character of the token in the document"),
-        per_token("char_end", pa.int32(), "one past the last character of the token"),
+        build_per_token_column("token_id", pa.int32(), "the tokens of the suffix, in order"),
+        build_per_token_column("char_start", pa.int32(), "first character of the token in the document"),
+        build_per_token_column("char_end", pa.int32(), "one past the last character of the token"),
         *(one for one in MEASURED if one.name in ("logprob", "argmax_id", "rank")),
-        per_token("log_mass_40", pa.float32(), "the log of the probability that the 40 best tokens have together"),
+        build_per_token_column(
+            "log_mass_40", pa.float32(), "the log of the probability that the 40 best tokens have together"
+        ),
     ),
 )
 
@@ -233,7 +245,9 @@ PREFIXED = Table(
         Column("key", pa.string(), "cache key: text, prefix, model, tokenizer, start-token policy, kind version"),
         TOKEN_STATISTICS.column("text_sha256"),
         Column("prefix_sha256", pa.string(), "sha256 of the UTF-8 text of the prefix, what joins its texts included"),
-        per_token("logprob", pa.float32(), "log p(x_t | prefix, x_<t) of every token, the text's first one included"),
+        build_per_token_column(
+            "logprob", pa.float32(), "log p(x_t | prefix, x_<t) of every token, the text's first one included"
+        ),
     ),
 )
 
@@ -273,12 +287,12 @@ class CachedKind:
         """Whether rows are made of a text's cached logits where these are there, without a pass (cached_logits.py)."""
         return "from_logits" in self.table.schema.names
 
-    def is_had_from(self, gives: Callable[[str], bool]) -> bool:
+    def is_available_from(self, gives: Callable[[str], bool]) -> bool:
         """Whether a back end that ``gives`` some statistics gives enough for rows; what else they hold may be missing
         (empty)."""
         return all(map(gives, self.statistics if self.enough is None else self.enough))
 
-    def bytes_a_token(self, vocab_size: int, steps: int) -> int:
+    def estimate_bytes_per_token(self, vocab_size: int, steps: int) -> int:
         """About how many bytes a row takes for a scored token, uncompressed; ``steps``: of the branches."""
         if self.size is not None:
             return self.size(vocab_size, steps)

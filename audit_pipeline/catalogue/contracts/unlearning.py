@@ -10,7 +10,7 @@ from typing import Literal
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, CI_HIGH, CI_LOW, MODEL, RUN_ID
-from audit_pipeline.catalogue.table import Column, Table, list_of
+from audit_pipeline.catalogue.table import Column, Table, list_type_of
 
 ComparedModel = Literal["before", "after", "retrained", "change"]
 ComparedSide = Literal["forget", "holdout", "both"]
@@ -25,8 +25,8 @@ UNLEARNING = Table(
     kept="runs",
     made_from=("examples", "token_statistics", "decisions", "document_memorisation"),
     columns=(
-        MODEL.but("the model after forgetting"),
-        BENCHMARK.but("the benchmark of the texts to be forgotten"),
+        MODEL.with_changes("the model after forgetting"),
+        BENCHMARK.with_changes("the benchmark of the texts to be forgotten"),
         Column("before", pa.string(), "the model before forgetting"),
         Column(
             "holdout",
@@ -47,7 +47,7 @@ UNLEARNING = Table(
         Column("reason", pa.string(), "why there is no value; null where there is one", null=True),
         Column(
             "documents",
-            list_of(pa.string()),
+            list_type_of(pa.string()),
             "of verbatim_still_reproduced: the documents, by title or document_id; else null",
             later=True,
         ),

@@ -11,7 +11,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, GROUP, PARAMETERS, RUN_ID
 from audit_pipeline.catalogue.contracts.record import LINEAGE
 from audit_pipeline.catalogue.contracts.scores import SCORES
-from audit_pipeline.catalogue.table import Column, Table, list_of
+from audit_pipeline.catalogue.table import Column, Table, list_type_of
 
 _WHEN_BUILT = (
     "when the warehouse was built, broken entries as far as they are known; empty where the file could not be read"
@@ -57,7 +57,7 @@ BENCHMARKS = Table(
     key=("benchmark",),
     kept="given",
     columns=(
-        BENCHMARK.but("the benchmark's name in config/benchmarks.yaml"),
+        BENCHMARK.with_changes("the benchmark's name in config/benchmarks.yaml"),
         Column("digest", pa.string(), "config entry and sources of the benchmark", null=True),
         Column("design", pa.string(), "how the two sides came about", null=True),
         Column(
@@ -161,7 +161,7 @@ LOADED_FILES = Table(
         ),
         Column(
             "holds",
-            list_of(list_of(pa.string())),
+            list_type_of(list_type_of(pa.string())),
             "of what its rows are: each benchmark (and model, and run), source or study, or table, partition and run",
         ),
     ),
@@ -182,7 +182,7 @@ SCORED_SETTINGS = Table(
         Column("scored", pa.int64(), "of them, with a score"),
         Column("not_applicable", pa.int64(), "of them, texts that the detector does not apply to"),
         Column("failed", pa.int64(), "of them, texts on which it failed"),
-        RUN_ID.but("the run that wrote the rows; joins to lineage.run_id"),
+        RUN_ID.with_changes("the run that wrote the rows; joins to lineage.run_id"),
     ),
 )
 
@@ -194,23 +194,23 @@ RUNS = Table(
     columns=(
         Column("table", pa.string(), "the table that the run wrote to"),
         Column("partition", pa.string(), "the partition: a source, a benchmark, a study, or benchmark|model"),
-        BENCHMARK.but("the benchmark; null where the partition is none and of none", null=True),
+        BENCHMARK.with_changes("the benchmark; null where the partition is none and of none", null=True),
         Column("model", pa.string(), "the model; null where the partition is of none", null=True),
-        RUN_ID.but("the run"),
+        RUN_ID.with_changes("the run"),
         Column(
             "rows",
             pa.int64(),
             "how many rows it wrote; 0 where its file holds none, so that earlier rows are not current",
         ),
         Column("lineage_rows", pa.int64(), "how many lineage entries explain them; 1 as it should be"),
-        LINEAGE.column("asset_key").but(null=True),
-        LINEAGE.column("code_version").but(null=True),
-        LINEAGE.column("data_version").but(null=True),
+        LINEAGE.column("asset_key").with_changes(null=True),
+        LINEAGE.column("code_version").with_changes(null=True),
+        LINEAGE.column("data_version").with_changes(null=True),
         LINEAGE.column("benchmark_digest"),
         LINEAGE.column("model_fingerprint"),
         LINEAGE.column("tokenizer_fingerprint"),
-        LINEAGE.column("started_at").but("when the step started; null without a lineage entry", null=True),
-        LINEAGE.column("finished_at").but(
+        LINEAGE.column("started_at").with_changes("when the step started; null without a lineage entry", null=True),
+        LINEAGE.column("finished_at").with_changes(
             "when the rows were ready to be moved into place; null without a lineage entry", null=True
         ),
         Column(
@@ -256,7 +256,7 @@ FILES_GONE = Table(
     columns=(
         LINEAGE.column("table"),
         LINEAGE.column("partition"),
-        LINEAGE.column("run_id").but("the run that wrote the entry"),
+        LINEAGE.column("run_id").with_changes("the run that wrote the entry"),
         Column(
             "run_went_on",
             pa.bool_(),
@@ -327,6 +327,6 @@ COVERAGE = Table(
             "when a run gave the pair up last, be it before the latest audit; null where none ever did",
             null=True,
         ),
-        RUN_ID.but("the run that the status rests on; null where there is none", null=True),
+        RUN_ID.with_changes("the run that the status rests on; null where there is none", null=True),
     ),
 )

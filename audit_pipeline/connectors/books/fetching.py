@@ -15,7 +15,7 @@ MOST_FAILURES = 3
 _ABSENT = frozenset((403, 404, 410))
 
 
-def ask_for_books(
+def fetch_books(
     client: PoliteClient, books: Iterable[tuple[str, Sequence[str]]], limit: int
 ) -> Iterator[tuple[str, FetchedPage | str]]:
     """For each book (name, addresses to try in this order): its name, and its page or the reason why there is none.
@@ -28,12 +28,14 @@ def ask_for_books(
         if failures >= MOST_FAILURES:
             yield name, f"not fetched, because {failures} books in a row failed; try again later"
             continue
-        page, reason, answered = _first_page(client, addresses, limit)
+        page, reason, answered = _fetch_first_page(client, addresses, limit)
         failures = 0 if answered else failures + 1
         yield name, page if page is not None else reason
 
 
-def _first_page(client: PoliteClient, addresses: Sequence[str], limit: int) -> tuple[FetchedPage | None, str, bool]:
+def _fetch_first_page(
+    client: PoliteClient, addresses: Sequence[str], limit: int
+) -> tuple[FetchedPage | None, str, bool]:
     """The first page there is; else the reason, and whether the library answered."""
     reasons: list[str] = []
     for address in addresses:

@@ -29,7 +29,7 @@ from audit_pipeline.fetch.rows import text_problem, unicode_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.sources.folders import walk_files
 from audit_pipeline.whole_files.epub import EpubError, read_epub
-from audit_pipeline.whole_files.matter import epub_text, plain_text
+from audit_pipeline.whole_files.matter import epub_text, remove_book_matter
 
 METADATA_FILES = ("books.csv", "books.jsonl")
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")
@@ -73,7 +73,7 @@ def dating_of(value: object) -> Dating | None:
     written = str(value).strip()
     try:
         if _YEAR.fullmatch(written):
-            return between_years([int(written)])
+            return dating_from_years([int(written)])
         if month := _MONTH.fullmatch(written):
             first = date(int(month[1]), int(month[2]), 1)
             return Dating(first.replace(day=monthrange(first.year, first.month)[1]), first)
@@ -82,7 +82,7 @@ def dating_of(value: object) -> Dating | None:
         return None
 
 
-def between_years(years: Collection[int]) -> Dating | None:
+def dating_from_years(years: Collection[int]) -> Dating | None:
     """From the first day of the first year to the last day of the last; None without years or outside 1 to 9999."""
     if not years or min(years) < 1 or max(years) > 9999:
         return None
@@ -113,7 +113,7 @@ def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[Le
     left_out = [LeftOut(skipped.location, skipped.reason) for skipped in file.skipped]
     for row in file.rows:
         try:
-            entry = _entry(row.location, row.values, key_column)
+            entry = _parse_entry(row.location, row.values, key_column)
         except _UnusableEntryError as unusable:
             key = row.values.get(key_column)
             part = f"{row.location} ({key})" if isinstance(key, str | int) and str(key).strip() else row.location
@@ -131,8 +131,8 @@ class _UnusableEntryError(Exception):
     """Why a row describes no book."""
 
 
-def _entry(location: str, values: Mapping[str, object], key_column: str) -> BookEntry:
-    key = _label(values, key_column)
+def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -> BookEntry:
+    key = _parse_label(values, key_column)
     if key is None:
         raise _UnusableEntryError(f"column '{key_column}' is empty")
     published = values.get("published")
@@ -141,14 +141,14 @@ def _entry(location: str, values: Mapping[str, object], key_column: str) -> Book
     dating = dating_of(published)
     if dating is None:
         raise _UnusableEntryError(f"'published' is not a date, a year and month, or a year: {published!r}")
-    labels = {column: _label(values, column) for column in COLUMNS if column != "published"}
+    labels = {column: _parse_label(values, column) for column in COLUMNS if column != "published"}
     language = labels["language"]
     if language is not None and not _LANGUAGE.fullmatch(language):
         raise _UnusableEntryError(f"'language' is not an ISO 639 code such as en: {language!r}")
     return BookEntry(location=location, key=key, dating=dating, **labels)
 
 
-def _label(values: Mapping[str, object], column: str) -> str | None:
+def _parse_label(values: Mapping[str, object], column: str) -> str | None:
     value = values.get(column)
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -186,7 +186,7 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
     found = list(walk_files(folder))
     files = {name: path for name, path, problem in found if problem is None}
     left_out += [LeftOut(name, problem) for name, _, problem in found if problem is not None]
-    entries = _entries(folder, files, collection, missing, left_out)
+    entries = _read_entries(folder, files, collection, missing, left_out)
     for name, entry in sorted(entries.items()):
         if name not in files:
             missing.append(
@@ -197,13 +197,13 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
             left_out.append(LeftOut(name, f"not one of {', '.join(BOOK_FILES)}"))
             continue
         try:
-            title, text, problems = _read(files[name], entry)
+            title, text, problems = _read_book_file(files[name], entry)
         except OSError as error:
             missing.append(MissingPart(name, f"cannot be read ({error.strerror or error})", collection, name))
         except UnusableBookError as unusable:
             left_out.append(LeftOut(name, str(unusable)))
         else:
-            left_out += _parts_left_out(name, problems)
+            left_out += _list_left_out_parts(name, problems)
             documents.append(
                 book_document(
                     collection=collection,
@@ -255,7 +255,7 @@ def book_document(
     )
 
 
-def checked_text(text: str) -> str:
+def require_book_text(text: str) -> str:
     """``text``; raises UnusableBookError where nothing is left of a book, or where it is not valid Unicode."""
     if not text.strip():
         raise UnusableBookError("no text is left once front and back matter are gone")
@@ -265,7 +265,7 @@ def checked_text(text: str) -> str:
     return text
 
 
-def decoded(content: bytes, encoding: str = "utf-8") -> str:
+def decode_book_text(content: bytes, encoding: str = "utf-8") -> str:
     """The text of a book's .txt; a byte-order mark goes, lines end in \\n.
 
     ``encoding`` is utf-8 or latin-1; raises UnusableBookError, naming the byte, for a file that is in another one.
@@ -278,17 +278,17 @@ def decoded(content: bytes, encoding: str = "utf-8") -> str:
         raise UnusableBookError(
             f"invalid UTF-8 at byte {error.start}; save it as UTF-8, or say latin-1 in the column 'encoding'"
         ) from error
-    return cleaned(text)
+    return clean_book_text(text)
 
 
-def cleaned(text: str) -> str:
+def clean_book_text(text: str) -> str:
     """``text`` with lines that end in \\n; raises UnusableBookError where a zero byte shows that it is none."""
     if "\x00" in text:
         raise UnusableBookError(f"a zero byte at character {text.index(chr(0))}: not a text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _entries(
+def _read_entries(
     folder: Path, files: Mapping[str, Path], collection: str, missing: list[MissingPart], left_out: list[LeftOut]
 ) -> dict[str, BookEntry]:
     """What the metadata files say, by the name of the file that it is about."""
@@ -304,7 +304,7 @@ def _entries(
         left_out += unusable
         for entry in found:
             try:
-                about = _below(PurePosixPath(name).parent, entry)
+                about = _resolve_entry_path(PurePosixPath(name).parent, entry)
             except UnusableBookError as problem:
                 left_out.append(LeftOut(f"{entry.location} ({entry.key})", str(problem)))
                 continue
@@ -317,7 +317,7 @@ def _entries(
     return entries
 
 
-def _below(folder: PurePosixPath, entry: BookEntry) -> str:
+def _resolve_entry_path(folder: PurePosixPath, entry: BookEntry) -> str:
     path = PurePosixPath(entry.key.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise UnusableBookError("'file' does not name a file in the folder of the metadata file or below it")
@@ -326,21 +326,21 @@ def _below(folder: PurePosixPath, entry: BookEntry) -> str:
     return (folder / path).as_posix()
 
 
-def _read(path: Path, entry: BookEntry) -> tuple[str | None, str, tuple[tuple[str, str], ...]]:
+def _read_book_file(path: Path, entry: BookEntry) -> tuple[str | None, str, tuple[tuple[str, str], ...]]:
     """Title, running text, and chapters that could not be read."""
     if path.suffix.lower() == ".epub":
         try:
             book = read_epub(path)
         except EpubError as error:
             raise UnusableBookError(str(error)) from error
-        return book.title, checked_text(epub_text(book)), book.problems
+        return book.title, require_book_text(epub_text(book)), book.problems
     if path.stat().st_size > MOST_TEXT_BYTES:
         raise UnusableBookError(f"more than {MOST_TEXT_BYTES} bytes")
-    text = decoded(path.read_bytes(), ENCODINGS[(entry.encoding or "utf-8").lower()])
-    return None, checked_text(plain_text(text)), ()
+    text = decode_book_text(path.read_bytes(), ENCODINGS[(entry.encoding or "utf-8").lower()])
+    return None, require_book_text(remove_book_matter(text)), ()
 
 
-def _parts_left_out(name: str, problems: tuple[tuple[str, str], ...]) -> list[LeftOut]:
+def _list_left_out_parts(name: str, problems: tuple[tuple[str, str], ...]) -> list[LeftOut]:
     parts = [LeftOut(f"{name}!{part}", reason) for part, reason in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
         parts.append(LeftOut(name, f"{len(problems) - _MOST_PROBLEMS} more of its chapters cannot be read"))

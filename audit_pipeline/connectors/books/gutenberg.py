@@ -18,15 +18,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.connectors.books.fetching import ask_for_books
+from audit_pipeline.connectors.books.fetching import fetch_books
 from audit_pipeline.connectors.books.files import (
     BookEntry,
     Dating,
     UnusableBookError,
-    between_years,
     book_document,
-    checked_text,
-    cleaned,
+    clean_book_text,
+    dating_from_years,
+    require_book_text,
     years_in,
 )
 from audit_pipeline.connectors.books.settings import GutenbergSettings
@@ -35,7 +35,7 @@ from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
-from audit_pipeline.whole_files.matter import gutenberg_head, plain_text
+from audit_pipeline.whole_files.matter import gutenberg_head, remove_book_matter
 
 LICENCE = "public domain in the USA (Project Gutenberg License)"
 COPYRIGHTED = "in copyright, distributed by Project Gutenberg with permission"
@@ -88,12 +88,12 @@ def harvest_gutenberg(
         catalogue = read_catalogue(page.text())
     except SourceError as error:
         return Harvest((), (MissingPart(f"{collection}: the catalogue", str(error), collection),))
-    chosen, left_out = choose(catalogue, settings, frozenset(entries))
+    chosen, left_out = choose_books(catalogue, settings, frozenset(entries))
     documents: list[Document] = []
     missing: list[MissingPart] = []
     left_out = [*catalogue.left_out, *left_out]
-    places = ((str(book.number), addresses(book.number, settings)) for book in chosen)
-    for (name, answer), book in zip(ask_for_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
+    places = ((str(book.number), list_mirror_addresses(book.number, settings)) for book in chosen)
+    for (name, answer), book in zip(fetch_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
         part = f"{collection} {name} ({book.title})"
         if isinstance(answer, str):
             missing.append(MissingPart(part, answer, collection, name))
@@ -143,45 +143,47 @@ def _catalogue_book(row: Mapping[str, str]) -> CatalogueBook:
     return CatalogueBook(
         number=int(row["Text#"]),
         title=" ".join(row["Title"].split()) or f"Project Gutenberg {row['Text#'].strip()}",
-        author=_author(next(iter(_parts(row["Authors"])), None)),
-        languages=_parts(row["Language"]),
-        subjects=_parts(row["Subjects"]),
-        bookshelves=_parts(row["Bookshelves"]),
+        author=_remove_life_years(next(iter(_split_field(row["Authors"])), None)),
+        languages=_split_field(row["Language"]),
+        subjects=_split_field(row["Subjects"]),
+        bookshelves=_split_field(row["Bookshelves"]),
     )
 
 
-def _parts(field: str) -> tuple[str, ...]:
+def _split_field(field: str) -> tuple[str, ...]:
     return tuple(part for part in (" ".join(piece.split()) for piece in field.split(";")) if part)
 
 
-def _author(name: str | None) -> str | None:
+def _remove_life_years(name: str | None) -> str | None:
     """``Austen, Jane, 1775-1817`` without the years of life and the role."""
     return (_LIFE.sub("", name).strip(" ,") or None) if name else None
 
 
-def choose(
-    catalogue: Catalogue, settings: GutenbergSettings, dated: frozenset[str] = frozenset()
+def choose_books(
+    catalogue: Catalogue, settings: GutenbergSettings, dated_numbers: frozenset[str] = frozenset()
 ) -> tuple[list[CatalogueBook], list[LeftOut]]:
     """The books to fetch, at most ``settings.limit``, and the reasons for the other selected ones.
 
     With ``ids`` those, in their order. Else the books of one of the languages, one of the subjects and one of the
-    bookshelves (parts of their names do, capitals do not count; none set means any): first those that ``dated`` names,
-    then the others in an order that depends on their numbers alone, so that a growing catalogue changes little.
+    bookshelves (parts of their names do, capitals do not count; none set means any): first those that ``dated_numbers``
+    names, then the others in an order that depends on their numbers alone, so that a growing catalogue changes little.
     """
     if settings.ids:
-        return _listed(catalogue, settings)
+        return _choose_listed_books(catalogue, settings)
     fitting = [
         book
         for book in catalogue.books.values()
         if (not settings.languages or set(book.languages) & set(settings.languages))
-        and _names_one(book.subjects, settings.subjects)
-        and _names_one(book.bookshelves, settings.bookshelves)
+        and _has_selected_name(book.subjects, settings.subjects)
+        and _has_selected_name(book.bookshelves, settings.bookshelves)
     ]
-    fitting.sort(key=lambda book: (str(book.number) not in dated, digest("gutenberg", book.number)))
-    return fitting[: settings.limit], _over_limit(len(fitting), settings)
+    fitting.sort(key=lambda book: (str(book.number) not in dated_numbers, digest("gutenberg", book.number)))
+    return fitting[: settings.limit], _list_books_over_limit(len(fitting), settings)
 
 
-def _listed(catalogue: Catalogue, settings: GutenbergSettings) -> tuple[list[CatalogueBook], list[LeftOut]]:
+def _choose_listed_books(
+    catalogue: Catalogue, settings: GutenbergSettings
+) -> tuple[list[CatalogueBook], list[LeftOut]]:
     found: list[CatalogueBook] = []
     left_out: list[LeftOut] = []
     for number in dict.fromkeys(settings.ids):
@@ -191,20 +193,20 @@ def _listed(catalogue: Catalogue, settings: GutenbergSettings) -> tuple[list[Cat
             kind = catalogue.other_kinds.get(number)
             reason = f"no text but: {kind}" if kind else "not in the catalogue"
             left_out.append(LeftOut(f"{settings.collection} {number}", reason))
-    return found[: settings.limit], [*left_out, *_over_limit(len(found), settings)]
+    return found[: settings.limit], [*left_out, *_list_books_over_limit(len(found), settings)]
 
 
-def _over_limit(fitting: int, settings: GutenbergSettings) -> list[LeftOut]:
-    over = fitting - settings.limit
+def _list_books_over_limit(fitting_count: int, settings: GutenbergSettings) -> list[LeftOut]:
+    over = fitting_count - settings.limit
     reason = f"{over} more books fit; books.gutenberg.limit is {settings.limit}"
     return [LeftOut(f"{settings.collection}: the catalogue", reason)] if over > 0 else []
 
 
-def _names_one(names: Iterable[str], selected: Sequence[str]) -> bool:
+def _has_selected_name(names: Iterable[str], selected: Sequence[str]) -> bool:
     return not selected or any(part.lower() in name.lower() for name in names for part in selected)
 
 
-def addresses(number: int, settings: GutenbergSettings) -> list[str]:
+def list_mirror_addresses(number: int, settings: GutenbergSettings) -> list[str]:
     """Where a mirror may keep the text of a book, in the order of ``settings.files``."""
     digits = str(number)
     folders = "/".join(digits[:-1]) or "0"
@@ -215,21 +217,21 @@ def addresses(number: int, settings: GutenbergSettings) -> list[str]:
     ]
 
 
-def original_publication(text: str) -> Dating | None:
+def dating_from_gutenberg_text(text: str) -> Dating | None:
     """When the work came out, as the head of a text says in its line ``Original publication:``; None without one.
 
     The line names place, publisher and year. Of several years (a reprint) the first and the last bound the dating.
     """
     line = _ORIGINAL.search(gutenberg_head(text))
-    return between_years(years_in(line[1])) if line else None
+    return dating_from_years(years_in(line[1])) if line else None
 
 
 def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str) -> Document:
     try:
-        text = cleaned(page.text())
+        text = clean_book_text(page.text())
     except SourceError as error:
         raise UnusableBookError(str(error)) from error
-    dating = entry.dating if entry is not None else original_publication(text)
+    dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
     if dating is None:
         raise UnusableBookError(
             "its text does not say when the work was first published; give the year in the file books.dates"
@@ -243,7 +245,7 @@ def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, c
         entry=replace(described, dating=dating),
         title=described.title or book.title,
         author=described.author or book.author,
-        text=checked_text(plain_text(text)),
+        text=require_book_text(remove_book_matter(text)),
         language=described.language or next(iter(book.languages), "und"),
         licence=described.licence or (COPYRIGHTED if copyrighted else LICENCE),
         url=described.url or _PAGE.format(id=book.number),

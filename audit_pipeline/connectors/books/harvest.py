@@ -15,7 +15,7 @@ from audit_pipeline.connectors.books.settings import NAME, BooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import harvest_standard_ebooks
 from audit_pipeline.connectors.polite_client import PoliteClient, Politeness, user_agent
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Harvest, LeftOut, MissingPart, together
+from audit_pipeline.sources.base import Harvest, LeftOut, MissingPart, merge_harvests
 
 
 def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
@@ -30,14 +30,14 @@ def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
     if settings.folder is not None:
         harvests.append(harvest_folder(settings.folder, settings.collection, settings.language, settings.licence))
     if settings.fetches:
-        harvests.append(_library_harvest(settings, downloads / NAME))
-    return together(harvests)
+        harvests.append(_harvest_libraries(settings, downloads / NAME))
+    return merge_harvests(harvests)
 
 
-def _library_harvest(settings: BooksSettings, cache: Path) -> Harvest:
+def _harvest_libraries(settings: BooksSettings, cache: Path) -> Harvest:
     """What the libraries have; with a broken file of dates nothing is fetched, and earlier documents stay."""
     try:
-        entries, left_out = _dates(settings.dates)
+        entries, left_out = _read_dated_entries(settings.dates)
     except DataError as error:
         collections = []
         if settings.gutenberg.mirror is not None:
@@ -52,10 +52,10 @@ def _library_harvest(settings: BooksSettings, cache: Path) -> Harvest:
     if settings.standard_ebooks.asked_for:
         with PoliteClient(cache, _politeness(settings, settings.standard_ebooks.seconds_between)) as client:
             harvests.append(harvest_standard_ebooks(settings.standard_ebooks, client, entries))
-    return together(harvests)
+    return merge_harvests(harvests)
 
 
-def _dates(path: Path | None) -> tuple[Mapping[str, BookEntry], list[LeftOut]]:
+def _read_dated_entries(path: Path | None) -> tuple[Mapping[str, BookEntry], list[LeftOut]]:
     if path is None:
         return {}, []
     entries, left_out = read_metadata(path, "id")

@@ -61,7 +61,7 @@ class GutenbergSettings(SourceSection):
     collection: Collection = Field(default="gutenberg", description="a name for these books")
 
     @model_validator(mode="after")
-    def _files_name_the_book(self) -> Self:
+    def _require_id_in_files(self) -> Self:
         for pattern in self.files:
             others = set(re.findall(r"\{[^}]*\}?|\}", pattern)) - {"{id}", "{folders}"}
             if "{id}" not in pattern or others:

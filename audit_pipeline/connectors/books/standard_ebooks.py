@@ -19,14 +19,14 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from audit_pipeline.connectors.books.fetching import ask_for_books
+from audit_pipeline.connectors.books.fetching import fetch_books
 from audit_pipeline.connectors.books.files import (
     BookEntry,
     Dating,
     UnusableBookError,
-    between_years,
     book_document,
-    checked_text,
+    dating_from_years,
+    require_book_text,
     years_in,
 )
 from audit_pipeline.connectors.books.settings import StandardEbooksSettings
@@ -86,7 +86,7 @@ def harvest_standard_ebooks(
     left_out: list[LeftOut] = []
     found = {identity: FeedBook(identity, None, None, epub_address(identity, settings)) for identity in settings.ids}
     if settings.feed is not None:
-        for book in _feed_books(settings, client, missing, left_out):
+        for book in _fetch_feed_books(settings, client, missing, left_out):
             found.setdefault(book.identity, book)
     chosen = list(found.values())[: settings.limit]
     if len(found) > settings.limit:
@@ -94,7 +94,7 @@ def harvest_standard_ebooks(
         left_out.append(LeftOut(collection, over))
     documents: list[Document] = []
     places = ((book.identity, [book.epub]) for book in chosen)
-    for (name, answer), book in zip(ask_for_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
+    for (name, answer), book in zip(fetch_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
         part = f"{collection} {name}"
         if isinstance(answer, str):
             missing.append(MissingPart(part, answer, collection, name))
@@ -109,7 +109,7 @@ def harvest_standard_ebooks(
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def _feed_books(
+def _fetch_feed_books(
     settings: StandardEbooksSettings, client: PoliteClient, missing: list[MissingPart], left_out: list[LeftOut]
 ) -> list[FeedBook]:
     books: list[FeedBook] = []
@@ -147,15 +147,15 @@ def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) ->
         raise SourceError(f"{address}: a feed that defines entities is not read") from error
     except (ParseError, ValueError, LookupError) as error:
         raise SourceError(f"{address}: not a feed that can be read ({error})") from error
-    if _local(root) != "feed":
-        raise SourceError(f"{address}: not an Atom or OPDS feed but <{_local(root)}>")
+    if _local_name(root) != "feed":
+        raise SourceError(f"{address}: not an Atom or OPDS feed but <{_local_name(root)}>")
     hosts = {urlsplit(place).netloc for place in (settings.site, address)}
     books: list[FeedBook] = []
     left_out: list[LeftOut] = []
-    for entry in (child for child in root if _local(child) == "entry"):
-        identity = _identity(_words(entry, "id") or "")
-        name = identity or _words(entry, "title") or "an entry"
-        links = [link for link in entry if _local(link) == "link" and link.get("type", "").startswith(_EPUB_TYPE)]
+    for entry in (child for child in root if _local_name(child) == "entry"):
+        identity = _identity_from_address(_find_child_text(entry, "id") or "")
+        name = identity or _find_child_text(entry, "title") or "an entry"
+        links = [link for link in entry if _local_name(link) == "link" and link.get("type", "").startswith(_EPUB_TYPE)]
         places = [urljoin(address, link.get("href", "")) for link in links]
         places = [place for place in places if urlsplit(place).netloc in hosts]
         if identity is None:
@@ -164,13 +164,13 @@ def read_feed(content: bytes, address: str, settings: StandardEbooksSettings) ->
             left_out.append(LeftOut(f"{settings.collection} {name}", "no EPUB of this library in its entry"))
         else:
             epub = next((place for place in places if "advanced" not in place), places[0])
-            author = next((_words(child, "name") for child in entry if _local(child) == "author"), None)
-            books.append(FeedBook(identity, _words(entry, "title"), author, _to_download_address(epub)))
+            author = next((_find_child_text(child, "name") for child in entry if _local_name(child) == "author"), None)
+            books.append(FeedBook(identity, _find_child_text(entry, "title"), author, _to_download_address(epub)))
     following = next(
         (
             urljoin(address, link.get("href", ""))
             for link in root
-            if _local(link) == "link" and link.get("rel") == "next"
+            if _local_name(link) == "link" and link.get("rel") == "next"
         ),
         None,
     )
@@ -185,7 +185,7 @@ def epub_address(identity: str, settings: StandardEbooksSettings) -> str:
     return _to_download_address(f"{base}{_BOOK_PATH}{identity}/downloads/{identity.replace('/', '_')}.epub")
 
 
-def publication(book: Epub) -> Dating | None:
+def dating_from_colophon(book: Epub) -> Dating | None:
     """When the work came out, as the colophon says before it turns to the ebook; None where it names no year.
 
     Of several years (a serial, a collection, a translation) the first and the last bound the dating.
@@ -197,12 +197,12 @@ def publication(book: Epub) -> Dating | None:
         statement = _STATEMENT.search(page.text)
         end = _STATEMENT_END.search(page.text)
         if statement and (end is None or statement.start() < end.start()):
-            return between_years(years_in(page.text[statement.start() : end.start() if end else len(page.text)]))
+            return dating_from_years(years_in(page.text[statement.start() : end.start() if end else len(page.text)]))
     return None
 
 
 def _document(book: FeedBook, epub: Epub, entry: BookEntry | None, settings: StandardEbooksSettings) -> Document:
-    dating = entry.dating if entry is not None else publication(epub)
+    dating = entry.dating if entry is not None else dating_from_colophon(epub)
     if dating is None:
         raise UnusableBookError(
             "its colophon does not say when the work was first published; give the year in the file books.dates"
@@ -215,14 +215,14 @@ def _document(book: FeedBook, epub: Epub, entry: BookEntry | None, settings: Sta
         entry=described,
         title=described.title or book.title or epub.title or book.identity,
         author=described.author or book.author or next(iter(epub.authors), None),
-        text=checked_text(epub_text(epub)),
+        text=require_book_text(epub_text(epub)),
         language=described.language or (language if re.fullmatch(r"[a-z]{2,3}", language) else "und"),
         licence=described.licence or LICENCE,
         url=described.url or f"{settings.site.rstrip('/')}{_BOOK_PATH}{book.identity}",
     )
 
 
-def _identity(address: str) -> str | None:
+def _identity_from_address(address: str) -> str | None:
     """jane-austen/persuasion out of https://standardebooks.org/ebooks/jane-austen/persuasion."""
     identity = urlsplit(address).path.partition(_BOOK_PATH)[2].strip("/")
     return identity if re.fullmatch(r"[a-z0-9-]+(?:[_/][a-z0-9-]+)+", identity) else None
@@ -233,10 +233,10 @@ def _to_download_address(address: str) -> str:
     return address if urlsplit(address).query else f"{address}?source=feed"
 
 
-def _words(element: Element, name: str) -> str | None:
-    text = next(("".join(child.itertext()) for child in element if _local(child) == name), "")
+def _find_child_text(element: Element, name: str) -> str | None:
+    text = next(("".join(child.itertext()) for child in element if _local_name(child) == name), "")
     return " ".join(text.split()) or None
 
 
-def _local(element: Element) -> str:
+def _local_name(element: Element) -> str:
     return str(element.tag).rpartition("}")[2]

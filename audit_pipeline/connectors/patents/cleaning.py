@@ -96,12 +96,12 @@ class _KeptCharacters(dict[int, int | None]):
 _KEPT = _KeptCharacters()
 
 
-def with_line_ends(text: str) -> str:
+def normalise_line_ends(text: str) -> str:
     """Every kind of line end (CR, CRLF, form feed, U+0085, U+2028, U+2029) as a line feed."""
     return _LINE_END.sub("\n", text)
 
 
-def without_markup(text: str) -> str:
+def remove_markup(text: str) -> str:
     """Without the remains of HTML: entities become their characters, tags of blocks line ends, others nothing.
 
     Only names of elements count as tags: a<b is a comparison. One layer of escaping comes off at a time.
@@ -110,12 +110,12 @@ def without_markup(text: str) -> str:
     return _INLINE_TAG.sub("", _BLOCK_TAG.sub("\n", _COMMENT.sub("", text)))
 
 
-def without_controls(text: str) -> str:
+def remove_control_characters(text: str) -> str:
     """Without control, zero-width, direction and private-use characters, lone surrogates and U+FFFD."""
     return text.translate(_KEPT)
 
 
-def with_plain_spaces(text: str) -> str:
+def normalise_spaces(text: str) -> str:
     """Any run of white space within a line as one space, none at its ends nor between Chinese characters; no blank
     lines.
     """
@@ -123,24 +123,24 @@ def with_plain_spaces(text: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def without_paragraph_numbers(text: str) -> str:
+def remove_paragraph_numbers(text: str) -> str:
     """Without the numbers that patent offices put before paragraphs, as in [0001]; elsewhere in a line they stay."""
     return _PARAGRAPH_NUMBER.sub("", text)
 
 
-def without_page_furniture(text: str) -> str:
+def remove_page_headers(text: str) -> str:
     """Without lines that hold a publication number or a page number alone: heads and feet of printed pages."""
     return _PAGE_FURNITURE.sub("", text)
 
 
-def without_repeated_lines(text: str, at_least: int | None) -> str:
-    """Each line of ``at_least`` characters or more once, at its first place; shorter lines always."""
-    if at_least is None:
+def remove_repeated_lines(text: str, minimum_length: int | None) -> str:
+    """Each line of ``minimum_length`` characters or more once, at its first place; shorter lines always."""
+    if minimum_length is None:
         return text
     seen: set[str] = set()
     kept: list[str] = []
     for line in text.split("\n"):
-        if len(line) >= at_least:
+        if len(line) >= minimum_length:
             if line in seen:
                 continue
             seen.add(line)
@@ -149,12 +149,12 @@ def without_repeated_lines(text: str, at_least: int | None) -> str:
 
 
 _STEPS: tuple[Callable[[str], str], ...] = (
-    with_line_ends,
-    without_markup,
-    without_controls,
-    with_plain_spaces,
-    without_paragraph_numbers,
-    without_page_furniture,
+    normalise_line_ends,
+    remove_markup,
+    remove_control_characters,
+    normalise_spaces,
+    remove_paragraph_numbers,
+    remove_page_headers,
 )
 
 
@@ -168,7 +168,7 @@ def clean(text: str, rules: CleaningRules) -> str:
         before = text
         for step in _STEPS:
             text = step(text)
-        text = without_repeated_lines(text, rules.repeated_line_from)
+        text = remove_repeated_lines(text, rules.repeated_line_from)
         if text == before:
             return text
     raise NestedMarkupError(f"{NESTED}: more than {_MOST_ROUNDS} layers")

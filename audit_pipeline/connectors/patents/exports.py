@@ -22,8 +22,8 @@ from audit_pipeline.connectors.patents.record import (
     family_key,
     page_address,
     parse_day,
-    publication_number,
-    settled_dates,
+    parse_publication_number,
+    require_consistent_dates,
 )
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of
@@ -40,7 +40,7 @@ LANGUAGE = "zh"
 Found = Patent | LeftOut | MissingPart
 
 
-def exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
+def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
     """Every patent of ``countries`` in the file or folder ``root``; rows and files that yield none, with the reason.
 
     Rows of other countries are counted, not named. Missing, without a collection, are files that cannot be read.
@@ -56,19 +56,19 @@ def exported_patents(root: Path, countries: Sequence[str], parts: Sequence[Part]
             yield MissingPart(path.name, f"larger than {LARGEST_FILE} bytes; export it in several files")
         else:
             try:
-                yield from _patents(path, countries, parts, today)
+                yield from _read_patents(path, countries, parts, today)
             except DataError as error:
                 yield MissingPart(path.name, str(error))
 
 
-def _patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
+def _read_patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today: date) -> Iterator[Found]:
     file = read_rows(path)
-    _check_columns(path, column_names(file.rows), parts)
+    _require_columns(path, column_names(file.rows), parts)
     for skipped in file.skipped:
         yield LeftOut(skipped.location, f"unreadable row: {skipped.reason}")
     elsewhere: Counter[str] = Counter()
     for row in file.rows:
-        number = publication_number(str(row.values.get("publication_number") or ""))
+        number = parse_publication_number(str(row.values.get("publication_number") or ""))
         if number is not None and number[:2] not in countries:
             elsewhere[number[:2]] += 1
             continue
@@ -81,7 +81,7 @@ def _patents(path: Path, countries: Sequence[str], parts: Sequence[Part], today:
         yield LeftOut(path.name, f"rows of other countries than {', '.join(countries)}: {elsewhere.total()} ({named})")
 
 
-def _check_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) -> None:
+def _require_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) -> None:
     absent = [name for name in _NEEDED if name not in columns]
     absent += [f"{part}_localized" for part in parts if not {part, f"{part}_localized"} & set(columns)]
     if absent:
@@ -93,37 +93,39 @@ def _check_columns(path: Path, columns: Sequence[str], parts: Sequence[Part]) ->
 def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
     """The patent in one row; raises UnusablePatentError where a field cannot be read, or dates do not hold."""
     values = row.values
-    number = publication_number(str(values.get("publication_number") or ""))
+    number = parse_publication_number(str(values.get("publication_number") or ""))
     if number is None:
         raise UnusablePatentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
-    published, priority = settled_dates(StatedDates(*(_days(values, column) for column in _DAY_COLUMNS)), today)
+    published, priority = require_consistent_dates(
+        StatedDates(*(_parse_days(values, column) for column in _DAY_COLUMNS)), today
+    )
     return Patent(
         number=number,
-        title=" ".join(_localized(values, "title").split()),
-        parts={part: _localized(values, part) for part in PARTS if part in parts},
+        title=" ".join(_find_chinese_text(values, "title").split()),
+        parts={part: _find_chinese_text(values, part) for part in PARTS if part in parts},
         published=published,
         priority=priority,
-        keys=_keys(values),
+        keys=_list_invention_keys(values),
         url=page_address(number),
     )
 
 
-def _days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
+def _parse_days(values: Mapping[str, object], column: str) -> tuple[date, ...]:
     """The date in a column, as whole number or text yyyymmdd, or as a date; none where it is empty or 0."""
     value = values.get(column)
     if isinstance(value, datetime):
         return (value.date(),)
     if isinstance(value, date):
         return (value,)
-    text = _plain(value)
+    text = _to_text(value)
     return (parse_day(text, column),) if text not in ("", "0") else ()
 
 
-def _localized(values: Mapping[str, object], name: str) -> str:
+def _find_chinese_text(values: Mapping[str, object], name: str) -> str:
     """The Chinese text of ``name``: out of the column name_localized (entries by language), or of a flat column."""
     value = values.get(f"{name}_localized", values.get(name))
     if isinstance(value, str) and value.lstrip().startswith(("[{", "[]", '{"')):
-        value = _json(value, name)
+        value = _parse_json(value, name)
     if isinstance(value, Mapping):
         value = [value]
     if isinstance(value, list):
@@ -143,7 +145,7 @@ def _localized(values: Mapping[str, object], name: str) -> str:
     return text
 
 
-def _json(text: str, name: str) -> object:
+def _parse_json(text: str, name: str) -> object:
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -151,22 +153,22 @@ def _json(text: str, name: str) -> object:
     return value
 
 
-def _keys(values: Mapping[str, object]) -> tuple[str, ...]:
-    applications = [values.get("application_number"), *_claimed(values.get("priority_claim"))]
-    keys = [family_key(_plain(values.get("family_id")))]
-    keys += [application_key(_plain(application)) for application in applications]
+def _list_invention_keys(values: Mapping[str, object]) -> tuple[str, ...]:
+    applications = [values.get("application_number"), *_parse_priority_claim(values.get("priority_claim"))]
+    keys = [family_key(_to_text(values.get("family_id")))]
+    keys += [application_key(_to_text(application)) for application in applications]
     return tuple(dict.fromkeys(key for key in keys if key is not None))
 
 
-def _claimed(value: object) -> list[object]:
+def _parse_priority_claim(value: object) -> list[object]:
     """The application numbers in a priority_claim: entries, or a flat column with one number."""
     if isinstance(value, str) and value.lstrip().startswith("["):
-        value = _json(value, "priority_claim")
+        value = _parse_json(value, "priority_claim")
     if isinstance(value, list):
         return [entry.get("application_number") for entry in value if isinstance(entry, Mapping)]
     return [value]
 
 
-def _plain(value: object) -> str:
+def _to_text(value: object) -> str:
     # A column of whole numbers with gaps comes as 20210209.0 out of some tools.
     return "" if value is None else str(value).strip().removesuffix(".0")

@@ -16,10 +16,10 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 
 from audit_pipeline.connectors.patents.cleaning import NestedMarkupError, clean, find_broken_rule
-from audit_pipeline.connectors.patents.exports import exported_patents
+from audit_pipeline.connectors.patents.exports import read_exported_patents
 from audit_pipeline.connectors.patents.page import RawPage, parse_page
-from audit_pipeline.connectors.patents.raw_pages import SITE, crawled_pages, read_numbers, saved_pages
-from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError, grouped
+from audit_pipeline.connectors.patents.raw_pages import SITE, crawl_pages, read_numbers, read_saved_pages
+from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError, group_patents
 from audit_pipeline.connectors.patents.settings import LICENCE, NAME, PatentsSettings
 from audit_pipeline.connectors.polite_client import PoliteClient, Politeness, user_agent
 from audit_pipeline.errors import SourceError
@@ -55,15 +55,15 @@ def harvest_inputs(settings: PatentsSettings, downloads: Path, today: date, site
             left_out.append(found)
         else:
             try:
-                patents.append((found, cleaned_text(found, settings)))
+                patents.append((found, clean_patent_text(found, settings)))
             except UnusablePatentError as problem:
                 left_out.append(LeftOut(found.number, str(problem)))
-    groups = grouped([patent for patent, _ in patents])
+    groups = group_patents([patent for patent, _ in patents])
     documents = [_document(patent, text, group) for (patent, text), group in zip(patents, groups, strict=True)]
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def cleaned_text(patent: Patent, settings: PatentsSettings) -> str:
+def clean_patent_text(patent: Patent, settings: PatentsSettings) -> str:
     """The patent's parts, cleaned and joined; raises UnusablePatentError where they make no document.
 
     The description is the body whose repetitions count; without it, the whole text is.
@@ -86,14 +86,14 @@ def cleaned_text(patent: Patent, settings: PatentsSettings) -> str:
 
 def _read_inputs(settings: PatentsSettings, downloads: Path, today: date, site: str) -> Iterator[Found]:
     if settings.pages is not None:
-        yield from _parsed(saved_pages(settings.pages), today)
+        yield from _parse_pages(read_saved_pages(settings.pages), today)
     if settings.crawl is not None and settings.contact is not None:
-        yield from _crawled(settings, settings.crawl, settings.contact, downloads, today, site)
+        yield from _crawl_patents(settings, settings.crawl, settings.contact, downloads, today, site)
     if settings.export is not None:
-        yield from exported_patents(settings.export, settings.countries, settings.parts, today)
+        yield from read_exported_patents(settings.export, settings.countries, settings.parts, today)
 
 
-def _crawled(
+def _crawl_patents(
     settings: PatentsSettings, path: Path, contact: str, downloads: Path, today: date, site: str
 ) -> Iterator[Found]:
     try:
@@ -104,10 +104,10 @@ def _crawled(
     yield from listed.left_out
     politeness = Politeness(user_agent(contact), settings.seconds_between)
     with PoliteClient(downloads / NAME, politeness) as client:
-        yield from _parsed(crawled_pages(listed.numbers, client, site), today)
+        yield from _parse_pages(crawl_pages(listed.numbers, client, site), today)
 
 
-def _parsed(pages: Iterable[RawPage | LeftOut | MissingPart], today: date) -> Iterator[Found]:
+def _parse_pages(pages: Iterable[RawPage | LeftOut | MissingPart], today: date) -> Iterator[Found]:
     for page in pages:
         if not isinstance(page, RawPage):
             yield page

@@ -26,8 +26,8 @@ from audit_pipeline.connectors.patents.record import (
     family_key,
     page_address,
     parse_day,
-    publication_number,
-    settled_dates,
+    parse_publication_number,
+    require_consistent_dates,
 )
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 
@@ -66,20 +66,22 @@ def parse_page(page: RawPage, today: date) -> Patent:
 
     Raises UnusablePatentError where the page cannot be decoded, is none of a patent, or has no usable dates.
     """
-    tree = _tree(decoded(page.content, page.charset))
-    number = _number(tree)
+    tree = _parse_html(decode_page(page.content, page.charset))
+    number = _find_publication_number(tree)
     if number is None:
         raise UnusablePatentError(NOT_A_PATENT)
-    published, priority = settled_dates(_stated_dates(tree, number), today)
+    published, priority = require_consistent_dates(_stated_dates(tree, number), today)
     parts: dict[Part, str] = {
-        "abstract": _section(tree, "abstract"),
-        "description": _section(tree, "description"),
-        "claims": _section(tree, "claims"),
+        "abstract": _find_section_text(tree, "abstract"),
+        "description": _find_section_text(tree, "description"),
+        "claims": _find_section_text(tree, "claims"),
     }
-    return Patent(number, _title(tree), parts, published, priority, _keys(tree), _url(tree, page, number))
+    return Patent(
+        number, _title(tree), parts, published, priority, _list_invention_keys(tree), _url(tree, page, number)
+    )
 
 
-def decoded(content: bytes, charset: str | None = None) -> str:
+def decode_page(content: bytes, charset: str | None = None) -> str:
     """``content`` as text: by its byte-order mark, as UTF-8, as declared (by ``charset`` or within), or as GB18030.
 
     UTF-8 goes before what is declared, since nothing else passes for it; GB2312 and GBK are read as GB18030, which
@@ -92,25 +94,25 @@ def decoded(content: bytes, charset: str | None = None) -> str:
         (codecs.BOM_UTF16_BE, "utf-16"),
     ):
         if content.startswith(mark):
-            return _strictly(content, name) or _undecodable([name])
+            return _try_decode(content, name) or _raise_undecodable([name])
     match = _DECLARED.search(content[:_DECLARED_WITHIN])
     inside = match.group(1).decode("ascii") if match else None
     declared = [_WIDER.get(name.lower(), name.lower()) for name in (charset, inside) if name]
     for name in ("utf-8", *declared):
-        text = _strictly(content, name)
+        text = _try_decode(content, name)
         if text is not None:
             return text
-    guess = _strictly(content, "gb18030")
-    if guess is not None and _reads_as_chinese(guess):
+    guess = _try_decode(content, "gb18030")
+    if guess is not None and _is_chinese(guess):
         return guess
-    return _undecodable(["utf-8", *declared, "gb18030"])
+    return _raise_undecodable(["utf-8", *declared, "gb18030"])
 
 
-def _undecodable(names: list[str]) -> str:
+def _raise_undecodable(names: list[str]) -> str:
     raise UnusablePatentError(f"wrong charset: its bytes are not {' nor '.join(dict.fromkeys(names))}")
 
 
-def _strictly(content: bytes, charset: str) -> str | None:
+def _try_decode(content: bytes, charset: str) -> str | None:
     try:
         # A charset of Python's that is none of text (hex, zip) raises LookupError too.
         return content.decode(charset)
@@ -118,12 +120,12 @@ def _strictly(content: bytes, charset: str) -> str | None:
         return None
 
 
-def _reads_as_chinese(text: str) -> bool:
+def _is_chinese(text: str) -> bool:
     han = len(_HAN.findall(text))
     return han > 0 and len(_COMMON.findall(text)) >= _LEAST_COMMON * han
 
 
-def _tree(text: str) -> etree._Element:
+def _parse_html(text: str) -> etree._Element:
     # Without an explicit encoding, libxml2 would believe the page's own declaration, which is of its bytes.
     parser = html.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
     try:
@@ -133,7 +135,7 @@ def _tree(text: str) -> etree._Element:
     return tree
 
 
-def _fields(tree: etree._Element, name: str) -> Iterator[etree._Element]:
+def _find_fields(tree: etree._Element, name: str) -> Iterator[etree._Element]:
     """The elements of the page's own field ``name``: those of cited, similar and related patents are in tables."""
     for element in tree.iterfind(f".//*[@itemprop='{name}']"):
         if next(element.iterancestors("tr"), None) is None:
@@ -141,24 +143,24 @@ def _fields(tree: etree._Element, name: str) -> Iterator[etree._Element]:
 
 
 def _first_text(tree: etree._Element, name: str) -> str:
-    return next((_inline(element) for element in _fields(tree, name)), "")
+    return next((_extract_inline_text(element) for element in _find_fields(tree, name)), "")
 
 
-def _metas(tree: etree._Element, name: str) -> Iterator[tuple[str, str]]:
+def _find_meta_tags(tree: etree._Element, name: str) -> Iterator[tuple[str, str]]:
     for element in tree.iterfind(f".//meta[@name='{name}']"):
         yield str(element.get("content") or "").strip(), str(element.get("scheme") or "")
 
 
-def _number(tree: etree._Element) -> str | None:
+def _find_publication_number(tree: etree._Element) -> str | None:
     stated = [
         _first_text(tree, "publicationNumber"),
         *(
             content
             for name in ("citation_patent_number", "citation_patent_publication_number")
-            for content, _ in _metas(tree, name)
+            for content, _ in _find_meta_tags(tree, name)
         ),
     ]
-    numbers = list(dict.fromkeys(number for text in stated if (number := publication_number(text)) is not None))
+    numbers = list(dict.fromkeys(number for text in stated if (number := parse_publication_number(text)) is not None))
     if len(numbers) > 1:
         raise UnusablePatentError(f"contradictory publication numbers: {' and '.join(numbers)}")
     return numbers[0] if numbers else None
@@ -166,7 +168,9 @@ def _number(tree: etree._Element) -> str | None:
 
 def _title(tree: etree._Element) -> str:
     """The title in its own language, on one line."""
-    title = _original(next(_fields(tree, "title"), None)) or next((text for text, _ in _metas(tree, "DC.title")), "")
+    title = _extract_original_text(next(_find_fields(tree, "title"), None)) or next(
+        (text for text, _ in _find_meta_tags(tree, "DC.title")), ""
+    )
     return " ".join(title.split())
 
 
@@ -176,8 +180,8 @@ def _stated_dates(tree: etree._Element, number: str) -> StatedDates:
     The timeline tells of the whole application: of its publications only that of ``number`` counts, and what it says
     of filing and priority only where the header says nothing. A priority that is older than the header's counts too.
     """
-    days = {field: _days(tree, field) for field in ("publicationDate", "filingDate", "priorityDate")}
-    for content, scheme in _metas(tree, "DC.date"):
+    days = {field: _find_days(tree, field) for field in ("publicationDate", "filingDate", "priorityDate")}
+    for content, scheme in _find_meta_tags(tree, "DC.date"):
         # The page's meta tags give the filing date with a scheme, and publication or grant as issue or with none.
         field = {"dateSubmitted": "filingDate", "issue": "publicationDate", "": "publicationDate"}.get(scheme)
         if field is not None and content:
@@ -192,37 +196,37 @@ def _stated_dates(tree: etree._Element, number: str) -> StatedDates:
     return StatedDates(*(tuple(days[field]) for field in ("publicationDate", "filingDate", "priorityDate")))
 
 
-def _days(tree: etree._Element, field: str) -> list[date]:
+def _find_days(tree: etree._Element, field: str) -> list[date]:
     """The days that the header states in ``field``: an attribute and a text that differ are two."""
     found: list[date] = []
-    for element in _fields(tree, field):
-        texts = {str(element.get("datetime") or "").strip(), _inline(element)} - {""}
+    for element in _find_fields(tree, field):
+        texts = {str(element.get("datetime") or "").strip(), _extract_inline_text(element)} - {""}
         found += [parse_day(text, field) for text in sorted(texts)]
     return found
 
 
 def _events(tree: etree._Element) -> Iterator[tuple[str, str, date]]:
     """Kind, title and day of the events of the application's timeline; those without a day are none."""
-    for event in _fields(tree, "events"):
+    for event in _find_fields(tree, "events"):
         values = {name: _first_text(event, name) for name in ("type", "title", "date")}
         if values["date"]:
             yield values["type"], values["title"], parse_day(values["date"], "an event's date")
 
 
-def _keys(tree: etree._Element) -> tuple[str, ...]:
+def _list_invention_keys(tree: etree._Element) -> tuple[str, ...]:
     family = next(
         (
             match.group(1)
             for section in tree.iterfind(".//section[@itemprop='family']")
             for heading in section.iterfind(".//h2")
-            if (match := _FAMILY_ID.search(_inline(heading)))
+            if (match := _FAMILY_ID.search(_extract_inline_text(heading)))
         ),
         "",
     )
     applications = [_first_text(tree, "applicationNumber")]
     applications += [
         match.group(1)
-        for event in _fields(tree, "events")
+        for event in _find_fields(tree, "events")
         if _first_text(event, "type") == "priority" and (match := _PRIORITY_TO.search(_first_text(event, "title")))
     ]
     keys = (family_key(family), *map(application_key, applications))
@@ -235,16 +239,16 @@ def _url(tree: etree._Element, page: RawPage, number: str) -> str:
     return next((link for link in links if link.startswith(f"{_SITE}{number}")), page_address(number))
 
 
-def _section(tree: etree._Element, name: str) -> str:
+def _find_section_text(tree: etree._Element, name: str) -> str:
     """The text of a section's content, one paragraph per line; empty where the page has none."""
     for section in tree.iterfind(f".//section[@itemprop='{name}']"):
         content = section.find(".//*[@itemprop='content']")
         if content is not None:
-            return _original(content)
+            return _extract_original_text(content)
     return ""
 
 
-def _original(element: etree._Element | None) -> str:
+def _extract_original_text(element: etree._Element | None) -> str:
     """The text of ``element`` with a line end around each block; of translated passages the original alone."""
     if element is None:
         return ""
@@ -254,7 +258,7 @@ def _original(element: etree._Element | None) -> str:
     for event, node in walk:
         tag = str(node.tag)
         if event == "start":
-            translated = [] if hidden is not None else _originals(node)
+            translated = [] if hidden is not None else _find_original_passages(node)
             if hidden is None and (tag in _NO_TEXT or translated):
                 pieces += translated
                 hidden = node
@@ -268,7 +272,7 @@ def _original(element: etree._Element | None) -> str:
     return "".join(pieces).strip()
 
 
-def _originals(node: etree._Element) -> list[str]:
+def _find_original_passages(node: etree._Element) -> list[str]:
     """The original passages within a translated one; empty where ``node`` is none."""
     if "notranslate" not in str(node.get("class") or "").split():
         return []
@@ -283,5 +287,5 @@ def _separator_for_tag(tag: str) -> str:
     return " " if tag in _CELLS else ""
 
 
-def _inline(element: etree._Element) -> str:
+def _extract_inline_text(element: etree._Element) -> str:
     return " ".join("".join(str(text) for text in element.itertext()).split())

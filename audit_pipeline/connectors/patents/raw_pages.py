@@ -31,7 +31,7 @@ from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeadersParserException
 
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, NOT_A_PATENT, RawPage
-from audit_pipeline.connectors.patents.record import page_address, publication_number
+from audit_pipeline.connectors.patents.record import page_address, parse_publication_number
 from audit_pipeline.connectors.polite_client import FetchError, PoliteClient
 from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
@@ -51,29 +51,29 @@ _HTML = ("text/html", "application/xhtml+xml")
 SavedPage = RawPage | LeftOut | MissingPart
 
 
-def saved_pages(root: Path, largest: int = LARGEST_PAGE) -> Iterator[SavedPage]:
+def read_saved_pages(root: Path, byte_limit: int = LARGEST_PAGE) -> Iterator[SavedPage]:
     """Every page in the file or folder ``root``, and every file or record that yields none, with the reason.
 
-    A page has at most ``largest`` bytes, unpacked. Missing, without a collection, are files that cannot be read to
+    A page has at most ``byte_limit`` bytes, unpacked. Missing, without a collection, are files that cannot be read to
     their end: the caller knows whose documents they may hold.
     """
     if not root.exists():
         yield MissingPart(root.name, f"{root}: no such file or folder")
         return
-    for name, path, problem in _files(root):
+    for name, path, problem in _iterate_files(root):
         if problem is not None:
             yield LeftOut(name, problem)
             continue
         try:
             if path.name.lower().endswith((".warc", ".warc.gz")):
-                yield from _warc_pages(name, path, largest)
+                yield from _read_warc_pages(name, path, byte_limit)
             else:
-                yield _page(name, path, largest)
+                yield _read_page(name, path, byte_limit)
         except OSError as error:
             yield MissingPart(name, f"{path}: cannot be read ({error.strerror or error})")
 
 
-def _files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
+def _iterate_files(root: Path) -> Iterator[tuple[str, Path, str | None]]:
     """Name below the root, path, and for a file that is not read the reason; in order of names."""
     if root.is_file():
         yield root.name, root, _kind_problem(root)
@@ -86,22 +86,22 @@ def _kind_problem(path: Path) -> str | None:
     return None if path.name.lower().endswith(SUFFIXES) else f"not one of {', '.join(SUFFIXES)}"
 
 
-def _too_large(largest: int) -> str:
-    return f"larger than {largest} bytes"
+def _format_size_problem(byte_limit: int) -> str:
+    return f"larger than {byte_limit} bytes"
 
 
-def _page(name: str, path: Path, largest: int) -> RawPage | LeftOut:
+def _read_page(name: str, path: Path, byte_limit: int) -> RawPage | LeftOut:
     with path.open("rb") as raw:
         try:
             compressed = path.suffix.lower() == ".gz"
             file = gzip.GzipFile(fileobj=raw) if compressed else raw
-            content = file.read(largest + 1)
+            content = file.read(byte_limit + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             return LeftOut(name, f"broken gzip: {error}")
-    return RawPage(name, content) if len(content) <= largest else LeftOut(name, _too_large(largest))
+    return RawPage(name, content) if len(content) <= byte_limit else LeftOut(name, _format_size_problem(byte_limit))
 
 
-def _warc_pages(name: str, path: Path, largest: int) -> Iterator[SavedPage]:
+def _read_warc_pages(name: str, path: Path, byte_limit: int) -> Iterator[SavedPage]:
     others: Counter[str] = Counter()
     if path.stat().st_size == 0:
         yield LeftOut(name, "an empty file")
@@ -112,10 +112,10 @@ def _warc_pages(name: str, path: Path, largest: int) -> Iterator[SavedPage]:
                 if isinstance(member, str):
                     yield MissingPart(f"{name}@{place}", f"broken record: {member}")
                 else:
-                    yield from _record_pages(f"{name}@{place}", io.BytesIO(member), largest, others)
+                    yield from _read_record_pages(f"{name}@{place}", io.BytesIO(member), byte_limit, others)
         else:
             file.seek(0)
-            yield from _record_pages(name, file, largest, others)
+            yield from _read_record_pages(name, file, byte_limit, others)
     for kind, count in sorted(others.items()):
         yield LeftOut(name, f"{kind}: {count}")
 
@@ -128,7 +128,7 @@ def _gzip_members(file: BinaryIO) -> Iterator[tuple[int, bytes | str]]:
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         start, faults = 0, 0
         while start < len(data):
-            content, end, fault = _one_member(data, start)
+            content, end, fault = _unpack_member(data, start)
             if fault is None:
                 yield start, content
                 start = end
@@ -137,20 +137,20 @@ def _gzip_members(file: BinaryIO) -> Iterator[tuple[int, bytes | str]]:
             faults += 1
             start = data.find(_GZIP, start + 1) if faults < _MOST_FAULTS else -1
             # Chance hits within compressed bytes do not unpack: go on to the first that does.
-            while start >= 0 and not _begins_member(data, start):
+            while start >= 0 and not _is_member_start(data, start):
                 start = data.find(_GZIP, start + 1)
             if start < 0:
                 return
 
 
-def _begins_member(data: mmap.mmap, start: int) -> bool:
+def _is_member_start(data: mmap.mmap, start: int) -> bool:
     try:
         return zlib.decompressobj(wbits=31).decompress(data[start : start + _CHUNK], 8).startswith(b"WARC/")
     except zlib.error:
         return False
 
 
-def _one_member(data: mmap.mmap, start: int) -> tuple[bytes, int, str | None]:
+def _unpack_member(data: mmap.mmap, start: int) -> tuple[bytes, int, str | None]:
     """The content of the member at ``start``, where it ends, and what is wrong with it."""
     unpacker = zlib.decompressobj(wbits=31)
     pieces: list[bytes] = []
@@ -172,18 +172,18 @@ def _one_member(data: mmap.mmap, start: int) -> tuple[bytes, int, str | None]:
     return b"".join(pieces), place - len(unpacker.unused_data), None
 
 
-def _record_pages(name: str, stream: BinaryIO, largest: int, others: Counter[str]) -> Iterator[SavedPage]:
-    """The pages among the records of a WARC stream; other records are counted in ``others`` by what they are."""
+def _read_record_pages(name: str, stream: BinaryIO, byte_limit: int, other_counts: Counter[str]) -> Iterator[SavedPage]:
+    """The pages among the records of a WARC stream; other records are counted in ``other_counts`` by what they are."""
     try:
         for record in _records(stream):
             kind = _find_non_page_kind(record)
             if kind is not None:
-                others[kind] += 1
+                other_counts[kind] += 1
                 continue
             url = str(record.rec_headers.get_header("WARC-Target-URI") or "").strip("<>")
-            content = _body(record, largest)
-            if len(content) > largest:
-                yield LeftOut(url or name, _too_large(largest))
+            content = _read_body(record, byte_limit)
+            if len(content) > byte_limit:
+                yield LeftOut(url or name, _format_size_problem(byte_limit))
             elif _is_cut_short(record):
                 yield MissingPart(url or name, f"broken record: cut short, in {name}")
             else:
@@ -220,11 +220,11 @@ def _find_non_page_kind(record: ArcWarcRecord) -> str | None:
     return None if media_type in _HTML else "responses that are not HTML"
 
 
-def _body(record: ArcWarcRecord, largest: int) -> bytes:
-    """The record's content, unpacked, up to one byte more than ``largest``."""
+def _read_body(record: ArcWarcRecord, byte_limit: int) -> bytes:
+    """The record's content, unpacked, up to one byte more than ``byte_limit``."""
     stream = record.content_stream()
     pieces: list[bytes] = []
-    remaining = largest + 1
+    remaining = byte_limit + 1
     while remaining > 0:
         piece = stream.read(min(remaining, _CHUNK))
         if not piece:
@@ -287,7 +287,7 @@ def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None)
     left_out: list[LeftOut] = []
     for place, line in enumerate(lines, start=1):
         text = line.partition("#")[0].strip()
-        number = publication_number(text)
+        number = parse_publication_number(text)
         if not text:
             continue
         if number is None:
@@ -302,7 +302,7 @@ def read_numbers(path: Path, countries: Sequence[str], limit: int | None = None)
     return NumberList(taken, tuple(left_out))
 
 
-def crawled_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE) -> Iterator[CrawledPage]:
+def crawl_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE) -> Iterator[CrawledPage]:
     """The pages of ``numbers`` at ``site``, and those that cannot be had.
 
     Missing carries the country as collection and the number as name, so that an earlier harvest's document is kept.
@@ -312,23 +312,23 @@ def crawled_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE
     failures, last = 0, ""
     for number in numbers:
         if failures >= _ENOUGH_FAILURES:
-            yield _missing(number, f"not fetched after {failures} failures in a row; the last: {last}")
+            yield _build_missing_part(number, f"not fetched after {failures} failures in a row; the last: {last}")
             continue
         try:
-            page = client.get(page_address(number, site), limit=LARGEST_PAGE, refused=_no_patent)
+            page = client.get(page_address(number, site), limit=LARGEST_PAGE, find_refusal=_find_refusal)
         except FetchError as error:
             last = str(error)
             failures = failures if error.status in _ABOUT_ONE_PAGE else failures + 1
-            yield _missing(number, last)
+            yield _build_missing_part(number, last)
         else:
             failures = 0
             yield RawPage(number, page.content, page.url, page.charset)
 
 
-def _missing(number: str, reason: str) -> MissingPart:
+def _build_missing_part(number: str, reason: str) -> MissingPart:
     return MissingPart(number, reason, number[:2], number)
 
 
-def _no_patent(page: FetchedPage) -> str | None:
+def _find_refusal(page: FetchedPage) -> str | None:
     """Why an answer is no patent page: a site that is busy may say so in a page of its own."""
     return None if _FIELD in page.content else f"the answer is {NOT_A_PATENT}"

@@ -53,7 +53,7 @@ class Patent:
         return self.number[:2]
 
 
-def publication_number(text: str) -> str | None:
+def parse_publication_number(text: str) -> str | None:
     """A publication number without separators, as in CN107196804A; None where ``text`` is none."""
     number = _SEPARATORS.sub("", text).upper()
     return number if _PUBLICATION.fullmatch(number) else None
@@ -75,7 +75,7 @@ def parse_day(text: str, field: str) -> date:
     raise UnusablePatentError(f"unreadable date: {field} is {text.strip()[:40]!r}")
 
 
-def settled_dates(stated: StatedDates, today: date) -> tuple[date, date]:
+def require_consistent_dates(stated: StatedDates, today: date) -> tuple[date, date]:
     """The day of publication and the priority date.
 
     Raises UnusablePatentError where one of them is missing, where two fields differ, where they are out of order
@@ -95,12 +95,12 @@ def settled_dates(stated: StatedDates, today: date) -> tuple[date, date]:
     return published, priority
 
 
-def _require_single_date(days: tuple[date, ...], what: str) -> date:
+def _require_single_date(days: tuple[date, ...], kind: str) -> date:
     if not days:
-        raise UnusablePatentError(f"no {what} date")
+        raise UnusablePatentError(f"no {kind} date")
     different = sorted(set(days))
     if len(different) > 1:
-        raise UnusablePatentError(f"contradictory {what} dates: {' and '.join(map(str, different))}")
+        raise UnusablePatentError(f"contradictory {kind} dates: {' and '.join(map(str, different))}")
     return different[0]
 
 
@@ -116,7 +116,7 @@ def application_key(text: str) -> str | None:
     return f"application:{number}" if re.fullmatch(r"(?:PCT/)?[A-Z]{2,3}\d[0-9/]{3,18}", number) else None
 
 
-def grouped(patents: Sequence[Patent]) -> list[str]:
+def group_patents(patents: Sequence[Patent]) -> list[str]:
     """The group of each patent, in order: those that share a key, directly or through others, have the same.
 
     It is named by the smallest family id among them, else by the smallest application number, else by the smallest

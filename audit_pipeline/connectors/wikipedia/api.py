@@ -19,7 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from audit_pipeline.connectors.polite_client import FetchError, PoliteClient, Politeness, user_agent
 from audit_pipeline.connectors.responses import FetchedPage
-from audit_pipeline.connectors.wikipedia.pages import LeftOutPages, PageText, choice_of, page_document, pages_in_words
+from audit_pipeline.connectors.wikipedia.pages import (
+    LeftOutPages,
+    PageText,
+    build_page_document,
+    choice_of,
+    format_page_count,
+)
 from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
@@ -115,7 +121,7 @@ def harvest_api(
     address = api or f"https://{settings.language}.wikipedia.org/w/api.php"
     with open_client(downloads / FOLDER, politeness) as client:
         asking = _Api(client, address, timedelta(days=settings.days_kept))
-        found = _walk(asking, settings)
+        found = _walk_categories(asking, settings)
         return _harvest_pages(asking, found, settings)
 
 
@@ -147,16 +153,16 @@ class _Api:
                 return
             seen.add(mark)
 
-    def first_revision(self, page_id: int) -> _Page:
+    def fetch_first_revision(self, page_id: int) -> _Page:
         """The page with its first revision, which never changes."""
         return self._page(page_id, {"rvdir": "newer", "rvprop": "ids|timestamp"}, None)
 
-    def text(self, page_id: int, until: datetime | None) -> _Page:
+    def text(self, page_id: int, moment: datetime | None) -> _Page:
         """The page with the text of its newest revision, or of its newest until a moment."""
         question = {"rvdir": "older", "rvprop": "ids|timestamp|content", "rvslots": "main"}
-        if until is None:
+        if moment is None:
             return self._page(page_id, question, self._days_kept)
-        return self._page(page_id, {**question, "rvstart": until.strftime("%Y-%m-%dT%H:%M:%SZ")}, None)
+        return self._page(page_id, {**question, "rvstart": moment.strftime("%Y-%m-%dT%H:%M:%SZ")}, None)
 
     def _page(self, page_id: int, question: Mapping[str, str], max_age: timedelta | None) -> _Page:
         query = {"prop": "revisions", "pageids": str(page_id), "rvlimit": "1", **question}
@@ -165,14 +171,14 @@ class _Api:
 
     def _ask(self, kind: type[Json], question: Mapping[str, str], max_age: timedelta | None) -> Json:
         params = {"action": "query", "format": "json", "formatversion": "2", "maxlag": _MAXLAG, **question}
-        page = self._client.get(self._address, params, max_age=max_age, refused=_refusal)
+        page = self._client.get(self._address, params, max_age=max_age, find_refusal=_find_refusal)
         try:
             return kind.model_validate_json(page.content)
         except ValidationError as error:
             raise FetchError(page.url, f"its answer is not the API's ({error.errors()[0]['msg']})") from error
 
 
-def _refusal(page: FetchedPage) -> str | None:
+def _find_refusal(page: FetchedPage) -> str | None:
     """Why an answer is none that should be kept; raises FetchError where asking again is no use."""
     try:
         error = _ErrorAnswer.model_validate_json(page.content).error
@@ -186,7 +192,7 @@ def _refusal(page: FetchedPage) -> str | None:
     raise FetchError(page.url, problem)
 
 
-def _walk(api: _Api, settings: WikipediaSettings) -> _CategoryPages:
+def _walk_categories(api: _Api, settings: WikipediaSettings) -> _CategoryPages:
     """The articles of the categories, breadth first, each category once."""
     found = _CategoryPages()
     level = list(dict.fromkeys(name if ":" in name else f"Category:{name}" for name in settings.categories))
@@ -220,15 +226,15 @@ def _walk(api: _Api, settings: WikipediaSettings) -> _CategoryPages:
     return found
 
 
-def _harvest_pages(api: _Api, found: _CategoryPages, settings: WikipediaSettings) -> Harvest:
+def _harvest_pages(api: _Api, category_pages: _CategoryPages, settings: WikipediaSettings) -> Harvest:
     documents: list[Document] = []
-    missing = list(found.missing)
+    missing = list(category_pages.missing)
     not_taken = LeftOutPages("API")
     choice = choice_of(settings)
     failures = 0
     # Titles alone decide on these: no need to ask for their texts.
     sought = {}
-    for page_id, title in found.pages.items():
+    for page_id, title in category_pages.pages.items():
         if choice.is_left_out(title):
             not_taken.count("a timeline or list by its title", title)
         else:
@@ -237,10 +243,10 @@ def _harvest_pages(api: _Api, found: _CategoryPages, settings: WikipediaSettings
     for done, page_id in enumerate(asked_for):
         if failures == _MOST_FAILURES:
             reason = f"not fetched: {failures} pages in a row failed; refresh again to go on from here"
-            missing.append(MissingPart(f"API: {pages_in_words(len(asked_for) - done)}", reason, settings.collection))
+            missing.append(MissingPart(f"API: {format_page_count(len(asked_for) - done)}", reason, settings.collection))
             break
         try:
-            page = _page_text(api, page_id, sought[page_id], settings)
+            page = _fetch_page_text(api, page_id, sought[page_id], settings)
         except FetchError as error:
             failures += 1
             missing.append(MissingPart(f"API: {sought[page_id]}", str(error), settings.collection, str(page_id)))
@@ -249,19 +255,19 @@ def _harvest_pages(api: _Api, found: _CategoryPages, settings: WikipediaSettings
         if isinstance(page, str):
             not_taken.name(sought[page_id], page)
             continue
-        document = page_document(page, settings, choice, not_taken, chosen=True)
+        document = build_page_document(page, settings, choice, not_taken, is_chosen=True)
         if document is not None:
             documents.append(document)
-    left_out = [*found.left_out, *not_taken.entries()]
+    left_out = [*category_pages.left_out, *not_taken.entries()]
     if len(sought) > len(asked_for):
-        more = pages_in_words(len(sought) - len(asked_for))
+        more = format_page_count(len(sought) - len(asked_for))
         left_out.append(LeftOut(f"API: {more}", f"not fetched: most_pages is {settings.most_pages}"))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def _page_text(api: _Api, page_id: int, title: str, settings: WikipediaSettings) -> PageText | str:
+def _fetch_page_text(api: _Api, page_id: int, title: str, settings: WikipediaSettings) -> PageText | str:
     """The page with its date and text, or in words why it has none."""
-    first = api.first_revision(page_id)
+    first = api.fetch_first_revision(page_id)
     if first.missing or not first.revisions:
         return "deleted, or has no revision that can be seen"
     created = first.revisions[0].timestamp.astimezone(UTC).date()

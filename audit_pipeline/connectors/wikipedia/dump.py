@@ -29,9 +29,9 @@ from audit_pipeline.connectors.wikipedia.pages import (
     CreationDates,
     LeftOutPages,
     PageText,
+    build_page_document,
     choice_of,
     harvest_files,
-    page_document,
 )
 from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import MOST_CHARACTERS
@@ -95,7 +95,7 @@ def harvest_dump(settings: WikipediaSettings, dates: CreationDates) -> Harvest:
         path.glob("*"),
         SUFFIXES,
         settings.collection,
-        lambda file, left_out: _documents(file, settings, dates, left_out),
+        lambda file, left_out: _read_documents(file, settings, dates, left_out),
     )
 
 
@@ -127,7 +127,7 @@ def read_dump(path: Path, as_of: date | None = None) -> Iterator[DumpPage]:
     parser.setContentHandler(handler)
     pages = 0
     try:
-        with _opened(path) as stream:
+        with _open_dump(path) as stream:
             while chunk := stream.read(_CHUNK):
                 parser.feed(chunk)
                 handler.note_fed(len(chunk))
@@ -146,7 +146,7 @@ def read_dump(path: Path, as_of: date | None = None) -> Iterator[DumpPage]:
         raise DataError(f"{path}: is no MediaWiki export")
 
 
-def _documents(
+def _read_documents(
     path: Path, settings: WikipediaSettings, dates: CreationDates, left_out: LeftOutPages
 ) -> Iterator[Document]:
     choice = choice_of(settings)
@@ -163,12 +163,12 @@ def _documents(
             text = PageText(
                 page.page_id, page.title, revision.revision_id, revision.text, created, revision.written.date()
             )
-            document = page_document(text, settings, choice, left_out)
+            document = build_page_document(text, settings, choice, left_out)
             if document is not None:
                 yield document
 
 
-def _opened(path: Path) -> BinaryIO | bz2.BZ2File | gzip.GzipFile:
+def _open_dump(path: Path) -> BinaryIO | bz2.BZ2File | gzip.GzipFile:
     if path.name.endswith(".bz2"):
         return bz2.open(path, "rb")
     return gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb")
@@ -195,16 +195,16 @@ class _Page:
         self._has_first = self._has_first or not parent
         if self._earliest is None or revision.written < self._earliest:
             self._earliest = revision.written
-        self._newest = _later(self._newest, revision)
+        self._newest = _choose_later_revision(self._newest, revision)
         if self._as_of is not None and revision.written.date() <= self._as_of:
-            self._newest_by_then = _later(self._newest_by_then, revision)
+            self._newest_by_then = _choose_later_revision(self._newest_by_then, revision)
 
     def done(self) -> DumpPage:
         created = self._earliest.date() if self._earliest is not None and self._has_first else None
         return DumpPage(self.page_id, self.title, self.namespace, created, self._newest_by_then or self._newest)
 
 
-def _later(first: Revision | None, second: Revision) -> Revision:
+def _choose_later_revision(first: Revision | None, second: Revision) -> Revision:
     """The later of two; of one second, the one that comes later in the file."""
     return second if first is None or second.written >= first.written else first
 
@@ -230,9 +230,9 @@ class _Handler(ContentHandler):
         pages, self._pages = self._pages, []
         return pages
 
-    def note_fed(self, fed: int) -> None:
+    def note_fed(self, byte_count: int) -> None:
         """Refuse a tag or comment that never ends: the parser would keep all of it."""
-        self._fed_in_vain += fed
+        self._fed_in_vain += byte_count
         if self._fed_in_vain > _MOST_IN_VAIN:
             raise _WrongExport(f"holds {_MOST_IN_VAIN} bytes without any element or text; it is no MediaWiki export")
 
@@ -296,23 +296,23 @@ class _Handler(ContentHandler):
         elif field == "ns":
             self._page.namespace = value.strip()
         else:
-            self._page.page_id = _number(value)
+            self._page.page_id = _parse_number(value)
 
     def _end_revision(self) -> None:
-        written = _moment(self._fields.get("timestamp", ""))
+        written = _parse_moment(self._fields.get("timestamp", ""))
         if written is None:
             return  # A page without any other revision is named as one that cannot be read.
         revision = Revision(
-            _number(self._fields.get("id", "")), written, self._fields.get("text", ""), self._text_problem
+            _parse_number(self._fields.get("id", "")), written, self._fields.get("text", ""), self._text_problem
         )
-        self._page.add(revision, _number(self._fields.get("parentid", "")))
+        self._page.add(revision, _parse_number(self._fields.get("parentid", "")))
 
 
-def _number(value: str) -> int | None:
+def _parse_number(value: str) -> int | None:
     return int(value) if value.strip().isdecimal() and len(value) < 20 else None
 
 
-def _moment(value: str) -> datetime | None:
+def _parse_moment(value: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(value.strip())
     except ValueError:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from audit_pipeline.connectors.wikipedia.api import harvest_api
 from audit_pipeline.connectors.wikipedia.dump import SUFFIXES, dates_from_history, harvest_dump
-from audit_pipeline.connectors.wikipedia.pages import CreationDates, pages_in_words, read_dates
+from audit_pipeline.connectors.wikipedia.pages import CreationDates, format_page_count, read_dates
 from audit_pipeline.connectors.wikipedia.parquet import harvest_parquet
 from audit_pipeline.connectors.wikipedia.settings import WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
-from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, together
+from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, merge_harvests
 
 
 def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
@@ -29,19 +29,21 @@ def harvest(settings: WikipediaSettings, downloads: Path) -> Harvest:
     """
     if settings.to_be_set is not None:
         raise SourceError(settings.to_be_set)
-    dates, missing, left_out = _dates(settings)
+    dates, missing, left_out = _read_creation_dates(settings)
     harvests = [
         Harvest((), missing, left_out),
         harvest_dump(settings, dates),
         harvest_parquet(settings, dates),
         harvest_api(settings, downloads),
     ]
-    found = together(harvests)
-    documents, repeated = _unique_documents(found.documents)
+    found = merge_harvests(harvests)
+    documents, repeated = _remove_duplicate_documents(found.documents)
     return replace(found, documents=documents, left_out=(*found.left_out, *repeated))
 
 
-def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[MissingPart, ...], tuple[LeftOut, ...]]:
+def _read_creation_dates(
+    settings: WikipediaSettings,
+) -> tuple[CreationDates, tuple[MissingPart, ...], tuple[LeftOut, ...]]:
     if settings.dates is None:
         return CreationDates(), (), ()
     try:
@@ -53,11 +55,11 @@ def _dates(settings: WikipediaSettings) -> tuple[CreationDates, tuple[MissingPar
     return dates, (), refused
 
 
-def _unique_documents(documents: Iterable[Document]) -> tuple[tuple[Document, ...], tuple[LeftOut, ...]]:
+def _remove_duplicate_documents(documents: Iterable[Document]) -> tuple[tuple[Document, ...], tuple[LeftOut, ...]]:
     first: dict[str, Document] = {}
     repeated = 0
     for document in documents:
         repeated += document.name in first
         first.setdefault(document.name, document)
-    counted = (LeftOut(pages_in_words(repeated), "met twice, by page id; the first is taken"),) if repeated else ()
+    counted = (LeftOut(format_page_count(repeated), "met twice, by page id; the first is taken"),) if repeated else ()
     return tuple(first.values()), counted

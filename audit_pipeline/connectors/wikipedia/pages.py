@@ -61,9 +61,9 @@ def read_dates(path: Path) -> tuple[CreationDates, tuple[LeftOut, ...]]:
     page_ids, ordinals = array("q"), array("i")
     refused: list[LeftOut] = []
     unnamed = 0
-    for row, (page_id, created) in enumerate(_values(path), 1):
-        day, problem = _day(created)
-        number, id_problem = _number(page_id)
+    for row, (page_id, created) in enumerate(_read_date_rows(path), 1):
+        day, problem = _parse_day(created)
+        number, id_problem = _parse_page_id(page_id)
         if day is None or number is None:
             if len(refused) < _MOST_ROWS_NAMED:
                 refused.append(LeftOut(f"{path.name}:{row}", problem or id_problem))
@@ -77,38 +77,38 @@ def read_dates(path: Path) -> tuple[CreationDates, tuple[LeftOut, ...]]:
     return CreationDates(page_ids, map(date.fromordinal, ordinals)), tuple(refused)
 
 
-def _values(path: Path) -> Iterator[tuple[object, object]]:
+def _read_date_rows(path: Path) -> Iterator[tuple[object, object]]:
     """Page id and date of each row, as they stand in the file."""
     columns = list(DATE_COLUMNS)
     try:
         if path.suffix.lower() == ".parquet":
             with open_parquet(path) as file:
-                _require(path, file.schema_arrow.names)
+                _require_date_columns(path, file.schema_arrow.names)
                 for batch in file.iter_batches(columns=columns):
-                    yield from _pairs(batch)
+                    yield from _iterate_date_rows(batch)
         elif path.suffix.lower() == ".csv":
             as_text = pa.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.string()))
             with pa.csv.open_csv(path, convert_options=as_text) as reader:
-                _require(path, reader.schema.names)
+                _require_date_columns(path, reader.schema.names)
                 for batch in reader:
-                    yield from _pairs(batch)
+                    yield from _iterate_date_rows(batch)
         else:
             raise DataError(f"{path}: dates are read from .csv or .parquet files, and from dumps of histories")
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: the dates cannot be read ({str(error).splitlines()[0]})") from error
 
 
-def _require(path: Path, names: list[str]) -> None:
+def _require_date_columns(path: Path, names: list[str]) -> None:
     missing = [name for name in DATE_COLUMNS if name not in names]
     if missing:
         raise DataError(f"{path}: no column {' and '.join(missing)}; the columns are: {', '.join(names)}")
 
 
-def _pairs(batch: pa.RecordBatch) -> Iterator[tuple[object, object]]:
+def _iterate_date_rows(batch: pa.RecordBatch) -> Iterator[tuple[object, object]]:
     yield from zip(*(batch.column(name).to_pylist() for name in DATE_COLUMNS), strict=True)
 
 
-def _day(value: object) -> tuple[date | None, str]:
+def _parse_day(value: object) -> tuple[date | None, str]:
     if isinstance(value, datetime):
         return (value.astimezone(UTC) if value.tzinfo is not None else value).date(), ""
     if isinstance(value, date):
@@ -119,7 +119,7 @@ def _day(value: object) -> tuple[date | None, str]:
         return None, f"its date of creation cannot be read: {str(value)[:40]!r}"
 
 
-def _number(value: object) -> tuple[int | None, str]:
+def _parse_page_id(value: object) -> tuple[int | None, str]:
     try:
         number = int(str(value))
     except ValueError:
@@ -173,11 +173,13 @@ class LeftOutPages:
     def entries(self) -> tuple[LeftOut, ...]:
         """The kinds with their counts, then the named pages, then the counts of those that were too many to name."""
         kinds = [
-            LeftOut(f"{self._part}: {pages_in_words(count)} ({_examples(self._examples[reason], count)})", reason)
+            LeftOut(
+                f"{self._part}: {format_page_count(count)} ({_format_examples(self._examples[reason], count)})", reason
+            )
             for reason, count in self._counts.items()
         ]
         rest = [
-            LeftOut(f"{self._part}: {pages_in_words(count)} more", reason) for reason, count in self._unnamed.items()
+            LeftOut(f"{self._part}: {format_page_count(count)} more", reason) for reason, count in self._unnamed.items()
         ]
         return (*kinds, *self._named, *rest)
 
@@ -211,17 +213,17 @@ def choice_of(settings: WikipediaSettings) -> Choice:
 
 def harvest_files(
     path: Path,
-    found: Iterable[Path],
+    candidates: Iterable[Path],
     suffixes: tuple[str, ...],
     collection: str,
     documents_of: Callable[[Path, LeftOutPages], Iterator[Document]],
 ) -> Harvest:
-    """The documents of the file at ``path``, or of those ``found`` in that folder that have one of the ``suffixes``.
+    """The documents of the file at ``path``, or of those ``candidates`` in that folder that have one of the ``suffixes``.
 
     A file that cannot be read to its end (``documents_of`` raises DataError) is missing from there on: what came before
     is taken.
     """
-    files = [path] if path.is_file() else sorted(file for file in found if file.name.endswith(suffixes))
+    files = [path] if path.is_file() else sorted(file for file in candidates if file.name.endswith(suffixes))
     if not files:
         problem = f"holds no {', '.join(suffixes)} file" if path.is_dir() else "no such file or folder"
         return Harvest((), (MissingPart(path.name, f"{path}: {problem}", collection),))
@@ -239,12 +241,12 @@ def harvest_files(
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
-def page_document(
-    page: PageText, settings: WikipediaSettings, choice: Choice, left_out: LeftOutPages, *, chosen: bool = False
+def build_page_document(
+    page: PageText, settings: WikipediaSettings, choice: Choice, left_out: LeftOutPages, *, is_chosen: bool = False
 ) -> Document | None:
     """The document that a page becomes, or None with the reason in ``left_out``.
 
-    ``chosen``: it is an event page already, by the category that it was found in.
+    ``is_chosen``: it is an event page already, by the category that it was found in.
     """
     if choice.is_left_out(page.title):
         left_out.count("a timeline or list by its title", page.title)
@@ -252,7 +254,7 @@ def page_document(
     if is_redirect(page.wikitext):
         left_out.count("a redirect", page.title)
         return None
-    if not chosen and not choice.is_event(page.title, lambda: categories(page.wikitext)):
+    if not is_chosen and not choice.is_event(page.title, lambda: categories(page.wikitext)):
         left_out.count("not an event page by title or category", page.title)
         return None
     problem = date_problem(page.created, page.written, settings.as_of)
@@ -268,10 +270,10 @@ def page_document(
         return None
     revision = f"&oldid={page.revision_id}" if page.revision_id is not None else ""
     url = f"https://{settings.language}.wikipedia.org/w/index.php?curid={page.page_id}{revision}"
-    return document(settings, page.page_id, page.title, text, page.created, url)
+    return build_wikipedia_document(settings, page.page_id, page.title, text, page.created, url)
 
 
-def document(
+def build_wikipedia_document(
     settings: WikipediaSettings, page_id: int, title: str, text: str, created: date | None, url: str
 ) -> Document:
     """A page's document; its name is the page's id, which a move to another title does not change."""
@@ -302,10 +304,10 @@ def date_problem(created: date | None, written: date | None, as_of: date | None)
     return f"existed on {as_of}, but its text here is of {written}" if written > as_of else None
 
 
-def pages_in_words(count: int) -> str:
+def format_page_count(count: int) -> str:
     """1 page, 2 pages."""
     return "1 page" if count == 1 else f"{count} pages"
 
 
-def _examples(titles: list[str], count: int) -> str:
+def _format_examples(titles: list[str], count: int) -> str:
     return ", ".join(titles) + (", …" if count > len(titles) else "")

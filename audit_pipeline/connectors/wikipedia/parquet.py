@@ -24,7 +24,7 @@ from audit_pipeline.connectors.wikipedia.pages import (
     date_problem,
     harvest_files,
 )
-from audit_pipeline.connectors.wikipedia.pages import document as document_of
+from audit_pipeline.connectors.wikipedia.pages import build_wikipedia_document as document_of
 from audit_pipeline.connectors.wikipedia.settings import Part, WikipediaSettings
 from audit_pipeline.connectors.wikipedia.wikitext import is_tail_heading
 from audit_pipeline.errors import DataError
@@ -48,7 +48,7 @@ def harvest_parquet(settings: WikipediaSettings, dates: CreationDates) -> Harves
     choice = choice_of(settings)
 
     def documents_of(file: Path, left_out: LeftOutPages) -> Iterator[Document]:
-        for number, row in enumerate(_rows(file), 1):
+        for number, row in enumerate(_read_rows(file), 1):
             document = _document(number, row, settings, choice, dates, left_out)
             if document is not None:
                 yield document
@@ -56,22 +56,22 @@ def harvest_parquet(settings: WikipediaSettings, dates: CreationDates) -> Harves
     return harvest_files(path, path.rglob("*"), (".parquet",), settings.collection, documents_of)
 
 
-def prose(text: str, part: Part) -> str:
+def remove_tail_sections(text: str, part: Part) -> str:
     """The text up to its references and links; up to its first heading for ``lead``."""
     kept: list[str] = []
     for line in text.split("\n"):
-        if is_tail_heading(line) or (part == "lead" and kept and _looks_like_heading(line)):
+        if is_tail_heading(line) or (part == "lead" and kept and _is_heading_line(line)):
             break
         kept.append(line.strip())
     return "\n".join(kept).strip()
 
 
-def _looks_like_heading(line: str) -> bool:
+def _is_heading_line(line: str) -> bool:
     line = line.strip()
     return 0 < len(line) <= _LONGEST_HEADING and not line.endswith(_ENDS_OF_SENTENCES)
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, object]]:
+def _read_rows(path: Path) -> Iterator[Mapping[str, object]]:
     try:
         with open_parquet(path) as file:
             absent = [name for name in COLUMNS if name not in file.schema_arrow.names]
@@ -105,7 +105,7 @@ def _document(
     problem = date_problem(created, None, settings.as_of)
     plain = ""
     if problem is None:
-        plain = prose(text, settings.part) if isinstance(text, str) else ""
+        plain = remove_tail_sections(text, settings.part) if isinstance(text, str) else ""
         problem = f"its text {unusable}" if (unusable := text_problem(plain)) else None
     if problem is not None:
         left_out.name(title, problem)

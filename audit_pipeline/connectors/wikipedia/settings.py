@@ -32,7 +32,7 @@ EVENT_CATEGORY = (
 LEFT_OUT_TITLE = r"^(?:Timeline|List|Lists|Outline|Index) of\b|(?:列表|年表)$"
 
 
-def _expression(value: str) -> str:
+def _require_regular_expression(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
@@ -40,7 +40,7 @@ def _expression(value: str) -> str:
     return value
 
 
-Expression = Annotated[str, StringConstraints(min_length=1), AfterValidator(_expression)]
+Expression = Annotated[str, StringConstraints(min_length=1), AfterValidator(_require_regular_expression)]
 
 
 class WikipediaSettings(SourceSection):

@@ -106,7 +106,7 @@ def plain_text(wikitext: str, part: Part = "article") -> str:
         code = mwparserfromhell.parse(_choose_script_variant(wikitext))
     except ParserError as error:
         raise DataError(f"its wikitext cannot be parsed ({error})") from error
-    return _tidied(_shown(_nodes_of(code, part)))
+    return _tidy_text(_text_of_nodes(_iterate_prose_nodes(code, part)))
 
 
 def categories(wikitext: str) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def _refuse_hostile(wikitext: str) -> None:
             raise DataError(f"its wikitext opens {count} '{name}' that it never closes")
 
 
-def _nodes_of(code: Wikicode, part: Part) -> Iterable[Node]:
+def _iterate_prose_nodes(code: Wikicode, part: Part) -> Iterable[Node]:
     """The nodes outside headings and tail sections; a tail ends at the next heading of its level or above."""
     tail: int | None = None
     for node in code.nodes:
@@ -145,18 +145,18 @@ def _nodes_of(code: Wikicode, part: Part) -> Iterable[Node]:
             if part == "lead":
                 return
             if tail is None or node.level <= tail:
-                title = _shown(node.title.nodes)
+                title = _text_of_nodes(node.title.nodes)
                 tail = node.level if is_tail_heading(title) else None
             yield Text("\n\n")
         elif tail is None:
             yield node
 
 
-def _shown(nodes: Iterable[Node]) -> str:
-    return "".join(map(_shown_node, nodes))
+def _text_of_nodes(nodes: Iterable[Node]) -> str:
+    return "".join(map(_node_text, nodes))
 
 
-def _shown_node(node: Node) -> str:
+def _node_text(node: Node) -> str:
     """What a reader sees of a node; nothing of comments, headings and whatever else is not named below."""
     shown = ""
     if isinstance(node, Text):
@@ -164,7 +164,7 @@ def _shown_node(node: Node) -> str:
     elif isinstance(node, Wikilink):
         shown = _link_text(node)
     elif isinstance(node, ExternalLink):
-        shown = _shown(node.title.nodes) if node.title is not None else ""
+        shown = _text_of_nodes(node.title.nodes) if node.title is not None else ""
     elif isinstance(node, HTMLEntity):
         shown = str(node.normalize() or "")
     elif isinstance(node, Tag):
@@ -178,7 +178,7 @@ def _link_text(link: Wikilink) -> str:
     title = str(link.title).strip()
     if _UNSEEN_LINK.match(title):
         return ""
-    return _shown(link.text.nodes) if link.text is not None else title.removeprefix(":")
+    return _text_of_nodes(link.text.nodes) if link.text is not None else title.removeprefix(":")
 
 
 def _tag_text(tag: Tag) -> str:
@@ -187,12 +187,12 @@ def _tag_text(tag: Tag) -> str:
         return "\n"
     if name in _UNSEEN_TAGS or tag.contents is None:
         return ""
-    return _shown(tag.contents.nodes)
+    return _text_of_nodes(tag.contents.nodes)
 
 
 def _template_text(template: Template) -> str:
     words = [
-        _shown(template.get(name).value.nodes).strip()
+        _text_of_nodes(template.get(name).value.nodes).strip()
         for name in _WORDS_OF.get(str(template.name).strip().lower(), ())
         if template.has(name)
     ]
@@ -217,7 +217,7 @@ def _choose_script_variant(wikitext: str) -> str:
     return _CONVERSION.sub(chosen, wikitext)
 
 
-def _tidied(text: str) -> str:
+def _tidy_text(text: str) -> str:
     """One space between words, one blank line between paragraphs, no remains of what was dropped."""
     text = _MAGIC_WORD.sub("", _TABLE_LINE.sub("", text)).replace("\xa0", " ")
     text = re.sub(r"[^\S\n]+", " ", text)

@@ -13,8 +13,8 @@ from audit_pipeline.endpoints.exchange import Dialect
 from audit_pipeline.models.config import Dialect as Name
 
 DIALECTS: Mapping[Name, Dialect] = {
-    "vllm": Dialect(vllm.ask, vllm.read),
-    "sglang": Dialect(sglang.ask, sglang.read),
-    "llama_cpp": Dialect(echo.ask, echo.read_llama_cpp),
-    "completions": Dialect(echo.ask, echo.read),
+    "vllm": Dialect(vllm.build_vllm_request, vllm.parse_vllm_answer),
+    "sglang": Dialect(sglang.build_sglang_request, sglang.parse_sglang_answer),
+    "llama_cpp": Dialect(echo.build_echo_request, echo.parse_llama_cpp_answer),
+    "completions": Dialect(echo.build_echo_request, echo.parse_echo_answer),
 }

@@ -32,8 +32,8 @@ from audit_pipeline.endpoints.exchange import (
     Place,
     Prompt,
     parse_answer,
-    require_as_many,
-    values_of,
+    require_entry_per_token,
+    values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -59,7 +59,7 @@ class _Completion(AnswerPart):
     system_fingerprint: str | None = None
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
+def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``.
 
     One token is generated: some servers take 0 for "until the context is full".
@@ -75,21 +75,21 @@ def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerReque
     return ServerRequest("completions", body, prompt.cost)
 
 
-def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
+def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer, which may hold an entry for the generated token or not."""
     completion = parse_answer(_Completion, body)
-    found, tokens = _logprobs(completion), len(prompt.ids)
+    found, tokens = _require_logprobs(completion), len(prompt.ids)
     entries = len(found.token_logprobs)
-    require_as_many(entries - (entries == tokens + 1), tokens)
+    require_entry_per_token(entries - (entries == tokens + 1), tokens)
     if completion.usage is not None:
-        require_as_many(completion.usage.prompt_tokens, tokens)
-    return _answer(prompt, detail, completion, found)
+        require_entry_per_token(completion.usage.prompt_tokens, tokens)
+    return _build_answer(prompt, detail, completion, found)
 
 
-def read_llama_cpp(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
+def parse_llama_cpp_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer of llama-cpp-python's server, which counts all tokens and gives all but the first."""
     completion = parse_answer(_Completion, body)
-    found, tokens = _logprobs(completion), len(prompt.ids)
+    found, tokens = _require_logprobs(completion), len(prompt.ids)
     if completion.usage is None:
         raise BadAnswerError("its answer does not say how many tokens the prompt has")
     if completion.usage.prompt_tokens == tokens:
@@ -97,44 +97,46 @@ def read_llama_cpp(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
             "the server puts no start token in front, and is off by one then: start it with --kv_overrides "
             "tokenizer.ggml.add_bos_token=bool:true (and tokenizer.ggml.bos_token_id=int:N, where N is the start token)"
         )
-    require_as_many(completion.usage.prompt_tokens - 1, tokens)
+    require_entry_per_token(completion.usage.prompt_tokens - 1, tokens)
     given = len(found.token_logprobs) - completion.usage.completion_tokens
     if 0 < given < tokens:
         raise OtherTokensError(
             f"its answer has {given} entries for {tokens} tokens: the server leaves its start token out, and a text "
             "that spells it cannot be scored"
         )
-    require_as_many(given, tokens)
-    return _answer(prompt, detail, completion, found)
+    require_entry_per_token(given, tokens)
+    return _build_answer(prompt, detail, completion, found)
 
 
-def _logprobs(completion: _Completion) -> _Logprobs:
+def _require_logprobs(completion: _Completion) -> _Logprobs:
     found = completion.choices[0].logprobs
     if found is None:
         raise BadAnswerError("its answer has no log-probabilities at all")
     return found
 
 
-def _answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion, found: _Logprobs) -> Answer:
+def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion, logprobs: _Logprobs) -> Answer:
     tokens = len(prompt.ids)
     if prompt.spelled is not None:
-        offsets = tuple((found.text_offset or [])[:tokens])
+        offsets = tuple((logprobs.text_offset or [])[:tokens])
         if offsets not in prompt.spelled.starts:
             raise OtherTokensError("it cuts the text into other tokens than the entry's tokenizer, or does not say")
-    tops = found.top_logprobs or [None] * tokens
+    tops = logprobs.top_logprobs or [None] * tokens
     if len(tops) < tokens:
-        require_as_many(len(tops), tokens)
+        require_entry_per_token(len(tops), tokens)
     scored = slice(tokens - prompt.scored, tokens)
-    places = [_place(own, best or {}) for own, best in zip(found.token_logprobs[scored], tops[scored], strict=True)]
+    places = [
+        _build_place(own, best or {}) for own, best in zip(logprobs.token_logprobs[scored], tops[scored], strict=True)
+    ]
     return Answer(
-        values=values_of(places, detail),
+        values=values_from_places(places, detail),
         # Tokens of one spelling are one entry: how many were given is unknown.
         best_given=detail.best if any(tops[scored]) else 0,
         server=completion.system_fingerprint,
     )
 
 
-def _place(own: float | None, best: Mapping[str, float]) -> Place:
-    if own is None:
+def _build_place(own_logprob: float | None, best_logprobs: Mapping[str, float]) -> Place:
+    if own_logprob is None:
         raise BadAnswerError("its answer lacks a token's own log-probability")
-    return Place(own=own, best=[max(own, *best.values())] if best else [])
+    return Place(own=own_logprob, best=[max(own_logprob, *best_logprobs.values())] if best_logprobs else [])

@@ -21,8 +21,8 @@ from audit_pipeline.endpoints.exchange import (
     Prompt,
     TokenId,
     parse_answer,
-    require_as_many,
-    values_of,
+    require_entry_per_token,
+    values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -39,7 +39,7 @@ class _Generated(AnswerPart):
     meta_info: _Meta
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
+def build_sglang_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``. The server has one model: its name is not asked for."""
     body = {
         "input_ids": prompt.ids,
@@ -52,27 +52,27 @@ def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerReque
     return ServerRequest("generate", body, prompt.cost, root=True)
 
 
-def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
+def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer."""
     meta = parse_answer(_Generated, body).meta_info
     own = meta.input_token_logprobs or []
-    require_as_many(len(own), len(prompt.ids))
+    require_entry_per_token(len(own), len(prompt.ids))
     if tuple(token for _, token, _ in own) != prompt.ids:
         raise BadAnswerError("its answer is not about the token ids that were sent")
     tops = meta.input_top_logprobs or [None] * len(own)
-    require_as_many(len(tops), len(prompt.ids))
+    require_entry_per_token(len(tops), len(prompt.ids))
     first = len(own) - prompt.scored
-    places = [_place(value, best or []) for (value, _, _), best in zip(own[first:], tops[first:], strict=True)]
+    places = [_build_place(value, best or []) for (value, _, _), best in zip(own[first:], tops[first:], strict=True)]
     return Answer(
-        values=values_of(places, detail),
+        values=values_from_places(places, detail),
         best_given=max((len(place.best) for place in places), default=0),
         server=None,
     )
 
 
-def _place(own: float | None, best: list[_Triple]) -> Place:
-    given = [(value, token) for value, token, _ in best if value is not None]
-    if own is None or len(given) < len(best):
+def _build_place(own_logprob: float | None, best_tokens: list[_Triple]) -> Place:
+    given = [(value, token) for value, token, _ in best_tokens if value is not None]
+    if own_logprob is None or len(given) < len(best_tokens):
         raise BadAnswerError("its answer lacks a token's log-probability")
     given.sort(key=lambda entry: -entry[0])
-    return Place(own=own, best=[value for value, _ in given], best_ids=[token for _, token in given])
+    return Place(own=own_logprob, best=[value for value, _ in given], best_ids=[token for _, token in given])

@@ -30,8 +30,8 @@ from audit_pipeline.endpoints.exchange import (
     Prompt,
     Rank,
     parse_answer,
-    require_as_many,
-    values_of,
+    require_entry_per_token,
+    values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
@@ -59,7 +59,7 @@ class _Completion(AnswerPart):
     system_fingerprint: str | None = None
 
 
-def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
+def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerRequest:
     """A request for the log-probabilities of ``prompt``; at least one token has to be generated."""
     body = {
         "model": endpoint.model,
@@ -72,24 +72,26 @@ def ask(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail) -> ServerReque
     return ServerRequest("completions", body, prompt.cost)
 
 
-def read(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
+def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
     """The statistics in an answer."""
     completion = parse_answer(_Completion, body)
     [choice] = completion.choices
     entries = choice.prompt_logprobs or []
-    require_as_many(len(entries), len(prompt.ids))
+    require_entry_per_token(len(entries), len(prompt.ids))
     if choice.prompt_token_ids is None or tuple(choice.prompt_token_ids) != prompt.ids:
         raise BadAnswerError("its answer is not about the token ids that were sent")
     first = len(entries) - prompt.scored
-    places = [_place(entry, token, detail) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)]
+    places = [
+        _build_place(entry, token, detail) for entry, token in zip(entries[first:], prompt.ids[first:], strict=True)
+    ]
     return Answer(
-        values=values_of(places, detail),
+        values=values_from_places(places, detail),
         best_given=max((len(place.best) for place in places), default=0),
         server=completion.system_fingerprint,
     )
 
 
-def _place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> Place:
+def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail) -> Place:
     if entry is None or token not in entry or (rank := entry[token].rank) is None:
         raise BadAnswerError("its answer lacks a token's own log-probability or rank")
     if _MEAN in entry and not detail.moments:
@@ -103,17 +105,17 @@ def _place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerDetail)
     if not whole and len(tokens) > (WITH_MOMENTS - 2 if detail.moments else detail.best):
         del tokens[token]
     ordered = sorted(tokens.items(), key=lambda item: (-item[1].logprob, item[1].rank or 0))
-    best = [_number(found) for _, found in ordered]
+    best = [_to_logprob(found) for _, found in ordered]
     return Place(
-        own=_number(entry[token]),
+        own=_to_logprob(entry[token]),
         best=best,
         best_ids=[token for token, _ in ordered],
         rank=rank - 1,
-        moments=None if not detail.moments else _moments_of(best) if whole else _given_moments(entry),
+        moments=None if not detail.moments else _compute_moments(best) if whole else _extract_moments(entry),
     )
 
 
-def _given_moments(entry: Mapping[int, _Entry]) -> tuple[float, float]:
+def _extract_moments(entry: Mapping[int, _Entry]) -> tuple[float, float]:
     if _MEAN not in entry or _STD not in entry:
         raise BadAnswerError(
             "its answer has no mean and deviation: the server runs without the plugin corpus-audit-vllm "
@@ -122,7 +124,7 @@ def _given_moments(entry: Mapping[int, _Entry]) -> tuple[float, float]:
     return entry[_MEAN].logprob, entry[_STD].logprob
 
 
-def _moments_of(logprobs: Sequence[float]) -> tuple[float, float]:
+def _compute_moments(logprobs: Sequence[float]) -> tuple[float, float]:
     own = np.array([logprob for logprob in logprobs if logprob > -math.inf])
     # What is above 0 is refused where all values of the answer are there.
     p = np.exp(np.minimum(own, 0.0))
@@ -130,5 +132,5 @@ def _moments_of(logprobs: Sequence[float]) -> tuple[float, float]:
     return mean, float(np.sqrt((p * (own - mean) ** 2).sum()))
 
 
-def _number(entry: _Entry) -> float:
+def _to_logprob(entry: _Entry) -> float:
     return -math.inf if entry.logprob <= _MINUS_INFINITY else entry.logprob

@@ -14,7 +14,7 @@ import dagster as dg
 
 from audit_pipeline.benchmarks.built import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
-from audit_pipeline.benchmarks.relative_days import keep_day, roll, utc_today
+from audit_pipeline.benchmarks.relative_days import ensure_rolled_day, roll_day, utc_today
 from audit_pipeline.catalogue.contracts import OPTIONAL_KINDS, Pair
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
@@ -24,15 +24,22 @@ from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import TokenizedModel, reference_of
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference_model
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest, PassCounts
 from audit_pipeline.operate.dagster import in_process, partitions, work_claims
-from audit_pipeline.operate.dagster.step_runs import Runner, carry_out, ensure, ensure_frequencies, product, run_pairs
+from audit_pipeline.operate.dagster.step_runs import (
+    Runner,
+    ensure_frequencies,
+    product_name,
+    run_pairs,
+    run_step,
+    run_steps_of_kinds,
+)
 from audit_pipeline.operate.dagster.tags import compute_remaining_limits, tags_of_command
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest, Situation
-from audit_pipeline.operate.plan import as_built, plan, problems, state_of
-from audit_pipeline.operate.situation import look
-from audit_pipeline.scoring.session import audit_session
+from audit_pipeline.operate.plan import assume_benchmarks_current, find_benchmark_problems, plan, state_of
+from audit_pipeline.operate.situation import read_situation
+from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.token_statistics.cached_texts import Plan, require_kinds
 
 
@@ -60,10 +67,10 @@ def audit(
     """
     entry, options = request.model, request.options
     _require_same_control(entry, request.benchmarks)
-    names, limits = [spec.name for spec in request.benchmarks], options.limits.for_model(entry)
+    names, limits = [spec.name for spec in request.benchmarks], options.limits.require_usable_for(entry)
     tags = tags_of_command(entry)
     with (
-        work_claims.audit_of(paths, models=_models(entry), benchmarks=names),
+        work_claims.claim_audit(paths, models=_list_run_models(entry), benchmarks=names),
         in_process.open_instance(paths) as instance,
     ):
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, options.device, tags, limits)
@@ -72,7 +79,7 @@ def audit(
         return outcome
 
 
-def _models(entry: ModelEntry) -> list[str]:
+def _list_run_models(entry: ModelEntry) -> list[str]:
     """The model and, where its entry names one, its reference model: both are run."""
     return [entry.name, *([entry.reference_model] if entry.reference_model is not None else [])]
 
@@ -80,14 +87,14 @@ def _models(entry: ModelEntry) -> list[str]:
 def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None:
     entry = request.model
     if entry.control is not None:
-        outcome.runs |= ensure(PlanRequest(controls=(entry.control.name,)), ("fetch", "train"), runner)
+        outcome.runs |= run_steps_of_kinds(PlanRequest(controls=(entry.control.name,)), ("fetch", "train"), runner)
     # The model first, so that one that cannot be loaded costs no download and leaves no partition behind.
     endpoints = Endpoints(runner.limits)
     model = endpoints.load(entry, runner.paths, runner.tell)
     runner = replace(runner, endpoints=endpoints)
     require_kinds(model, request.options.kinds)
     refresh = request.options.refresh
-    benchmarks = _on_settled_day(request.benchmarks, runner.paths, runner.tell, refresh=refresh)
+    benchmarks = _resolve_relative_cutoffs(request.benchmarks, runner.paths, runner.tell, refresh=refresh)
     partitions.register(runner.instance, models=[entry.name])
     runs, outcome.left_out = _prepare_benchmarks(benchmarks, runner, refresh=refresh, leave_out=request.leave_out)
     outcome.runs |= runs
@@ -96,7 +103,7 @@ def _audit(request: AuditRequest, runner: Runner, outcome: AuditOutcome) -> None
     request = replace(request, benchmarks=outcome.benchmarks, options=replace(request.options, refresh=False))
     audit_model(request, model, runner, outcome)
     plain = replace(request.options, again=False, kinds=("base",))
-    if any(step.kind == "publish" for step in _steps(replace(request, options=plain), model, runner.paths)):
+    if any(step.kind == "publish" for step in _plan_steps(replace(request, options=plain), model, runner.paths)):
         runner.tell("rebuilding warehouse and report")
         outcome.runs["publish"] = _publish(runner, include_text=texts_are_quoted())
 
@@ -112,7 +119,7 @@ def audit_model(request: AuditRequest, model: TokenizedModel, runner: Runner, ou
     except AuditError as error:
         runner.tell(f"dc_pdd is not computed, there are no token frequencies: {error}")
         outcome.not_counted = error
-    steps = steps_of_pairs(request, model, runner.paths)
+    steps = plan_pair_steps(request, model, runner.paths)
     if not steps:
         return
     options = request.options
@@ -144,18 +151,20 @@ def _plan_request(request: AuditRequest) -> PlanRequest:
 
 def _inspect_situation(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> Situation:
     models = {} if model is None else {request.model.name: model}
-    situation = look(_plan_request(request), paths, specs=request.benchmarks, entries=[request.model], models=models)
-    return as_built(situation) if request.as_built else situation
+    situation = read_situation(
+        _plan_request(request), paths, specs=request.benchmarks, entries=[request.model], models=models
+    )
+    return assume_benchmarks_current(situation) if request.as_built else situation
 
 
-def _steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
+def _plan_steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
     """What is to be done now."""
     return plan(_inspect_situation(request, model, paths), _plan_request(request))
 
 
-def steps_of_pairs(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
+def plan_pair_steps(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> Sequence[PlannedStep]:
     """What is to be done now of the pairs themselves."""
-    return [step for step in _steps(request, model, paths) if step.kind in OF_PAIRS]
+    return [step for step in _plan_steps(request, model, paths) if step.kind in OF_PAIRS]
 
 
 def find_done(request: AuditRequest, model: TokenizedModel, paths: DataPaths) -> list[Pair]:
@@ -175,13 +184,15 @@ def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]
             )
 
 
-def study(study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]) -> str:
+def run_study_job(
+    study_name: str, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+) -> str:
     """Run a study of a control, then warehouse and report; returns the run's id."""
     with in_process.open_instance(paths) as instance:
         in_process.mark_dead_runs_failed(instance)
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         control = load_controls().named(load_studies().named(study_name).control)
-        ensure(PlanRequest(sources=control.sources), ("fetch",), runner)
+        run_steps_of_kinds(PlanRequest(sources=control.sources), ("fetch",), runner)
         run = runner.run("run_studies", "corpus-audit study", partition_key=study_name)
         on_step("rebuilding warehouse and report")
         _publish(runner, include_text=texts_are_quoted())
@@ -192,9 +203,9 @@ def prepare(
     benchmarks: Sequence[BenchmarkSpec], definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> None:
     """Fetch sources and build ``benchmarks`` where that is needed; no model is run."""
-    benchmarks = _on_settled_day(benchmarks, paths, on_step)
+    benchmarks = _resolve_relative_cutoffs(benchmarks, paths, on_step)
     names = [spec.name for spec in benchmarks]
-    with work_claims.audit_of(paths, benchmarks=names), in_process.open_instance(paths) as instance:
+    with work_claims.claim_audit(paths, benchmarks=names), in_process.open_instance(paths) as instance:
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step)
         in_process.mark_dead_runs_failed(instance)
         _prepare_benchmarks(benchmarks, runner)
@@ -202,35 +213,39 @@ def prepare(
 
 def extract(
     request: AuditRequest,
-    asked: SearchOptions,
+    search_options: SearchOptions,
     definitions: dg.Definitions,
     paths: DataPaths,
     on_step: Callable[[str], None],
 ) -> None:
-    """Search the documents of the request's one benchmark as ``asked``, then publish where the request says so.
+    """Search the documents of the request's one benchmark as ``search_options``, then publish where the request says so.
 
     Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
     """
     [spec] = request.benchmarks
     entry, options = request.model, request.options
     _require_same_control(entry, request.benchmarks)
-    limits = options.limits.for_model(entry)
+    limits = options.limits.require_usable_for(entry)
     endpoints = Endpoints(limits)
     model = endpoints.load(entry, paths, on_step)
-    if (problem := explain_window_too_long(model, asked.lengths)) is not None:
+    if (problem := explain_window_too_long(model, search_options.lengths)) is not None:
         raise DataError(problem)
-    reference_of(model, paths)
+    load_reference_model(model, paths)
     with (
-        work_claims.audit_of(paths, models=_models(entry), benchmarks=[spec.name]),
+        work_claims.claim_audit(paths, models=_list_run_models(entry), benchmarks=[spec.name]),
         in_process.open_instance(paths) as instance,
     ):
         runner = Runner(definitions.resolve_job_def, instance, paths, on_step, options.device)
         in_process.mark_dead_runs_failed(instance)
         partitions.register(instance, models=[entry.name])
-        _prepare_benchmarks(_on_settled_day(request.benchmarks, paths, on_step), runner)
+        _prepare_benchmarks(_resolve_relative_cutoffs(request.benchmarks, paths, on_step), runner)
         on_step(f"searching the documents of {spec.name} with {entry.name}")
         left = compute_remaining_limits(limits, instance, runner.tags, endpoints)
-        settings = {"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride}
+        settings = {
+            "prefix": search_options.lengths.prefix,
+            "suffix": search_options.lengths.suffix,
+            "stride": search_options.stride,
+        }
         runner.run(
             "extract",
             "corpus-audit extract",
@@ -267,15 +282,15 @@ def _publish(runner: Runner, *, include_text: bool, everything: bool = False) ->
     return runner.run("publish", "findings or report are out of date", ops=ops)
 
 
-def _on_settled_day(
+def _resolve_relative_cutoffs(
     benchmarks: Sequence[BenchmarkSpec], paths: DataPaths, on_step: Callable[[str], None], *, refresh: bool = False
 ) -> Sequence[BenchmarkSpec]:
     """The benchmarks with relative cutoffs counted from the kept day, which a ``refresh`` moves on to today."""
     if not any(spec.is_relative for spec in benchmarks):
         return benchmarks
     if not refresh:
-        keep_day(paths)
-    elif roll(paths, utc_today()):
+        ensure_rolled_day(paths)
+    elif roll_day(paths, utc_today()):
         on_step(f"relative cutoffs are counted from {utc_today()} on")
     settled = load_benchmarks()
     return [settled[spec.name] for spec in benchmarks]
@@ -296,8 +311,8 @@ def _prepare_benchmarks(
     for kind in ("fetch", "train", "build", "assess"):
         specs = [spec for spec in benchmarks if spec.name not in left_out]
         request = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=refresh and kind == "fetch")
-        situation = look(request, runner.paths, specs=specs, ask_hub=refresh and kind == "build")
-        unbuildable = problems(situation, request.benchmarks)
+        situation = read_situation(request, runner.paths, specs=specs, ask_hub=refresh and kind == "build")
+        unbuildable = find_benchmark_problems(situation, request.benchmarks)
         if unbuildable and not leave_out:
             raise DataError(next(iter(unbuildable.values())))
         _leave_out(unbuildable, left_out, runner)
@@ -306,9 +321,9 @@ def _prepare_benchmarks(
         for step in plan(situation, replace(request, benchmarks=tuple(spec.name for spec in buildable))):
             if step.kind == kind:
                 try:
-                    runs[product(step)] = _carry_out_preparation(step, buildable, runner)
+                    runs[product_name(step)] = _run_preparation_step(step, buildable, runner)
                 except AuditError as error:
-                    failed[product(step)] = error
+                    failed[product_name(step)] = error
                     if not leave_out:
                         raise
         faults = {spec.name: fault for spec in buildable if (fault := _find_failed_dependency(spec, failed))}
@@ -322,33 +337,33 @@ def _leave_out(reasons: Mapping[str, str], left_out: dict[str, str], runner: Run
         left_out[name] = reason
 
 
-def _find_failed_dependency(spec: BenchmarkSpec, failed: Mapping[str, AuditError]) -> str | None:
+def _find_failed_dependency(spec: BenchmarkSpec, errors: Mapping[str, AuditError]) -> str | None:
     made_of = [f"documents/{source}" for source in spec.sources]
     made_of += [f"controls/{spec.control}", f"examples/{spec.name}", f"split_quality/{spec.name}"]
-    return next((str(failed[name]) for name in made_of if name in failed), None)
+    return next((str(errors[name]) for name in made_of if name in errors), None)
 
 
-def _carry_out_preparation(step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner) -> str:
+def _run_preparation_step(step: PlannedStep, specs: Sequence[BenchmarkSpec], runner: Runner) -> str:
     """Carry the step out, and tell what was left out of it; returns the run's id."""
     try:
-        run = carry_out(step, runner)
+        run = run_step(step, runner)
     except dg.DagsterError:
         # A blocking check that fails ends the run, which has built the benchmark, with an error that only names it.
         request = PlanRequest(benchmarks=(step.what,))
         built = [spec for spec in specs if step.kind == "build" and spec.name == step.what]
         if built and not any(
-            planned.kind == "build" for planned in plan(look(request, runner.paths, specs=built), request)
+            planned.kind == "build" for planned in plan(read_situation(request, runner.paths, specs=built), request)
         ):
-            read_built(runner.paths, step.what).require_fit()
+            read_built(runner.paths, step.what).require_passed_checks()
         raise
     if step.kind == "fetch":
-        _tell_what_a_source_lacks(step.what, runner.paths, runner.tell)
+        _report_missing_parts(step.what, runner.paths, runner.tell)
     if step.kind == "build":
-        _tell_skipped_rows(step.what, runner.paths, runner.tell)
+        _report_skipped_rows(step.what, runner.paths, runner.tell)
     return run
 
 
-def _tell_what_a_source_lacks(name: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
+def _report_missing_parts(name: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
     manifest = read_json(paths.source_manifest(name))
     for item in manifest["missing"]:
         on_step(f"missing from {name}: {item['part']}: {item['reason']}")
@@ -356,7 +371,7 @@ def _tell_what_a_source_lacks(name: str, paths: DataPaths, on_step: Callable[[st
         on_step(f"left out of {name}: {len(left_out)}, the first {left_out[0]['part']}: {left_out[0]['reason']}")
 
 
-def _tell_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
+def _report_skipped_rows(benchmark: str, paths: DataPaths, on_step: Callable[[str], None]) -> None:
     skipped = read_built(paths, benchmark).manifest["skipped"]
     if skipped["rows"]:
         first = skipped["first"][0]
@@ -377,7 +392,7 @@ def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutco
         outcome.not_applicable[partition] = said.get("reason", "no reason was given")
 
 
-def dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
+def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:
     """What an audit would do, without doing any of it; ``model`` is None where it has not been trained yet.
 
     Raises DataError where model and benchmark do not belong together, and where a benchmark cannot be built, but for a
@@ -387,7 +402,7 @@ def dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPath
     if model is not None:
         require_kinds(model, request.options.kinds)
     situation = _inspect_situation(request, model, paths)
-    cannot = problems(situation, situation.benchmarks)
+    cannot = find_benchmark_problems(situation, situation.benchmarks)
     if cannot and not request.leave_out:
         raise DataError(next(iter(cannot.values())))
     steps = plan(situation, _plan_request(request))
@@ -397,8 +412,8 @@ def dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPath
     for spec in request.benchmarks:
         if model is not None and spec.name not in cannot and spec.name not in to_build:
             built = read_built(paths, spec.name)
-            built.require_fit()
-            session = audit_session(built, model, paths)
+            built.require_passed_checks()
+            session = build_audit_session(built, model, paths)
             plans[spec.name] = (session.plan(built.texts, request.options.kinds), reasons.get(spec.name, ""))
     first = [step for step in steps if step.kind in ("fetch", "train", "build", "count")]
     not_built = [spec.name for spec in request.benchmarks if spec.name not in plans and spec.name not in cannot]

@@ -23,7 +23,7 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.config.entries import Entries
-from audit_pipeline.config.hints import did_you_mean, only_partition, partitions_of
+from audit_pipeline.config.hints import did_you_mean, list_family_partitions, resolve_partition
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate.dagster import in_process, work_claims
@@ -33,11 +33,11 @@ from audit_pipeline.operate.removal import (
     Dimension,
     RemovalTarget,
     find_removal,
-    finished,
-    kept_aside,
-    names_kept,
+    list_kept_names,
+    list_set_aside_logs,
+    mark_removal_finished,
+    measure_removal,
     remove,
-    would_go,
 )
 from audit_pipeline.operate.removal_files import Gone
 
@@ -65,34 +65,34 @@ class Forgotten:
     dead_runs: Sequence[str] = ()
 
 
-def plan_to_forget(given: RemovalTarget, paths: DataPaths) -> Forgotten:
+def plan_to_forget(named_target: RemovalTarget, paths: DataPaths) -> Forgotten:
     """What forgetting would remove, and what it would wait for now; nothing is changed, no Dagster home is made.
 
     Raises AuditError for an unknown name.
     """
     home = dagster_home(paths)
     if not (home / "dagster.yaml").exists():
-        return _planned(_resolve_target(given, [], paths), [], [], paths)
-    with in_process.instance_of(home) as instance:
-        partitions = list(instance.get_dynamic_partitions(given.dimension))
+        return _preview_removal(_resolve_target(named_target, [], paths), [], [], paths)
+    with in_process.open_existing_instance(home) as instance:
+        partitions = list(instance.get_dynamic_partitions(named_target.dimension))
         audits = [str(claim) for claim in work_claims.live_claims(paths) if claim.doing == "audit"]
-        target = _resolve_target(given, partitions, paths)
-        return _planned(target, partitions, [*find_unfinished_runs(instance), *audits], paths)
+        target = _resolve_target(named_target, partitions, paths)
+        return _preview_removal(target, partitions, [*find_unfinished_runs(instance), *audits], paths)
 
 
 def forget(
-    given: RemovalTarget, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
+    named_target: RemovalTarget, definitions: dg.Definitions, paths: DataPaths, on_step: Callable[[str], None]
 ) -> Forgotten:
-    """Remove ``given``, then rebuild warehouse and report.
+    """Remove ``named_target``, then rebuild warehouse and report.
 
     Raises AuditError for an unknown name and, with everything as it was, while a run is unfinished that may write
     findings.
     """
     with in_process.open_instance(paths) as instance, ExitStack() as claimed:
         dead_runs = in_process.mark_dead_runs_failed(instance)
-        partitions = list(instance.get_dynamic_partitions(given.dimension))
-        target = _resolve_target(given, partitions, paths)
-        claimed.enter_context(work_claims.removal_of(target, paths))
+        partitions = list(instance.get_dynamic_partitions(named_target.dimension))
+        target = _resolve_target(named_target, partitions, paths)
+        claimed.enter_context(work_claims.claim_removal(target, paths))
         refresh(paths.root)
         refuse_while_unfinished(target, instance)
         on_step(f"looking for what there is of {target}")
@@ -103,14 +103,14 @@ def forget(
         on_step("rebuilding warehouse and report")
         # Everything: a row that is deleted from a DuckDB file may lie on in a block that is not used.
         publish(definitions, paths, on_step, include_text=texts_are_quoted(), everything=True)
-        finished(removal)
+        mark_removal_finished(removal)
         return Forgotten(
             target,
             gone,
             removal.kept,
             had_partition=target.name in partitions,
-            configured=_configured(target),
-            aside=kept_aside(paths),
+            configured=_is_configured(target),
+            aside=list_set_aside_logs(paths),
             dead_runs=dead_runs,
         )
 
@@ -159,48 +159,48 @@ def _remove_partition(target: RemovalTarget, instance: dg.DagsterInstance, *, wa
         raise
 
 
-def _planned(
+def _preview_removal(
     target: RemovalTarget, partitions: Sequence[str], unfinished: Sequence[str], paths: DataPaths
 ) -> Forgotten:
     removal = find_removal(target, paths)
     return Forgotten(
         target,
-        would_go(removal),
+        measure_removal(removal),
         removal.kept,
         had_partition=target.name in partitions,
-        configured=_configured(target),
-        aside=kept_aside(paths),
+        configured=_is_configured(target),
+        aside=list_set_aside_logs(paths),
         unfinished=unfinished,
     )
 
 
-def _resolve_target(given: RemovalTarget, partitions: Sequence[str], paths: DataPaths) -> RemovalTarget:
-    """``given`` by the name of its partition: a model may be given by a path that leads to it, the only benchmark of a
+def _resolve_target(named_target: RemovalTarget, partitions: Sequence[str], paths: DataPaths) -> RemovalTarget:
+    """``named_target`` by the name of its partition: a model may be given by a path that leads to it, the only benchmark of a
     family by the family's name."""
-    configured = _entries(given.dimension)
+    configured = _load_entries(named_target.dimension)
     in_entries = configured.names if configured is not None else ()
-    known = sorted({*partitions, *names_kept(given.dimension, paths), *in_entries})
-    if given.name in known:
-        return given
-    if given.dimension == "model" and (path := str(Path(given.name).expanduser().resolve())) in known:
+    known = sorted({*partitions, *list_kept_names(named_target.dimension, paths), *in_entries})
+    if named_target.name in known:
+        return named_target
+    if named_target.dimension == "model" and (path := str(Path(named_target.name).expanduser().resolve())) in known:
         return RemovalTarget("model", path)
-    if given.dimension == "benchmark" and partitions_of(given.name, known):
-        return RemovalTarget("benchmark", only_partition(given.name, known))
+    if named_target.dimension == "benchmark" and list_family_partitions(named_target.name, known):
+        return RemovalTarget("benchmark", resolve_partition(named_target.name, known))
     raise DataError(
-        f"there is no {given.dimension} '{given.name}': not in config/{_file_of(given.dimension)}, not among Dagster's "
-        f"partitions, and nothing of it under {paths.root}; {did_you_mean(given.name, known)}"
+        f"there is no {named_target.dimension} '{named_target.name}': not in config/{_file_of(named_target.dimension)}, not among Dagster's "
+        f"partitions, and nothing of it under {paths.root}; {did_you_mean(named_target.name, known)}"
     )
 
 
-def _entries(dimension: Dimension) -> Entries[Any] | None:
+def _load_entries(dimension: Dimension) -> Entries[Any] | None:
     try:
         return load_benchmarks() if dimension == "benchmark" else load_models()
     except ConfigError:
         return None
 
 
-def _configured(target: RemovalTarget) -> bool | None:
-    entries = _entries(target.dimension)
+def _is_configured(target: RemovalTarget) -> bool | None:
+    entries = _load_entries(target.dimension)
     return None if entries is None else target.name in entries or entries.is_broken(target.name)
 
 

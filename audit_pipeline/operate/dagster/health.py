@@ -22,7 +22,7 @@ from audit_pipeline.operate.dagster.in_process import (
     UNFINISHED,
     dagster_home,
     dead_runs,
-    instance_of,
+    open_existing_instance,
     process_tag,
 )
 from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, HowEnded
@@ -43,16 +43,16 @@ def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[Docto
         return [
             DoctorCheck("Dagster home", ok=False, words=f"{config} {problem}; correct it, or delete it for a new one")
         ]
-    findings = [*_settings(config, content)]
+    findings = [*_check_settings(config, content)]
     if not is_writable(config.parent):
         words = "not looked at: Dagster opens it to write, and nothing can be written there"
         return [*findings, DoctorCheck("Dagster storage", ok=True, words=words)]
     try:
-        with instance_of(config.parent) as instance:
+        with open_existing_instance(config.parent) as instance:
             findings += [
-                *_runs(instance),
-                _slots(instance),
-                _daemon(instance),
+                *_check_runs(instance),
+                _check_pool_slots(instance),
+                _check_daemon(instance),
                 *_check_automations(instance, definitions),
             ]
     except _list_opening_errors() as error:
@@ -61,7 +61,7 @@ def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[Docto
     return findings
 
 
-def how_runs_ended(paths: DataPaths) -> HowEnded:
+def build_run_ending_lookup(paths: DataPaths) -> HowEnded:
     """What Dagster knows of how a run ended; opened when it is first asked. None of a run that it does not know, and
     where it cannot be asked: :func:`examine_dagster` says why."""
 
@@ -71,7 +71,7 @@ def how_runs_ended(paths: DataPaths) -> HowEnded:
         if not config.exists() or not is_writable(config.parent):
             return None
         try:
-            with instance_of(config.parent) as instance:
+            with open_existing_instance(config.parent) as instance:
                 run = instance.get_run_by_id(run_id)
                 dead = [one.run_id for one in dead_runs(instance)]
         except _list_opening_errors():
@@ -118,7 +118,7 @@ def _read(config: Path) -> tuple[Mapping[str, Any], str | None]:
     return (content, None) if isinstance(content, dict) else ({}, "holds no settings")
 
 
-def _settings(config: Path, content: Mapping[str, Any]) -> Iterator[DoctorCheck]:
+def _check_settings(config: Path, content: Mapping[str, Any]) -> Iterator[DoctorCheck]:
     storage = next(iter(_section(content, "storage")), "sqlite")
     yield DoctorCheck("Dagster home", ok=True, words=f"{config.parent}, storage {storage}")
     limit = _section(_section(content, "concurrency"), "pools").get("default_limit")
@@ -141,29 +141,29 @@ def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def _runs(instance: dg.DagsterInstance) -> Iterator[DoctorCheck]:
+def _check_runs(instance: dg.DagsterInstance) -> Iterator[DoctorCheck]:
     dead = dead_runs(instance)
     words = "none whose process is gone"
     if dead:
-        words = f"{_named([run.run_id for run in dead])}: process gone; the next audit marks them failed"
+        words = f"{_format_run_ids([run.run_id for run in dead])}: process gone; the next audit marks them failed"
     yield DoctorCheck("stale runs", not dead, words)
     if not _list_alive_daemons(instance):
         unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
         left = [run.run_id for run in unfinished if not process_tag(run, HOST_TAG)]
         if left:
-            words = f"{_named(left)}: no daemon is alive to go on with them; start one (corpus-audit dev) or end them"
+            words = f"{_format_run_ids(left)}: no daemon is alive to go on with them; start one (corpus-audit dev) or end them"
             yield DoctorCheck("unwatched runs", ok=False, words=words)
 
 
-def _slots(instance: dg.DagsterInstance) -> DoctorCheck:
+def _check_pool_slots(instance: dg.DagsterInstance) -> DoctorCheck:
     stuck = runs_stuck_in_pools(instance)
     if not stuck:
         return DoctorCheck("pool slots", ok=True, words="none held by a run that is over")
-    words = "; ".join(f"{pool}: held by {_named(runs)}, over or unknown" for pool, runs in stuck.items())
+    words = "; ".join(f"{pool}: held by {_format_run_ids(runs)}, over or unknown" for pool, runs in stuck.items())
     return DoctorCheck("pool slots", ok=False, words=f"{words}; the next audit, or a daemon, frees them")
 
 
-def _daemon(instance: dg.DagsterInstance) -> DoctorCheck:
+def _check_daemon(instance: dg.DagsterInstance) -> DoctorCheck:
     beating = _list_alive_daemons(instance)
     words = f"alive: {', '.join(beating)}" if beating else "none alive; schedules and sensors rest (corpus-audit dev)"
     return DoctorCheck("daemon", ok=True, words=words)
@@ -186,6 +186,6 @@ def _check_automations(instance: dg.DagsterInstance, definitions: dg.Definitions
         yield DoctorCheck(what, ok=True, words=words)
 
 
-def _named(run_ids: Sequence[str]) -> str:
+def _format_run_ids(run_ids: Sequence[str]) -> str:
     more = f" and {len(run_ids) - 1} more" if len(run_ids) > 1 else ""
     return f"run {run_ids[0]}{more}"

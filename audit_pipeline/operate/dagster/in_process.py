@@ -94,12 +94,12 @@ def ensure_dagster_home(paths: DataPaths) -> Path:
 @contextmanager
 def open_instance(paths: DataPaths) -> Iterator[dg.DagsterInstance]:
     """The instance of the Dagster home, which is made where it is not there."""
-    with instance_of(ensure_dagster_home(paths)) as instance:
+    with open_existing_instance(ensure_dagster_home(paths)) as instance:
         yield instance
 
 
 @contextmanager
-def instance_of(home: Path) -> Iterator[dg.DagsterInstance]:
+def open_existing_instance(home: Path) -> Iterator[dg.DagsterInstance]:
     """The instance of a Dagster home that is there.
 
     One process after the other opens it: Dagster makes its SQLite databases with the first opening, and two that do so
@@ -194,7 +194,7 @@ def wait_for_pools(job: dg.JobDefinition, instance: dg.DagsterInstance, on_wait:
     pools = {op.pool for op in job.graph.node_defs if isinstance(op, dg.OpDefinition) and op.pool}
     for pool in sorted(pools):
         told = False
-        while holders := _holders(instance, pool):
+        while holders := _find_slot_holders(instance, pool):
             if not told:
                 on_wait(f"waiting for a slot of the pool {pool}, held by {', '.join(holders)} (Ctrl-C stops waiting)")
                 told = True
@@ -202,16 +202,16 @@ def wait_for_pools(job: dg.JobDefinition, instance: dg.DagsterInstance, on_wait:
             mark_dead_runs_failed(instance)
 
 
-def _holders(instance: dg.DagsterInstance, pool: str) -> list[str]:
+def _find_slot_holders(instance: dg.DagsterInstance, pool: str) -> list[str]:
     """The runs that hold the pool's slots, in words; none where a slot is free."""
     info = instance.event_log_storage.get_concurrency_info(pool)
     # Slots come to be with the first claim.
     if info.active_slot_count + info.assigned_step_count < max(info.slot_count, 1):
         return []
-    return [_in_words(instance, run_id) for run_id in sorted(info.active_run_ids | info.assigned_run_ids)]
+    return [_describe_run(instance, run_id) for run_id in sorted(info.active_run_ids | info.assigned_run_ids)]
 
 
-def _in_words(instance: dg.DagsterInstance, run_id: str) -> str:
+def _describe_run(instance: dg.DagsterInstance, run_id: str) -> str:
     run = instance.get_run_by_id(run_id)
     host = process_tag(run, HOST_TAG) if run is not None else ""
     if run is None or not host:
@@ -269,7 +269,7 @@ def run_job(
     except dg.Failure as failure:
         raise PairsFailedError(str(failure.description)) from failure
     except dg.DagsterError as error:
-        cause = _root(error)
+        cause = _find_audit_error(error)
         if cause is None:
             raise
         raise cause from error
@@ -292,7 +292,7 @@ def _attribute_runs_to_job(job: dg.JobDefinition, instance: dg.DagsterInstance) 
         del instance.create_run_for_job
 
 
-def _root(error: BaseException) -> AuditError | None:
+def _find_audit_error(error: BaseException) -> AuditError | None:
     """The AuditError among the causes of Dagster's error."""
     cause: BaseException | None = error
     while cause is not None:

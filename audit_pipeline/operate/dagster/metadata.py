@@ -41,13 +41,13 @@ def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
 def metadata_of(shown: Shown) -> dict[str, Any]:
     """What is shown, in Dagster's types."""
     values = {
-        name: _folded(_cell(value)) if isinstance(value, str) and len(value) > _LONG else value
+        name: _fold_markdown(_escape_cell(value)) if isinstance(value, str) and len(value) > _LONG else value
         for name, value in shown.values.items()
     }
     return {
         **{name: dg.MetadataValue.md(words) for name, words in shown.leads.items()},
-        **{name: _folded(words) for name, words in shown.folded.items()},
-        **({} if shown.rows is None else rows(shown.rows)),
+        **{name: _fold_markdown(words) for name, words in shown.folded.items()},
+        **({} if shown.rows is None else row_count_metadata(shown.rows)),
         **values,
         **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
         **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
@@ -55,12 +55,12 @@ def metadata_of(shown: Shown) -> dict[str, Any]:
     }
 
 
-def _folded(markdown: str) -> dg.MetadataValue:
+def _fold_markdown(markdown: str) -> dg.MetadataValue:
     """Words that the UI shows when they are asked for: it opens Markdown in place below a thousand characters."""
     return dg.MetadataValue.md(markdown.ljust(IN_PLACE))
 
 
-def rows(count: int) -> dict[str, int]:
+def row_count_metadata(count: int) -> dict[str, int]:
     """Metadata of how many rows were written."""
     return {"dagster/row_count": count}
 
@@ -68,11 +68,11 @@ def rows(count: int) -> dict[str, int]:
 def markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:
     """A small table; cells are escaped, because names and reasons may hold untrusted text."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in body]
+    lines += ["| " + " | ".join(_escape_cell(value) for value in row) + " |" for row in body]
     return dg.MetadataValue.md("\n".join(lines))
 
 
-def _cell(value: object) -> str:
+def _escape_cell(value: object) -> str:
     """The value on one line, every character that Markdown or HTML takes for markup as an entity: a backslash before
     one could be undone by a backslash in the text."""
     text = " ".join(str(value).splitlines())

@@ -19,12 +19,12 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.outcomes import PairOutcome, Status, outcome_of_run, record_outcome
+from audit_pipeline.catalogue.outcomes import PairOutcome, Status, read_run_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.endpoints.client import RefusedError
 from audit_pipeline.endpoints.exchange import BadAnswerError
 from audit_pipeline.errors import AuditError, BudgetError, ClusterError, ConfigError, DataError, PairsFailedError
-from audit_pipeline.operate.dagster.partitions import by_model, pair_of, pair_partitions
+from audit_pipeline.operate.dagster.partitions import group_by_model, pair_of, pair_partitions
 from audit_pipeline.operate.dagster.retries import is_transient, with_retries
 from audit_pipeline.operate.facts import EXTRACTION
 
@@ -75,7 +75,7 @@ def for_each_pair(
     result = PairsRun()
     partition_keys = context.partition_keys
     _require_built(paths, list(dict.fromkeys(pair_of(key).benchmark for key in partition_keys)))
-    for pairs in by_model(partition_keys).values():
+    for pairs in group_by_model(partition_keys).values():
         for pair in pairs:
             earlier = _earlier_outcome(context, paths, pair)
             if earlier is not None:
@@ -85,7 +85,7 @@ def for_each_pair(
                 metadata = with_retries(partial(run, pair), f"{stage} of {pair.partition}", context.log)
             except Exception as error:
                 # Whatever it is, it is recorded and fails the run in the end.
-                bad_input = _is_of_the_input(error)
+                bad_input = _is_input_error(error)
                 status: Status = "not_applicable" if bad_input else "failed"
                 reason = " ".join(str(error).split()) or type(error).__name__
                 outcome = record_outcome(paths, pair, stage, status, reason, context.run.run_id)
@@ -114,7 +114,7 @@ def _require_built(paths: DataPaths, benchmarks: Sequence[str]) -> None:
     )
 
 
-def _is_of_the_input(error: Exception) -> bool:
+def _is_input_error(error: Exception) -> bool:
     """Whether what a pair is made of cannot be used, so that running it again as it is gives the same.
 
     A file of the configuration that is being edited, a limit that is reached, machines that do not run the model and a
@@ -130,16 +130,16 @@ def _earlier_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: 
     "Re-execute from failure" runs the last stage alone: without the first ones a failed pair is no better for it. What
     is searched last of all leaves out nothing.
     """
-    found = _outcome_before(context, paths, pair)
+    found = _read_run_outcome(context, paths, pair)
     return None if found is not None and found.stage == EXTRACTION else found
 
 
-def _outcome_before(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> PairOutcome | None:
+def _read_run_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> PairOutcome | None:
     run = context.run
-    outcome = outcome_of_run(paths, pair, run.run_id)
+    outcome = read_run_outcome(paths, pair, run.run_id)
     repeats_the_end = run.parent_run_id is not None and FIRST_STAGE not in (run.step_keys_to_execute or [FIRST_STAGE])
     if outcome is None and repeats_the_end and run.parent_run_id is not None:
-        return outcome_of_run(paths, pair, run.parent_run_id)
+        return read_run_outcome(paths, pair, run.parent_run_id)
     return outcome
 
 
@@ -159,7 +159,7 @@ def pair_results(
     checks: Mapping[str, PairCheck] | None = None,
     *,
     is_last: bool = False,
-    unpartitioned: Sequence[dg.AssetCheckResult] = (),
+    unpartitioned_checks: Sequence[dg.AssetCheckResult] = (),
 ) -> PairResults:
     """What an asset yields of its run: the partitions as materialised, and each check by partition.
 
@@ -169,13 +169,13 @@ def pair_results(
     checks = {EVERY_PAIR_RAN: pairs.every_pair_ran, **(checks or {})}
     if is_last and pairs.failed:
         _fail(context, pairs, checks)
-    yield dg.MaterializeResult(check_results=list(unpartitioned))
+    yield dg.MaterializeResult(check_results=list(unpartitioned_checks))
     for name in checks:
         yield dg.Output(None, output_name=dg.AssetCheckSpec(name, asset=context.asset_key).get_python_identifier())
-    yield from _evaluations(context, checks)
+    yield from _iterate_check_evaluations(context, checks)
 
 
-def _evaluations(
+def _iterate_check_evaluations(
     context: dg.AssetExecutionContext, checks: Mapping[str, PairCheck]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The result of each check for each partition as it was materialised last, which is when it counts as current."""
@@ -224,7 +224,7 @@ def _fail(context: dg.AssetExecutionContext, result: PairsRun, checks: Mapping[s
                     context.asset_key, partition=key, metadata=dict(metadata), tags=_dimension_tags(key)
                 )
             )
-    for evaluation in _evaluations(context, checks):
+    for evaluation in _iterate_check_evaluations(context, checks):
         context.log_event(evaluation)
     first, reason = next(iter(result.failed.items()))
     raise dg.Failure(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.paths import partition_problem
+from audit_pipeline.catalogue.paths import explain_invalid_partition
 from audit_pipeline.errors import ConfigError
 
 BENCHMARK = "benchmark"
@@ -42,7 +42,7 @@ def pair_of(partition_key: str) -> Pair:
     return Pair(benchmark, model)
 
 
-def by_model(partition_keys: Iterable[str]) -> dict[str, list[Pair]]:
+def group_by_model(partition_keys: Iterable[str]) -> dict[str, list[Pair]]:
     """Pairs grouped by model, so that each model is loaded once."""
     groups: dict[str, list[Pair]] = {}
     for key in partition_keys:
@@ -67,7 +67,7 @@ def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), mo
 def require_keys(dimension: str, names: Iterable[str]) -> None:
     """Raise ConfigError for a name that cannot be a partition key."""
     for name in names:
-        if (problem := partition_problem(dimension, name)) is not None:
+        if (problem := explain_invalid_partition(dimension, name)) is not None:
             raise ConfigError(problem)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.errors import DataError
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, Situation
-from audit_pipeline.operate.plan import problems
+from audit_pipeline.operate.plan import find_benchmark_problems
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,13 @@ class NewModels:
     seen: Mapping[str, SeenModel] = field(default_factory=dict)
 
 
-def new_models(
-    seen: Mapping[str, SeenModel],
+def plan_new_models(
+    seen_models: Mapping[str, SeenModel],
     models: Mapping[str, str],
     benchmarks: Mapping[str, str | None],
     steps: Sequence[PlannedStep],
     dagster: DagsterState,
-    broken: BrokenEntries = NOTHING_BROKEN,
+    broken_entries: BrokenEntries = NOTHING_BROKEN,
 ) -> NewModels:
     """One range run over all benchmarks that are built for every model that is new or another than it was.
 
@@ -93,16 +93,17 @@ def new_models(
     ``models`` are versions by configured name; ``benchmarks`` the digests of what is built, by configured name in
     order, None where it is not; ``steps`` the planner's for models that were not seen yet. While a run changes
     benchmarks nothing is requested, and nothing counts as seen.
-    A model that is ``broken`` has not gone, and nothing is done about it.
+    A model that is ``broken_entries`` has not gone, and nothing is done about it.
     A model that goes and comes back is new again, with another run key; a cursor that was lost is not: the keys are
     the same, and Dagster runs no key twice.
     """
     gone = {
         name: SeenModel(None, model.times + 1) if model.version is not None else model
-        for name, model in seen.items()
-        if (name not in models and not broken.model(name)) or (model.version is not None and name not in dagster.models)
+        for name, model in seen_models.items()
+        if (name not in models and not broken_entries.model(name))
+        or (model.version is not None and name not in dagster.models)
     }
-    state = {**seen, **gone}
+    state = {**seen_models, **gone}
     changed = [name for name, version in models.items() if state.get(name, SeenModel(None)).version != version]
     built = {name: version for name, version in benchmarks.items() if version is not None}
     not_built = tuple(name for name in benchmarks if name not in built)
@@ -120,7 +121,9 @@ def new_models(
         # Findings of an unseen model may be there already, from the command line; those of a changed one are of no use.
         if before.version is not None or name in to_audit:
             version = digest("new_models", name, models[name], sorted(built.items()), times)
-            runs += _ranges(neighbours(order, built), [[name]], version, f"{name} is new or has changed")
+            runs += _iterate_pair_ranges(
+                group_neighbours(order, built), [[name]], version, f"{name} is new or has changed"
+            )
         state[name] = SeenModel(models[name], times)
     return NewModels(
         add_models=tuple(name for name in changed if name not in dagster.models),
@@ -181,13 +184,13 @@ class ChangedBenchmarks:
     seen: SeenBenchmarks = field(default_factory=SeenBenchmarks)
 
 
-def changed_benchmarks(
-    seen: SeenBenchmarks,
+def plan_changed_benchmarks(
+    seen_benchmarks: SeenBenchmarks,
     situation: Situation,
     steps: Sequence[PlannedStep],
     models: Collection[str],
     dagster: DagsterState,
-    broken: BrokenEntries = NOTHING_BROKEN,
+    broken_entries: BrokenEntries = NOTHING_BROKEN,
 ) -> ChangedBenchmarks:
     """Build exactly the benchmarks whose entry or documents changed, assess exactly the splits that were assessed by
     an earlier version, and then audit exactly their pairs.
@@ -198,20 +201,20 @@ def changed_benchmarks(
     run audits pairs, pairs wait for it: it may audit the same ones.
     A fetch (one per setting of its source) or build that failed is named among the problems and not requested again.
 
-    What is ``broken`` has not gone: what was requested for it still counts, and when it is mended its pairs are
+    What is ``broken_entries`` has not gone: what was requested for it still counts, and when it is mended its pairs are
     inspected again, for those that became due meanwhile. So no pair counts as requested while a model is broken.
     """
     new = tuple(name for name in situation.benchmarks if name not in dagster.benchmarks)
-    audits = _current_audits(seen.pairs, new, broken)
-    cannot = problems(situation, situation.benchmarks)
+    audits = _reset_outdated_requests(seen_benchmarks.pairs, new, broken_entries)
+    cannot = find_benchmark_problems(situation, situation.benchmarks)
     reasons = [f"{name}: {problem}" for name, problem in cannot.items()]
     if dagster.preparing is not None:
-        state = SeenBenchmarks(audits, seen.builds, seen.fetches)
+        state = SeenBenchmarks(audits, seen_benchmarks.builds, seen_benchmarks.fetches)
         return ChangedBenchmarks(new, waiting=dagster.preparing, problems=tuple(reasons), seen=state)
     wanted_fetches = _wanted_fetches(situation, steps)
     wanted_builds = _wanted_builds(situation, steps)
-    fetches, fetches_state = _request("fetch", seen.fetches, wanted_fetches, broken.source)
-    builds, builds_state = _request("build", seen.builds, wanted_builds, broken.benchmark)
+    fetches, fetches_state = _request_steps("fetch", seen_benchmarks.fetches, wanted_fetches, broken_entries.source)
+    builds, builds_state = _request_steps("build", seen_benchmarks.builds, wanted_builds, broken_entries.benchmark)
     requested = {keyed.step.what for keyed in (*fetches, *builds)}
     failed = [name for name in [*wanted_fetches, *wanted_builds] if name not in requested]
     reasons += [f"{name}: was asked for and did not come about, see its run" for name in failed]
@@ -227,8 +230,8 @@ def changed_benchmarks(
     ranges: tuple[PairRange, ...] = ()
     if due and waiting is None:
         requests = audits | {name: audits.get(name, LastRequest()).again(version) for name, version in due.items()}
-        ranges = _ranges_of_changed({name: requests[name] for name in due}, new, steps, models, dagster)
-        audits = audits if any(map(broken.model, dagster.models)) else requests
+        ranges = _build_changed_ranges({name: requests[name] for name in due}, new, steps, models, dagster)
+        audits = audits if any(map(broken_entries.model, dagster.models)) else requests
     return ChangedBenchmarks(
         add_benchmarks=new,
         fetches=fetches,
@@ -240,13 +243,16 @@ def changed_benchmarks(
     )
 
 
-def _current_audits(
-    last: Mapping[str, LastRequest], new: Collection[str], broken: BrokenEntries
+def _reset_outdated_requests(
+    last_requests: Mapping[str, LastRequest], new_benchmarks: Collection[str], broken_entries: BrokenEntries
 ) -> dict[str, LastRequest]:
     """The requests for pairs that still count: not those of a benchmark without a partition, which was never audited or
     was forgotten with all its findings, nor those of a broken one."""
-    restarted = [*new, *(name for name in last if broken.benchmark(name))]
-    return {**last, **{name: LastRequest(None, last.get(name, LastRequest()).times) for name in restarted}}
+    restarted = [*new_benchmarks, *(name for name in last_requests if broken_entries.benchmark(name))]
+    return {
+        **last_requests,
+        **{name: LastRequest(None, last_requests.get(name, LastRequest()).times) for name in restarted},
+    }
 
 
 _WantedSteps = Mapping[str, tuple[PlannedStep, str]]
@@ -274,26 +280,26 @@ def _wanted_builds(situation: Situation, steps: Sequence[PlannedStep]) -> _Wante
     return wanted
 
 
-def _request(
-    kind: str, last: Mapping[str, LastRequest], wanted: _WantedSteps, is_broken: Callable[[str], bool]
+def _request_steps(
+    kind: str, last_requests: Mapping[str, LastRequest], wanted_steps: _WantedSteps, is_broken: Callable[[str], bool]
 ) -> tuple[tuple[KeyedStep, ...], Mapping[str, LastRequest]]:
     """The steps to request now, and the state after that; what is no longer wanted was made."""
     state = {
-        name: request if name in wanted or is_broken(name) else LastRequest(None, request.times)
-        for name, request in last.items()
+        name: request if name in wanted_steps or is_broken(name) else LastRequest(None, request.times)
+        for name, request in last_requests.items()
     }
     requests = []
-    for name, (step, version) in wanted.items():
+    for name, (step, version) in wanted_steps.items():
         request = state.get(name, LastRequest())
         if request.version != version:
             state[name] = request.again(version)
-            requests.append(KeyedStep(step, _key(kind, name, state[name])))
+            requests.append(KeyedStep(step, _compute_run_key(kind, name, state[name])))
     return tuple(requests), state
 
 
-def _ranges_of_changed(
+def _build_changed_ranges(
     requests: Mapping[str, LastRequest],
-    new: Sequence[str],
+    new_benchmarks: Sequence[str],
     steps: Sequence[PlannedStep],
     models: Collection[str],
     dagster: DagsterState,
@@ -302,31 +308,31 @@ def _ranges_of_changed(
     audited = [name for name in dagster.models if name in models]
     due = {step.pair.benchmark for step in steps if step.kind in OF_PAIRS and step.pair.model in audited}
     undone = [name for name in requests if name in due]
-    version = digest([_key("pairs", name, requests[name]) for name in undone], sorted(audited))
-    groups = neighbours([*dagster.benchmarks, *new], undone), neighbours(dagster.models, audited)
-    return tuple(_ranges(*groups, version, f"changed: {', '.join(undone)}"))
+    version = digest([_compute_run_key("pairs", name, requests[name]) for name in undone], sorted(audited))
+    groups = group_neighbours([*dagster.benchmarks, *new_benchmarks], undone), group_neighbours(dagster.models, audited)
+    return tuple(_iterate_pair_ranges(*groups, version, f"changed: {', '.join(undone)}"))
 
 
-def _key(kind: str, name: str, request: LastRequest) -> str:
+def _compute_run_key(kind: str, name: str, request: LastRequest) -> str:
     return digest(kind, name, request.version, request.times)[:32]
 
 
-def _ranges(
-    benchmarks: Sequence[Sequence[str]], models: Sequence[Sequence[str]], version: str, why: str
+def _iterate_pair_ranges(
+    benchmarks: Sequence[Sequence[str]], models: Sequence[Sequence[str]], version: str, reason: str
 ) -> Iterator[PairRange]:
     """The rectangles of each group of benchmarks with each group of models."""
     for benchmark_group, model_group in itertools.product(benchmarks, models):
         first, last = Pair(benchmark_group[0], model_group[0]), Pair(benchmark_group[-1], model_group[-1])
-        yield PairRange(digest(version, first.partition, last.partition)[:32], first, last, why)
+        yield PairRange(digest(version, first.partition, last.partition)[:32], first, last, reason)
 
 
-def neighbours(order: Sequence[str], wanted: Collection[str]) -> list[list[str]]:
-    """The names of ``wanted`` in ``order``, those that follow one another together."""
+def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[str]]:
+    """The names of ``names`` in ``order``, those that follow one another together."""
     groups: list[list[str]] = []
     before: str | None = None
     for name in order:
-        if name in wanted:
-            if before in wanted:
+        if name in names:
+            if before in names:
                 groups[-1].append(name)
             else:
                 groups.append([name])
@@ -343,9 +349,9 @@ def models_state(cursor: str | None) -> dict[str, SeenModel]:
         raise DataError(f"the sensor's cursor cannot be read ({error}): reset it in the UI") from error
 
 
-def models_cursor(seen: Mapping[str, SeenModel]) -> str:
+def models_cursor(seen_models: Mapping[str, SeenModel]) -> str:
     """The state as a cursor."""
-    return json.dumps({name: {"version": model.version, "times": model.times} for name, model in seen.items()})
+    return json.dumps({name: {"version": model.version, "times": model.times} for name, model in seen_models.items()})
 
 
 def benchmarks_state(cursor: str | None) -> SeenBenchmarks:
@@ -361,11 +367,15 @@ def benchmarks_state(cursor: str | None) -> SeenBenchmarks:
     return SeenBenchmarks(pairs, builds, fetches)
 
 
-def benchmarks_cursor(seen: SeenBenchmarks) -> str:
+def benchmarks_cursor(seen_benchmarks: SeenBenchmarks) -> str:
     """The state as a cursor."""
     return json.dumps(
         {
             kind: {name: [request.version, request.times] for name, request in requests.items()}
-            for kind, requests in (("pairs", seen.pairs), ("builds", seen.builds), ("fetches", seen.fetches))
+            for kind, requests in (
+                ("pairs", seen_benchmarks.pairs),
+                ("builds", seen_benchmarks.builds),
+                ("fetches", seen_benchmarks.fetches),
+            )
         }
     )

@@ -17,7 +17,7 @@ from pydantic import Field, PrivateAttr
 
 from audit_pipeline.catalogue.paths import DataPaths, make_private
 from audit_pipeline.catalogue.working_copy import refresh
-from audit_pipeline.cluster.engine import Engine, chosen_engine
+from audit_pipeline.cluster.engine import Engine, choose_engine
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.endpoints.in_use import Endpoints
@@ -83,7 +83,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
         write_card(model, paths)
         return model
 
-    def to_run(self, name: str, paths: DataPaths, log: logging.Logger) -> TokenizedModel:
+    def load_for_run(self, name: str, paths: DataPaths, log: logging.Logger) -> TokenizedModel:
         """The same, for running it: a server is asked first, once a run, whether it is still the same model."""
         self.endpoints.load(self.entry(name), paths, log.info)
         return self.tokenized(name, paths)
@@ -111,7 +111,7 @@ class Models(dg.ConfigurableResource):  # type: ignore[type-arg]
     @property
     def _engine(self) -> Engine:
         settings = ("workers", "gpus_per_worker", "shard_minutes")
-        return chosen_engine({"name": self.engine, **{name: getattr(self, name) for name in settings}})
+        return choose_engine({"name": self.engine, **{name: getattr(self, name) for name in settings}})
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self._held.free()
@@ -125,7 +125,7 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
     terminal: bool = False
 
     @contextmanager
-    def telling(self, what: str, log: logging.Logger) -> Iterator[Callable[[Progress], None]]:
+    def report_progress(self, label: str, log: logging.Logger) -> Iterator[Callable[[Progress], None]]:
         """A callback for :func:`audit_pipeline.token_statistics.run.compute`."""
         last_logged = time.monotonic()
 
@@ -135,9 +135,9 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
             finished = progress.tokens_done == progress.tokens_total
             if finished or time.monotonic() - last_logged >= _LOG_SECONDS:
                 last_logged = time.monotonic()
-                log.info(f"{what}: {describe(progress)}")
+                log.info(f"{label}: {describe(progress)}")
 
-        with terminal_bar(what) if self.terminal else nullcontext(_ignore) as draw:
+        with terminal_bar(label) if self.terminal else nullcontext(_ignore) as draw:
             yield tell
 
 

@@ -16,7 +16,7 @@ import tenacity
 from huggingface_hub.errors import OfflineModeIsEnabled
 
 from audit_pipeline.endpoints.client import UnansweredError
-from audit_pipeline.fetch.retry import RetryPolicy, causes, may_pass, retrying
+from audit_pipeline.fetch.retry import RetryPolicy, build_retryer, causes, is_transient_fault
 
 RETRY_POLICY = RetryPolicy(attempts=4, first=2.0, longest=60.0, jitter=1.0)
 
@@ -32,7 +32,7 @@ def is_transient(error: BaseException) -> bool:
     # The hub's client calls it a connection error when the user has turned the hub off.
     if any(isinstance(one, OfflineModeIsEnabled) for one in every):
         return False
-    return may_pass(error) or any(map(_is_out_of_memory, every))
+    return is_transient_fault(error) or any(map(_is_out_of_memory, every))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -47,7 +47,7 @@ def _is_worth_repeating(error: BaseException) -> bool:
 
 
 def with_retries(
-    run: Callable[[], T], what: str, log: logging.Logger, sleep: Callable[[float], None] = time.sleep
+    run: Callable[[], T], label: str, log: logging.Logger, sleep: Callable[[float], None] = time.sleep
 ) -> T:
     """What ``run`` returns; a transient fault is tried again, up to four attempts, waiting 2, 4, 8 s and a little more.
 
@@ -60,8 +60,8 @@ def with_retries(
         assert state.next_action is not None
         error = " ".join(str(state.outcome.exception()).split())
         log.warning(
-            f"{what}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, "
+            f"{label}: attempt {state.attempt_number} of {RETRY_POLICY.attempts} failed, "
             f"trying again in {state.next_action.sleep:.1f} s: {error}"
         )
 
-    return retrying(RETRY_POLICY, _is_worth_repeating, tell=tell, sleep=sleep)(run)
+    return build_retryer(RETRY_POLICY, _is_worth_repeating, on_retry=tell, sleep=sleep)(run)

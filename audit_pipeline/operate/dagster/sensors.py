@@ -18,8 +18,8 @@ from typing import Any
 
 import dagster as dg
 
-from audit_pipeline.benchmarks.build import built_digest
-from audit_pipeline.benchmarks.config import BenchmarkSpec, standing
+from audit_pipeline.benchmarks.build import read_built_digest
+from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
@@ -31,11 +31,11 @@ from audit_pipeline.operate.alerts import (
     Alert,
     NotKeptError,
     State,
-    changes,
+    compare_findings,
     deliver,
-    from_text,
+    findings_from_text,
+    findings_to_text,
     read_findings,
-    to_text,
 )
 from audit_pipeline.operate.dagster import planning
 from audit_pipeline.operate.dagster.in_process import UNFINISHED, mark_dead_runs_failed
@@ -46,11 +46,11 @@ from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.step_runs import SPLIT_QUALITY
 from audit_pipeline.operate.dagster.tags import REASON_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest
-from audit_pipeline.operate.plan import as_built, plan
-from audit_pipeline.operate.seen import read_cards, seen_last, sightings_of
-from audit_pipeline.operate.situation import look
+from audit_pipeline.operate.plan import assume_benchmarks_current, plan
+from audit_pipeline.operate.seen import collect_seen_models, read_cards, sightings_of
+from audit_pipeline.operate.situation import read_situation
 from audit_pipeline.operate.whole_configuration import Configuration, load_configuration
-from audit_pipeline.warehouse.shared import bring_current
+from audit_pipeline.warehouse.shared import refresh_warehouse
 
 _PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
 
@@ -60,7 +60,7 @@ def model_versions(models: Mapping[str, ModelEntry]) -> dict[str, str]:
     return {name: entry_version(entry) for name, entry in models.items()}
 
 
-def pairs_to_audit(
+def plan_pairs_to_audit(
     pairs: Collection[Pair], benchmarks: Mapping[str, BenchmarkSpec], models: Mapping[str, ModelEntry], paths: DataPaths
 ) -> list[PlannedStep]:
     """The planner's steps of ``pairs`` on the benchmarks as they are built, with the models as they were seen last: a
@@ -69,21 +69,25 @@ def pairs_to_audit(
         return []
     request = PlanRequest(pairs=tuple(pairs))
     named = {pair.benchmark for pair in pairs}
-    situation = look(request, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
+    situation = read_situation(request, paths, specs=[spec for name, spec in benchmarks.items() if name in named])
     written = [
         sighting
         for pair, audit in situation.audits.items()
         for sighting in sightings_of(pair.model, (audit.scores, audit.evaluations))
     ]
-    seen = seen_last(read_cards(paths), written, models, paths)
+    seen = collect_seen_models(read_cards(paths), written, models, paths)
     audits = {
         pair: replace(audit, now=seen.conventions(pair.model, situation.benchmarks[pair.benchmark].built))
         for pair, audit in situation.audits.items()
     }
-    return [step for step in plan(as_built(replace(situation, audits=audits)), request) if step.kind in OF_PAIRS]
+    return [
+        step
+        for step in plan(assume_benchmarks_current(replace(situation, audits=audits)), request)
+        if step.kind in OF_PAIRS
+    ]
 
 
-def _dagster_state(instance: dg.DagsterInstance) -> DagsterState:
+def _read_dagster_state(instance: dg.DagsterInstance) -> DagsterState:
     return DagsterState(
         instance.get_dynamic_partitions(MODEL),
         instance.get_dynamic_partitions(BENCHMARK),
@@ -141,7 +145,7 @@ def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> No
     if WEEKLY_TAG in run.tags:
         # The weekly audit that asked for it fails as well, and names it.
         return
-    reasons = [_reason(event) for event in context.get_step_failure_events()]
+    reasons = [_format_failure(event) for event in context.get_step_failure_events()]
     alert = Alert(
         kind="run_failed",
         title=f"run {run.run_id[:8]} of {run.job_name} failed",
@@ -155,7 +159,7 @@ def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> No
     context.log.info(deliver(alert, data.paths, patient=False))
 
 
-def _reason(event: dg.DagsterEvent) -> str:
+def _format_failure(event: dg.DagsterEvent) -> str:
     """The step and what the error says of itself, without Dagster's words around it and without a stack trace."""
     error: Any = event.step_failure_data.error
     while error is not None and str(error.cls_name).startswith("Dagster") and error.cause is not None:
@@ -172,7 +176,7 @@ def _reason(event: dg.DagsterEvent) -> str:
 def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) -> dg.SensorResult:
     """Compare the warehouse with the last one seen; the first tick only looks."""
     paths = data.paths
-    bring_current(paths.warehouse)
+    refresh_warehouse(paths.warehouse)
     if not paths.warehouse.exists():
         return dg.SensorResult(skip_reason="there is no warehouse yet")
     # The cursor is stored with every tick, so the findings themselves are kept in a file.
@@ -181,9 +185,9 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
         return dg.SensorResult(skip_reason="the warehouse is the one that was looked at")
     findings = read_findings(paths.warehouse)
     if not paths.findings_told.exists():
-        _remember(paths, findings)
+        _write_reported_findings(paths, findings)
         return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
-    changed = changes(_read_reported_findings(paths), findings)
+    changed = compare_findings(_read_reported_findings(paths), findings)
     if not changed:
         return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
     alert = Alert(
@@ -206,7 +210,7 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
         # It lies in the file by now; told again at every tick, it would be there as often.
         context.log.error(str(error))
         told = str(error)
-    _remember(paths, findings)
+    _write_reported_findings(paths, findings)
     return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {told}", cursor=cursor)
 
 
@@ -215,11 +219,11 @@ def _read_reported_findings(paths: DataPaths) -> State:
         content = read_json(paths.findings_told)
     except ValueError as error:
         raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
-    return from_text(json.dumps(content))
+    return findings_from_text(json.dumps(content))
 
 
-def _remember(paths: DataPaths, findings: State) -> None:
-    write_json(paths.findings_told, json.loads(to_text(findings)))
+def _write_reported_findings(paths: DataPaths, findings: State) -> None:
+    write_json(paths.findings_told, json.loads(findings_to_text(findings)))
 
 
 ALERT_SENSORS = [alert_run_failed, alert_finding_changed]
@@ -237,12 +241,12 @@ def _range_request(pairs: PairRange) -> dg.RunRequest:
     )
 
 
-def _added(dimension: str, names: tuple[str, ...]) -> list[dg.AddDynamicPartitionsRequest]:
+def _build_partition_requests(dimension: str, names: tuple[str, ...]) -> list[dg.AddDynamicPartitionsRequest]:
     require_keys(dimension, names)
     return [dg.AddDynamicPartitionsRequest(dimension, list(names))] if names else []
 
 
-def _broken(config: Configuration) -> BrokenEntries:
+def _find_broken_entries(config: Configuration) -> BrokenEntries:
     """Which names are in the configuration, but cannot be used; what a broken family is drawn from is not known."""
     return BrokenEntries(
         config.models.is_broken,
@@ -257,7 +261,7 @@ def _mark_dead_runs_failed(context: dg.SensorEvaluationContext) -> None:
         context.log.warning(f"run {run_id} is marked failed: the process that ran it is gone")
 
 
-def _not_built(benchmarks: Sequence[str]) -> list[str]:
+def _describe_unbuilt_benchmarks(benchmarks: Sequence[str]) -> list[str]:
     """Which benchmarks are not built, so that their pairs stay missing, and what builds them."""
     if not benchmarks:
         return []
@@ -278,30 +282,33 @@ def new_models(context: dg.SensorEvaluationContext, data: AuditData) -> dg.Senso
     paths, instance = data.paths, context.instance
     _mark_dead_runs_failed(context)
     config = load_configuration()
-    specs = standing(config.benchmarks)
+    specs = exclude_on_request(config.benchmarks)
     seen = planning.models_state(context.cursor)
     versions = model_versions(exclude_control_models(config.models))
-    built = {name: built_digest(spec, paths) for name, spec in specs.items()}
+    built = {name: read_built_digest(spec, paths) for name, spec in specs.items()}
     unseen = [name for name in versions if name not in seen]
     pairs = [Pair(benchmark, model) for model in unseen for benchmark, digest in built.items() if digest is not None]
-    found = planning.new_models(
+    found = planning.plan_new_models(
         seen,
         versions,
         built,
-        pairs_to_audit(pairs, specs, config.models, paths),
-        _dagster_state(instance),
-        _broken(config),
+        plan_pairs_to_audit(pairs, specs, config.models, paths),
+        _read_dagster_state(instance),
+        _find_broken_entries(config),
     )
     for problem in config.models.problems:
         context.log.warning(str(problem))
-    missing = _not_built(found.not_built)
+    missing = _describe_unbuilt_benchmarks(found.not_built)
     for words in missing:
         context.log.warning(words)
     said = [found.waiting or f"nothing new among {len(versions)} models", *missing, *map(str, config.models.problems)]
     return dg.SensorResult(
         run_requests=[_range_request(pairs) for pairs in found.runs],
         skip_reason=None if found.runs else "; ".join(said)[:2000],
-        dynamic_partitions_requests=[*_added(BENCHMARK, found.add_benchmarks), *_added(MODEL, found.add_models)],
+        dynamic_partitions_requests=[
+            *_build_partition_requests(BENCHMARK, found.add_benchmarks),
+            *_build_partition_requests(MODEL, found.add_models),
+        ],
         cursor=planning.models_cursor(found.seen),
     )
 
@@ -317,9 +324,9 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     paths, instance = data.paths, context.instance
     _mark_dead_runs_failed(context)
     config = load_configuration()
-    specs = standing(config.benchmarks)
+    specs = exclude_on_request(config.benchmarks)
     request = PlanRequest(benchmarks=tuple(specs))
-    situation = look(request, paths, specs=specs.values())
+    situation = read_situation(request, paths, specs=specs.values())
     seen = planning.benchmarks_state(context.cursor)
     models = list(exclude_control_models(config.models))
     changed = [
@@ -328,13 +335,13 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
         if benchmark.as_audited not in (None, seen.audited_version(name))
     ]
     pairs = [Pair(benchmark, model) for benchmark in changed for model in models]
-    found = planning.changed_benchmarks(
+    found = planning.plan_changed_benchmarks(
         seen,
         situation,
-        [*plan(situation, request), *pairs_to_audit(pairs, specs, config.models, paths)],
+        [*plan(situation, request), *plan_pairs_to_audit(pairs, specs, config.models, paths)],
         models,
-        _dagster_state(instance),
-        _broken(config),
+        _read_dagster_state(instance),
+        _find_broken_entries(config),
     )
     problems = [*map(str, config.benchmarks.problems), *found.problems]
     for problem in problems:
@@ -365,7 +372,7 @@ def changed_benchmarks(context: dg.SensorEvaluationContext, data: AuditData) -> 
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=None if requests else "; ".join(said)[:2000],
-        dynamic_partitions_requests=_added(BENCHMARK, found.add_benchmarks),
+        dynamic_partitions_requests=_build_partition_requests(BENCHMARK, found.add_benchmarks),
         cursor=planning.benchmarks_cursor(found.seen),
     )
 

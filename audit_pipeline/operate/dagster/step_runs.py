@@ -22,12 +22,12 @@ from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.dagster import in_process, partitions
 from audit_pipeline.operate.dagster.in_process import RunScope
-from audit_pipeline.operate.dagster.planning import neighbours
+from audit_pipeline.operate.dagster.planning import group_neighbours
 from audit_pipeline.operate.dagster.tags import REASON_TAG, compute_remaining_limits
 from audit_pipeline.operate.facts import OF_PAIRS, Kind, PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import plan
-from audit_pipeline.operate.situation import look
-from audit_pipeline.references.frequencies import countable_corpus
+from audit_pipeline.operate.situation import read_situation
+from audit_pipeline.references.frequencies import find_countable_corpus
 
 Jobs = Callable[[str], dg.JobDefinition]
 SPLIT_QUALITY = dg.AssetKey("split_quality")
@@ -50,13 +50,13 @@ class Runner:
     limits: Limits = field(default_factory=Limits)
     endpoints: Endpoints | None = None
 
-    def run(self, job: str, why: str, **scope: Unpack[RunScope]) -> str:
+    def run(self, job: str, reason: str, **scope: Unpack[RunScope]) -> str:
         """Run a job (see in_process.run_job), tagged with the reason; returns the run's id."""
-        tags = {REASON_TAG: why, **self.tags}
+        tags = {REASON_TAG: reason, **self.tags}
         return in_process.run_job(self.jobs(job), self.instance, tags=tags, on_wait=self.tell, **scope)
 
 
-def carry_out(step: PlannedStep, runner: Runner) -> str:
+def run_step(step: PlannedStep, runner: Runner) -> str:
     """Fetch, train, build, assess or count; returns the run's id. Raises the AuditError that the run ended with."""
     if step.kind == "fetch":
         runner.tell(f"fetching documents: {step.what}")
@@ -87,12 +87,12 @@ _PRODUCT: Mapping[Kind, str] = {
 }
 
 
-def product(step: PlannedStep) -> str:
+def product_name(step: PlannedStep) -> str:
     """What a step makes, in one word."""
     return f"{_PRODUCT[step.kind]}/{step.what.partition('|')[0]}"
 
 
-def ensure(
+def run_steps_of_kinds(
     request: PlanRequest, kinds: Sequence[Kind], runner: Runner, *, models: Collection[TokenizedModel] = ()
 ) -> dict[str, str]:
     """Carry out the steps of these kinds that the request takes, one kind after the other.
@@ -104,7 +104,7 @@ def ensure(
         load_controls().named(control)
     runs: dict[str, str] = {}
     for kind in kinds:
-        situation = look(
+        situation = read_situation(
             request,
             runner.paths,
             entries=[model.entry for model in models],
@@ -112,7 +112,7 @@ def ensure(
         )
         for step in plan(situation, request):
             if step.kind == kind:
-                runs[product(step)] = carry_out(step, runner)
+                runs[product_name(step)] = run_step(step, runner)
     return runs
 
 
@@ -121,8 +121,8 @@ def ensure_frequencies(model: TokenizedModel, runner: Runner) -> dict[str, str]:
 
     Returns the runs by what they made. Raises the AuditError that kept it from being counted.
     """
-    countable_corpus(model.entry)
-    return ensure(PlanRequest(models=(model.entry.name,)), ("fetch", "count"), runner, models=[model])
+    find_countable_corpus(model.entry)
+    return run_steps_of_kinds(PlanRequest(models=(model.entry.name,)), ("fetch", "count"), runner, models=[model])
 
 
 _ASSETS: Mapping[Kind, str] = {
@@ -154,7 +154,7 @@ def run_pairs(
     errors: list[AuditError] = []
     for same_kinds in sorted(set(kinds.values()), key=lambda found: (OF_PAIRS.index(found[0]), found)):
         assets = [_ASSETS[kind] for kind in same_kinds]
-        for first_partition, partitions_of_run in _scopes(
+        for first_partition, partitions_of_run in _build_run_scopes(
             [pair for pair in kinds if kinds[pair] == same_kinds], runner.instance
         ):
             scope: RunScope = {
@@ -185,11 +185,11 @@ def _with_limits(
     return {**given, "models": {**given.get("models", {}), **left}}
 
 
-def _scopes(pairs: Sequence[Pair], instance: dg.DagsterInstance) -> list[tuple[str, RunScope]]:
+def _build_run_scopes(pairs: Sequence[Pair], instance: dg.DagsterInstance) -> list[tuple[str, RunScope]]:
     """The ranges that hold exactly these pairs, each with its first partition; single ones where no range does."""
     by_benchmark = {pair.benchmark: pair for pair in pairs}
     scopes: list[tuple[str, RunScope]] = []
-    for group in neighbours(instance.get_dynamic_partitions(partitions.BENCHMARK), by_benchmark):
+    for group in group_neighbours(instance.get_dynamic_partitions(partitions.BENCHMARK), by_benchmark):
         together = [by_benchmark[name] for name in group]
         one_range = partitions.range_of(instance, together) if len(together) > 1 else None
         if one_range is not None:

@@ -55,16 +55,16 @@ def note_spent(instance: dg.DagsterInstance, run_id: str, endpoints: Endpoints) 
 
 
 def compute_remaining_limits(
-    limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str], before: Endpoints | None
+    limits: Limits, instance: dg.DagsterInstance, tags: Mapping[str, str], command_endpoints: Endpoints | None
 ) -> dict[str, Any]:
     """What is left of a command's limits after the runs with its tag, and what they sent to which endpoint, as the
     configuration of the resource models; empty where there is nothing to say.
 
-    ``before`` is what the command itself has asked, ahead of its runs.
+    ``command_endpoints`` is what the command itself has asked, ahead of its runs.
     """
     runs = instance.get_runs(dg.RunsFilter(tags={COMMAND_TAG: tags[COMMAND_TAG]})) if COMMAND_TAG in tags else []
-    sent = Counter(before.sent if before is not None else {})
-    cost = before.cost if before is not None else 0.0
+    sent = Counter(command_endpoints.sent if command_endpoints is not None else {})
+    cost = command_endpoints.cost if command_endpoints is not None else 0.0
     for run in runs:
         sent.update(json.loads(run.tags.get(SENT_TAG, "{}")))
         cost += float(run.tags.get(COST_TAG, 0))

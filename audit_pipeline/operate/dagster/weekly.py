@@ -13,23 +13,23 @@ from datetime import date
 import dagster as dg
 
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks, moved_cutoffs, standing
-from audit_pipeline.benchmarks.relative_days import roll, utc_today
+from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, find_moved_cutoffs, load_benchmarks
+from audit_pipeline.benchmarks.relative_days import roll_day, utc_today
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.store import version_of_documents
+from audit_pipeline.catalogue.store import read_documents_version
 from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.dagster import in_process, partitions
-from audit_pipeline.operate.dagster.audit import audit_model, find_done, steps_of_pairs
+from audit_pipeline.operate.dagster.audit import audit_model, find_done, plan_pair_steps
 from audit_pipeline.operate.dagster.resources import AuditData
-from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, carry_out
+from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, run_step
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest
-from audit_pipeline.operate.plan import as_built, plan, problems
-from audit_pipeline.operate.situation import look
+from audit_pipeline.operate.plan import assume_benchmarks_current, find_benchmark_problems, plan
+from audit_pipeline.operate.situation import read_situation
 from audit_pipeline.operate.whole_configuration import OF_AUDITS, load_configuration
 
 Log = Callable[[str], None]
@@ -81,12 +81,12 @@ def run_week(
     for name in OF_AUDITS:
         for problem in config.problems_of(name):
             _note(week, tell, str(problem))
-    specs = list(standing(config.benchmarks).values())
+    specs = list(exclude_on_request(config.benchmarks).values())
     models = exclude_control_models(config.models)
     partitions.register(instance, benchmarks=[spec.name for spec in specs], models=list(models))
     _fetch(specs, runner, week)
     _build(specs, runner, week)
-    fit = _fit(specs, paths, week, tell)
+    fit = _select_fit_benchmarks(specs, paths, week, tell)
     _assess(fit, runner, week)
     _audit(fit, models, runner, week)
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
@@ -100,19 +100,19 @@ def _roll_cutoffs(paths: DataPaths, today: date, week: WeeklySummary, tell: Log)
     if not any(spec.is_relative for spec in before.values()):
         return
     try:
-        if not roll(paths, today):
+        if not roll_day(paths, today):
             return
     except DataError as error:
         _note(week, tell, str(error))
         return
     after = load_benchmarks()
-    week.rolled = [words for moved in moved_cutoffs(before, after).values() for words in moved]
+    week.rolled = [words for moved in find_moved_cutoffs(before, after).values() for words in moved]
     tell(f"relative cutoffs are counted from {today} on: {', '.join(week.rolled) or 'none moved'}")
 
 
 def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     request = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=True)
-    situation = look(request, runner.paths, specs=specs)
+    situation = read_situation(request, runner.paths, specs=specs)
     for source in situation.sources.values():
         # A broken section was told with the rest of the configuration.
         if source.wanted is not None and source.problem is not None:
@@ -120,32 +120,32 @@ def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
     for step in plan(situation, request):
         if step.kind != "fetch":
             continue
-        before = _version(step.what, runner.paths)
+        before = _read_documents_version(step.what, runner.paths)
         if _try_step(step, f"{step.what} could not be fetched, its earlier documents stay", runner, week):
-            week.fetched[step.what] = _version(step.what, runner.paths) != before
+            week.fetched[step.what] = _read_documents_version(step.what, runner.paths) != before
 
 
-def _try_step(step: PlannedStep, otherwise: str, runner: Runner, week: WeeklySummary) -> bool:
-    """Carry a step out; returns whether that went well. ``otherwise`` says what is the case where it did not."""
+def _try_step(step: PlannedStep, failure_message: str, runner: Runner, week: WeeklySummary) -> bool:
+    """Carry a step out; returns whether that went well. ``failure_message`` says what is the case where it did not."""
     try:
-        carry_out(step, runner)
+        run_step(step, runner)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on
-        _note(week, runner.tell, f"{otherwise}: {error}")
+        _note(week, runner.tell, f"{failure_message}: {error}")
         return False
     return True
 
 
-def _version(source: str, paths: DataPaths) -> str | None:
+def _read_documents_version(source: str, paths: DataPaths) -> str | None:
     try:
-        return version_of_documents(paths, source)
+        return read_documents_version(paths, source)
     except DataError:
         return None
 
 
 def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     request = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
-    situation = look(request, runner.paths, specs=specs, ask_hub=True)
-    for name, problem in problems(situation, request.benchmarks).items():
+    situation = read_situation(request, runner.paths, specs=specs, ask_hub=True)
+    for name, problem in find_benchmark_problems(situation, request.benchmarks).items():
         week.not_built.append(name)
         _note(week, runner.tell, f"{name}: {problem}")
     steps = plan(situation, request)
@@ -161,7 +161,7 @@ def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
 def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     """Assess the splits of what is built where the build did not: the code that does it changed since, for one."""
     request = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
-    for step in plan(as_built(look(request, runner.paths, specs=specs)), request):
+    for step in plan(assume_benchmarks_current(read_situation(request, runner.paths, specs=specs)), request):
         if _try_step(step, f"the split of {step.what} could not be assessed", runner, week):
             week.assessed.append(step.what)
 
@@ -178,7 +178,7 @@ def _audit(
 
 def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
     request = AuditRequest(model.entry, specs, as_built=True, terminal=False)
-    pending = {step.pair for step in steps_of_pairs(request, model, runner.paths)}
+    pending = {step.pair for step in plan_pair_steps(request, model, runner.paths)}
     if not pending:
         return
     outcome = AuditOutcome(model.entry, specs)
@@ -195,11 +195,13 @@ def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: 
         raise outcome.failed
 
 
-def _fit(specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Log) -> list[BenchmarkSpec]:
+def _select_fit_benchmarks(
+    specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Log
+) -> list[BenchmarkSpec]:
     fit = []
     for spec in specs:
         try:
-            read_built(paths, spec.name).require_fit()
+            read_built(paths, spec.name).require_passed_checks()
         except AuditError as error:
             if spec.name not in week.not_built:
                 _note(week, tell, f"{spec.name}: {error}")
@@ -217,7 +219,7 @@ WEEKLY_IS_ON = "CORPUS_AUDIT_WEEKLY"
 """The environment variable with which the schedule is on where it was not switched in the UI."""
 
 
-def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
+def build_weekly_schedule(jobs: Jobs) -> dg.ScheduleDefinition:
     """The schedule with its job; ``jobs`` gives those that a weekly audit runs, by their names."""
 
     @dg.op(
@@ -227,7 +229,7 @@ def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
     )
     def audit_week(context: dg.OpExecutionContext, data: AuditData) -> None:
         tags = {WEEKLY_TAG: context.run_id}
-        _tell(context, run_week(jobs, context.instance, data.paths, utc_today(), context.log.info, tags))
+        _report_week(context, run_week(jobs, context.instance, data.paths, utc_today(), context.log.info, tags))
 
     @dg.job(
         name="weekly_audit",
@@ -249,7 +251,7 @@ def weekly_audit(jobs: Jobs) -> dg.ScheduleDefinition:
     )
 
 
-def _tell(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
+def _report_week(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
     """Put the outcome of the week on its run and into its log; raises Failure where a part of it failed."""
     context.log.info(week.summary)
     context.add_output_metadata(

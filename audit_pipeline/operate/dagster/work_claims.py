@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from audit_pipeline.catalogue.exclusive import HeldError, exclusive, hold_note, read_live_notes
+from audit_pipeline.catalogue.exclusive import HeldError, hold_lock, hold_note, read_live_notes
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.errors import AuditError, DataError
@@ -59,28 +59,28 @@ def live_claims(paths: DataPaths) -> list[WorkClaim]:
 
 
 @contextmanager
-def audit_of(paths: DataPaths, *, models: Collection[str] = (), benchmarks: Collection[str] = ()) -> Iterator[None]:
+def claim_audit(paths: DataPaths, *, models: Collection[str] = (), benchmarks: Collection[str] = ()) -> Iterator[None]:
     """Claim that an audit of ``models`` on ``benchmarks`` is at work within the block.
 
     Several audits may be at work. Raises AuditError, before anything is claimed, while one of these is being removed.
     """
-    with _claimed(WorkClaim.of_this_process("audit", models=models, benchmarks=benchmarks), paths):
+    with _hold_claim(WorkClaim.of_this_process("audit", models=models, benchmarks=benchmarks), paths):
         yield
 
 
 @contextmanager
-def removal_of(target: RemovalTarget, paths: DataPaths) -> Iterator[None]:
+def claim_removal(target: RemovalTarget, paths: DataPaths) -> Iterator[None]:
     """Claim that ``target`` is removed within the block.
 
     Raises AuditError, before anything is claimed, where another removal is at work, or any audit.
     """
     names = {"models": [target.name]} if target.dimension == "model" else {"benchmarks": [target.name]}
-    with _claimed(WorkClaim.of_this_process("forget", **names), paths):
+    with _hold_claim(WorkClaim.of_this_process("forget", **names), paths):
         yield
 
 
 @contextmanager
-def _claimed(claim: WorkClaim, paths: DataPaths) -> Iterator[None]:
+def _hold_claim(claim: WorkClaim, paths: DataPaths) -> Iterator[None]:
     with ExitStack() as claimed:
         with _lock_claims(paths):
             for other in _read_live_claims(paths):
@@ -113,7 +113,7 @@ def _read_live_claims(paths: DataPaths) -> list[WorkClaim]:
 def _lock_claims(paths: DataPaths) -> Iterator[None]:
     """Hold the lock under which claims are read and added, so that two processes never do so at once."""
     try:
-        with exclusive(paths.claims / "gate.lock", _GATE_SECONDS):
+        with hold_lock(paths.claims / "gate.lock", _GATE_SECONDS):
             yield
     except HeldError as error:
         raise DataError(str(error)) from error

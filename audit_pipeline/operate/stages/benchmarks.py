@@ -16,21 +16,26 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.build import BenchmarkReport, build
 from audit_pipeline.benchmarks.built import BuiltBenchmark
-from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve
-from audit_pipeline.benchmarks.relative_days import keep_day
+from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
+from audit_pipeline.benchmarks.relative_days import ensure_rolled_day
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, DOCUMENTS, EXAMPLES, SPLIT_QUALITY
 from audit_pipeline.catalogue.lineage import LineageStep, find_writing_run
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.evidence.sides import as_compared
+from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
 from audit_pipeline.operate.facts import SplitFacts, Versions
-from audit_pipeline.operate.plan import what_a_split_lacks
+from audit_pipeline.operate.plan import explain_stale_split
 from audit_pipeline.operate.shown import Body, Shown
-from audit_pipeline.separability.assessment import MEASURE, AssessedSplit, assess, split_from_tables
-from audit_pipeline.separability.evaluation_texts import evaluation_texts
-from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, split_quality
+from audit_pipeline.separability.assessment import (
+    MEASURE,
+    AssessedSplit,
+    assessed_split_from_tables,
+    compute_assessed_split,
+)
+from audit_pipeline.separability.evaluation_texts import select_evaluation_texts
+from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, measure_split_quality
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
 
@@ -71,15 +76,15 @@ def refresh_source(source: str, paths: DataPaths, step: LineageStep) -> SourceRe
     return refresh(source, paths, step.run_id, load_source_settings(), write)
 
 
-def spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
+def resolve_spec_to_build(name: str, paths: DataPaths) -> BenchmarkSpec:
     """The benchmark of that name; where its cutoffs are told by today, the day they count from is kept from now on.
 
     Raises ConfigError where there is none of that name.
     """
-    (spec,) = resolve(name)
+    (spec,) = resolve_benchmarks(name)
     if spec.is_relative:
-        keep_day(paths)
-        (spec,) = resolve(name)
+        ensure_rolled_day(paths)
+        (spec,) = resolve_benchmarks(name)
     return spec
 
 
@@ -117,11 +122,13 @@ def assess_split(
     The blind control of words reads all texts (``assessed`` where that has been done); of members or non-members that
     are more than ``most_per_side`` the other measures read so many. Writes split_quality and blind_scores.
     """
-    examples = as_compared(benchmark.examples)
+    examples = relabel_for_comparison(benchmark.examples)
     if assessed is None:
-        assessed = assess(examples, benchmark.design, benchmark.language, matched=benchmark.matched is not None)
-    quality = split_quality(
-        evaluation_texts(examples, word_unit(benchmark.spec["unit"]).split),
+        assessed = compute_assessed_split(
+            examples, benchmark.design, benchmark.language, matched=benchmark.matched is not None
+        )
+    quality = measure_split_quality(
+        select_evaluation_texts(examples, word_unit(benchmark.spec["unit"]).split),
         assessed,
         benchmark.language,
         near_duplicate_threshold=benchmark.spec["near_duplicate_threshold"],
@@ -144,7 +151,7 @@ def assess_split(
     return SplitReport(benchmark, quality, KnownSplit(assessed, versions))
 
 
-def split_as_written(name: str, paths: DataPaths) -> SplitFacts:
+def read_split_facts(name: str, paths: DataPaths) -> SplitFacts:
     """What was assessed last of a benchmark's split; nothing where a table is not there, or of another assessment, or
     not as it was written. Raises DataError where a lineage entry is damaged."""
     written = {table.name: find_writing_run(paths, table, name) for table in _OF_SPLIT}
@@ -157,41 +164,41 @@ def split_as_written(name: str, paths: DataPaths) -> SplitFacts:
     return SplitFacts(benchmark, code, versions, run_id)
 
 
-def split_named(name: str, upstream: Mapping[str, str]) -> Versions | None:
+def find_split_versions(name: str, upstream: Mapping[str, str]) -> Versions | None:
     """The data versions of a benchmark's assessed split among those of what something was made of; None where they are
     not all named: earlier versions did not."""
     keys = [f"{table.name}/{name}" for table in _OF_SPLIT]
     return tuple((key, upstream[key]) for key in keys) if upstream.keys() >= {*keys} else None
 
 
-def known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | None:
+def read_known_split(benchmark: BuiltBenchmark, paths: DataPaths) -> KnownSplit | None:
     """What was assessed of this very build by the code of now; None where nothing was.
 
     Raises DataError where one of its tables is not as it was written.
     """
     name = benchmark.name
     for table in _OF_SPLIT:
-        store.require_as_written(paths, table, name, what=f"the {table.name} of {name}")
-    written = split_as_written(name, paths)
-    if written.versions is None or what_a_split_lacks(written, benchmark.digest, SPLIT_VERSION) is not None:
+        store.require_intact_partition(paths, table, name, label=f"the {table.name} of {name}")
+    written = read_split_facts(name, paths)
+    if written.versions is None or explain_stale_split(written, benchmark.digest, SPLIT_VERSION) is not None:
         return None
-    scores, quality = (store.read(paths, table, name, what=f"the {table.name} of {name}") for table in _OF_SPLIT)
-    assessed = split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
+    scores, quality = (store.read(paths, table, name, label=f"the {table.name} of {name}") for table in _OF_SPLIT)
+    assessed = assessed_split_from_tables(benchmark.design, benchmark.matched is not None, quality, scores)
     return KnownSplit(assessed, dict(written.versions))
 
 
-def split_of(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
+def read_or_assess_split(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> KnownSplit:
     """What was assessed of this very build; where that was not done yet, it is done now, once, and written."""
-    known = known_split(benchmark, paths)
+    known = read_known_split(benchmark, paths)
     if known is not None:
         return known
     return assess_split(benchmark, paths, LineageStep.now(run_id, "split_quality", SPLIT_VERSION)).split
 
 
-def quality_of(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> pa.Table:
+def read_or_assess_quality(benchmark: BuiltBenchmark, paths: DataPaths, run_id: str) -> pa.Table:
     """What is known of this very build's split without any model (schema SPLIT_QUALITY), assessed where it was not."""
-    split_of(benchmark, paths, run_id)
-    return store.read(paths, SPLIT_QUALITY, benchmark.name, what=f"the split_quality of {benchmark.name}")
+    read_or_assess_split(benchmark, paths, run_id)
+    return store.read(paths, SPLIT_QUALITY, benchmark.name, label=f"the split_quality of {benchmark.name}")
 
 
 _LEFT_OUT = 50
@@ -205,7 +212,7 @@ _OF_SIDES = {"texts", "groups", "uneven_collections", "ngram_overlap_mean", "nea
 Rows = Iterable[Mapping[str, Any]]
 
 
-def shown_of_documents(report: SourceReport) -> Shown:
+def summarise_documents(report: SourceReport) -> Shown:
     """Of a fetch: how many documents of each collection there are, and how much did not arrive."""
     kept = [(name, count, report.kept.get(name, 0)) for name, count in report.by_collection.items()]
     return Shown(
@@ -216,14 +223,14 @@ def shown_of_documents(report: SourceReport) -> Shown:
     )
 
 
-def shown_of_missing(report: SourceReport) -> Shown:
+def summarise_missing(report: SourceReport) -> Shown:
     """Of a fetch: what did not arrive, and what was left out, with the reasons."""
     missing = [(item.part, item.reason) for item in report.missing]
     left_out = [(item.part, item.reason) for item in report.left_out[:_LEFT_OUT]]
     return Shown(tables={"missing": (("part", "reason"), missing), "left out": (("part", "reason"), left_out)})
 
 
-def shown_of_build(report: BenchmarkReport) -> Shown:
+def summarise_build(report: BenchmarkReport) -> Shown:
     """Of a build: how many texts of each kind there are, and what was left out."""
     counts = report.counts
     left_out = {**report.documents_left_out, **report.texts_left_out}
@@ -244,7 +251,7 @@ def shown_of_build(report: BenchmarkReport) -> Shown:
     )
 
 
-def shown_of_split(report: SplitReport) -> Shown:
+def summarise_split(report: SplitReport) -> Shown:
     """Of a split: the verdict, the AUROC of every control (numbers of their own are plotted), and the sides."""
     summary, found = report.quality.summary, report.quality.table.to_pylist()
     controls = [row for row in found if row["measure"] == MEASURE]
@@ -267,25 +274,30 @@ def shown_of_split(report: SplitReport) -> Shown:
 
 
 def _control_rows(controls: Rows) -> Body:
-    return [(row["part"], *_with_interval(row, "value"), row["verdict"] or "–", row["method"]) for row in controls]
-
-
-def _side_rows(found: Rows) -> Body:
     return [
-        (row["measure"].replace("_", " "), row["part"], row["side"], _number(row["value"]))
-        for row in found
+        (row["part"], *_format_with_interval(row, "value"), row["verdict"] or "–", row["method"]) for row in controls
+    ]
+
+
+def _side_rows(quality_rows: Rows) -> Body:
+    return [
+        (row["measure"].replace("_", " "), row["part"], row["side"], _format_number(row["value"]))
+        for row in quality_rows
         if row["measure"] in _OF_SIDES
     ]
 
 
-def _matched_rows(achieved: Mapping[str, Mapping[str, Any]]) -> Body:
-    return [(name.replace("_", " "), *_with_interval(one, "blind_auroc"), one["n"]) for name, one in achieved.items()]
+def _matched_rows(matched_sides: Mapping[str, Mapping[str, Any]]) -> Body:
+    return [
+        (name.replace("_", " "), *_format_with_interval(one, "blind_auroc"), one["n"])
+        for name, one in matched_sides.items()
+    ]
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
 
 
-def _with_interval(row: Mapping[str, Any], name: str) -> tuple[str, str]:
+def _format_with_interval(row: Mapping[str, Any], name: str) -> tuple[str, str]:
     low, high = row["ci_low"], row["ci_high"]
-    return _number(row[name]), "–" if low is None else f"{low:.3f} to {high:.3f}"
+    return _format_number(row[name]), "–" if low is None else f"{low:.3f} to {high:.3f}"

@@ -23,16 +23,16 @@ from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, TABLES, Pair
 from audit_pipeline.catalogue.files import read_json_if_whole
-from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin, entries_of, file_of, latest_run
+from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin, file_of, iterate_entries, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.evidence.evaluation import Evaluation
-from audit_pipeline.evidence.findings import Findings, find
+from audit_pipeline.evidence.findings import Findings, compute_findings
 from audit_pipeline.metrics.roc import METRICS
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.operate.stages.benchmarks import split_of
+from audit_pipeline.operate.stages.benchmarks import read_or_assess_split
 from audit_pipeline.operate.stages.scores import statistics_version
 from audit_pipeline.report.pair_answer import AskedPair, PairAnswer, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_extra
@@ -41,14 +41,14 @@ ANSWERS_VERSION = "1"
 """Of the rules and sentences of answers."""
 
 
-def asked_pair(
+def collect_pair_context(
     pair: Pair,
     manifest: Mapping[str, Any],
     examples: pa.Table,
     scores: pa.Table | None,
     *,
     config: Path | None = None,
-    named: str | None = None,
+    named_detector: str | None = None,
 ) -> AskedPair:
     """What is known of a pair beside its findings; ``manifest`` and ``examples`` are the benchmark's.
 
@@ -64,10 +64,10 @@ def asked_pair(
         design_stated_by=manifest.get("design_stated_by"),
         member_before=_as_text(spec.get("member_before")),
         nonmember_from=_as_text(spec.get("nonmember_from")),
-        named=named,
+        named=named_detector,
         handed_over=spec.get("builder") == "given",
         audited=pc.count_distinct(examples.filter(unknown)["group"]).as_py(),
-        scored=() if scores is None else _scored(scores),
+        scored=() if scores is None else _list_scored_settings(scores),
     )
 
 
@@ -88,7 +88,7 @@ def _titles(pair: Pair, config: Path | None) -> tuple[str, str]:
     return of_model or model, of_benchmark or pair.benchmark
 
 
-def _scored(scores: pa.Table) -> list[Setting]:
+def _list_scored_settings(scores: pa.Table) -> list[Setting]:
     """The settings with a score: those at their defaults, or all where none is."""
     found = scores.filter(pc.equal(scores["status"], "ok")).select(["detector", "parameters", "is_default"])
     rows = found.group_by(found.column_names).aggregate([]).to_pylist()
@@ -97,9 +97,9 @@ def _scored(scores: pa.Table) -> list[Setting]:
 
 def answer_missing(paths: DataPaths, config: Path | None = None) -> None:
     """Conclude the answer of every pair that has scores or findings and no answer yet."""
-    folders = {partition for table in (SCORES, EVALUATIONS) for partition, _ in store.partitions(paths, table)} - {
-        partition for partition, _ in store.partitions(paths, PAIR_ANSWERS)
-    }
+    folders = {
+        partition for table in (SCORES, EVALUATIONS) for partition, _ in store.iterate_partitions(paths, table)
+    } - {partition for partition, _ in store.iterate_partitions(paths, PAIR_ANSWERS)}
     for partition in sorted(folders):
         pair = Pair(*partition.split("|", 1))
         try:
@@ -119,11 +119,11 @@ def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
     if not len(tables["evaluations"]) and not len(tables["group_tests"]):
         scores, version = _latest_rows(paths, "scores", pair)
         versions |= version
-    run = latest_run(paths, "scores" if scores is not None else "evaluations", pair.partition)
+    run = read_latest_run(paths, "scores" if scores is not None else "evaluations", pair.partition)
     manifest = read_json_if_whole(paths.benchmark_manifest(pair.benchmark)) or {}
-    examples = store.read(paths, EXAMPLES, pair.benchmark, what=f"the examples of {pair.benchmark}")
+    examples = store.read(paths, EXAMPLES, pair.benchmark, label=f"the examples of {pair.benchmark}")
     named = _named_headline(paths, pair)
-    asked = asked_pair(pair, manifest, examples, scores, config=config, named=named)
+    asked = collect_pair_context(pair, manifest, examples, scores, config=config, named_detector=named)
     # A run of its own, in which no model was seen: what is known of the findings' run stays what it was.
     run_id = f"answer-{run.run_id}"
     store.write(
@@ -142,14 +142,14 @@ def _latest_rows(paths: DataPaths, name: str, pair: Pair) -> tuple[pa.Table, dic
     table, partition = TABLES[name], pair.partition
     if not any(file_of(paths, table, partition, "any").parent.glob("*.parquet")):
         return table.empty_table(), {}
-    run = latest_run(paths, name, partition)
-    rows = store.read(paths, table, pair, run_id=run.run_id, what=f"the {name} of {partition}")
+    run = read_latest_run(paths, name, partition)
+    rows = store.read(paths, table, pair, run_id=run.run_id, label=f"the {name} of {partition}")
     return rows, {f"{name}/{partition}": run.data_version}
 
 
 def _named_headline(paths: DataPaths, pair: Pair) -> str | None:
     """The detector that was named to answer when a user's own scores were evaluated."""
-    entries = [entry for entry in entries_of(paths, "scores", pair.partition) if entry["settings"] is not None]
+    entries = [entry for entry in iterate_entries(paths, "scores", pair.partition) if entry["settings"] is not None]
     latest = max(entries, key=lambda entry: entry["finished_at"], default=None)
     return None if latest is None else json.loads(latest["settings"]).get("headline")
 
@@ -189,22 +189,22 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
 
     Raises DataError where the pair has not been scored, or was scored on another build of the benchmark, with other
     weights or under other conventions. What separates members from non-members without a model is read; see
-    :func:`split_of`.
+    :func:`read_or_assess_split`.
     """
     benchmark = read_built(paths, pair.benchmark)
-    benchmark.require_fit()
-    written = latest_run(paths, "scores", pair.partition)
+    benchmark.require_passed_checks()
+    written = read_latest_run(paths, "scores", pair.partition)
     statistics, version_now = f"token_statistics/{pair.partition}", statistics_version(model, benchmark.digest)
     if written.benchmark_digest != benchmark.digest:
         raise DataError(f"the scores of {pair.partition} are of an earlier build of the benchmark: score it again")
     if written.upstream.get(statistics) != version_now:
         changed = "of other weights, another start token or older statistics"
         raise DataError(f"the scores of {pair.partition} are {changed}: score it again")
-    scores = store.read(paths, SCORES, pair, run_id=written.run_id, what=f"the scores of {pair.partition}")
+    scores = store.read(paths, SCORES, pair, run_id=written.run_id, label=f"the scores of {pair.partition}")
     # Files of earlier versions do not say which setting is the default.
     scores = mark_defaults(scores, benchmark.overrides)
-    split = split_of(benchmark, paths, step.run_id)
-    found = find(scores, benchmark.examples, pair, split.assessed, step.run_id)
+    split = read_or_assess_split(benchmark, paths, step.run_id)
+    found = compute_findings(scores, benchmark.examples, pair, split.assessed, step.run_id)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
         f"scores/{pair.partition}": written.data_version,
@@ -213,7 +213,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         **{key: version for key, version in written.upstream.items() if is_extra(key)},
     }
     answer = answer_pair(
-        pair, found.tables, asked_pair(pair, benchmark.manifest, benchmark.examples, scores), step.run_id
+        pair, found.tables, collect_pair_context(pair, benchmark.manifest, benchmark.examples, scores), step.run_id
     )
     versions = write_findings(
         found,

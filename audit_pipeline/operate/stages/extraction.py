@@ -25,25 +25,25 @@ from audit_pipeline.catalogue.contracts import (
     NON_MEMBER,
     Pair,
 )
-from audit_pipeline.catalogue.control_files import occurrences_in_training
+from audit_pipeline.catalogue.control_files import count_training_occurrences
 from audit_pipeline.catalogue.control_roles import EXPOSED
 from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from
+from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from_rows
 from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.search import Extraction, Search, SearchOptions, parse_search
 from audit_pipeline.extraction.set_apart import Judgement
-from audit_pipeline.extraction.tables import extraction_tables
+from audit_pipeline.extraction.tables import build_extraction_tables
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
-from audit_pipeline.models.tokenized_model import TokenizedModel, reference_of, upstream_of
+from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.operate.stages.scores import statistics_version
-from audit_pipeline.report.extraction_words import SearchCounts, extraction_words
+from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
@@ -77,7 +77,7 @@ def extract_pair(
     paths: DataPaths,
     backend_of: BackendOf,
     step: LineageStep,
-    asked: SearchOptions,
+    search_options: SearchOptions,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> ExtractionReport:
     """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
@@ -87,31 +87,31 @@ def extract_pair(
     not built, is not fit, or is another control's.
     """
     benchmark = read_built(paths, pair.benchmark)
-    benchmark.require_fit()
+    benchmark.require_passed_checks()
     documents = documents_of(pair.benchmark, model.entry, paths)
-    reference, no_reference = _reference(model, paths)
-    no_window = explain_window_too_long(model, asked.lengths)
+    reference, no_reference = _load_reference(model, paths)
+    no_window = explain_window_too_long(model, search_options.lengths)
     if no_window is None:
-        search = Search(model, documents, asked, Caches(paths), reference)
+        search = Search(model, documents, search_options, Caches(paths), reference)
         found = search.run(backend_of, on_progress)
         quotes = list(search.quoted(found))
         # The weights of a model behind an interface are not here.
-        near = _near_verbatim(search, found, asked, backend_of) if model.entry.host.is_here else {}
+        near = _compute_near_verbatim(search, found, search_options, backend_of) if model.entry.host.is_here else {}
         damaged = search.unreadable_parts
     else:
-        found, quotes, near, damaged = list(map(_unsearched, documents)), [{} for _ in documents], {}, ()
-    tables = extraction_tables(found, quotes, near, pair, asked, step.run_id, no_window or TOO_SHORT)
+        found, quotes, near, damaged = list(map(_build_empty_extraction, documents)), [{} for _ in documents], {}, ()
+    tables = build_extraction_tables(found, quotes, near, pair, search_options, step.run_id, no_window or TOO_SHORT)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
         # How the model is run: its start token among it.
         f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
-        **upstream_of(reference),
+        **build_reference_upstream(reference),
     }
     origin = RowOrigin(
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=benchmark.digest,
-        settings=_written_settings(asked),
+        settings=_build_lineage_settings(search_options),
     )
     versions = {
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
@@ -127,25 +127,29 @@ def extract_pair(
     )
 
 
-def _written_settings(asked: SearchOptions) -> Mapping[str, object]:
+def _build_lineage_settings(search_options: SearchOptions) -> Mapping[str, object]:
     """The settings of the search as its lineage names them."""
-    optional = {"characters": asked.characters, "near_verbatim": asked.near_verbatim}
+    optional = {"characters": search_options.characters, "near_verbatim": search_options.near_verbatim}
     return {
-        **{"prefix": asked.lengths.prefix, "suffix": asked.lengths.suffix, "stride": asked.stride},
+        **{
+            "prefix": search_options.lengths.prefix,
+            "suffix": search_options.lengths.suffix,
+            "stride": search_options.stride,
+        },
         **{name: value for name, value in optional.items() if value is not None},
     }
 
 
-def version_of(asked: SearchOptions) -> str:
+def build_search_version(search_options: SearchOptions) -> str:
     """The version of the code, and the settings where they are not the usual ones."""
-    if asked == USUAL:
+    if search_options == USUAL:
         return EXTRACTION_VERSION
-    more = "" if asked.characters is None else f", first {asked.characters} characters"
-    more += "" if asked.near_verbatim is None else f", {asked.near_verbatim} may differ"
-    return f"{EXTRACTION_VERSION}: {asked.lengths.prefix} + {asked.lengths.suffix}, {asked.stride}{more}"
+    more = "" if search_options.characters is None else f", first {search_options.characters} characters"
+    more += "" if search_options.near_verbatim is None else f", {search_options.near_verbatim} may differ"
+    return f"{EXTRACTION_VERSION}: {search_options.lengths.prefix} + {search_options.lengths.suffix}, {search_options.stride}{more}"
 
 
-def asked_by(
+def search_options_from_settings(
     settings: ExtractionSettings, prefix: int | None = None, suffix: int | None = None, stride: str | None = None
 ) -> SearchOptions:
     """How a benchmark's entry has its documents searched; what is given beside it goes first.
@@ -162,9 +166,13 @@ def settings_of(benchmark: str) -> ExtractionSettings | None:
     return known[benchmark].settings.extraction if benchmark in known else None
 
 
-def standing_version(spec: BenchmarkSpec) -> str | None:
+def find_search_version(spec: BenchmarkSpec) -> str | None:
     """The version of the search that an audit of the benchmark makes; None where it makes none."""
-    return None if spec.settings.extraction is None else version_of(asked_by(spec.settings.extraction))
+    return (
+        None
+        if spec.settings.extraction is None
+        else build_search_version(search_options_from_settings(spec.settings.extraction))
+    )
 
 
 def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[SearchedDocument]:
@@ -174,14 +182,14 @@ def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Se
     ``model`` are not of one control, and where a document is no longer there.
     """
     built = read_built(paths, benchmark)
-    built.require_belonging(model.name, model.control.name if model.control is not None else None)
+    built.require_matching_control(model.name, model.control.name if model.control is not None else None)
     rows = built.examples.select(["example_id", "document_id", "label", "group", "collection"]).to_pylist()
     whole = _whole_documents(built, paths)
     texts = EXAMPLES.texts(built.examples)
     trained: Sequence[int | None] = [None] * len(texts)
     if built.control is not None:
         # Of both models: the twin, which was trained on none of them, is to show nothing however often the other was.
-        trained = occurrences_in_training(texts, built.control, EXPOSED, paths)
+        trained = count_training_occurrences(texts, built.control, EXPOSED, paths)
     found: dict[str, SearchedDocument] = {}
     for row, text, times in zip(rows, texts, trained, strict=True):
         of_source = whole.get(row["document_id"])
@@ -217,41 +225,41 @@ def _whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Ma
     return found
 
 
-def _reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel | None, str | None]:
+def _load_reference(model: TokenizedModel, paths: DataPaths) -> tuple[TokenizedModel | None, str | None]:
     try:
-        return reference_of(model, paths), None
+        return load_reference_model(model, paths), None
     except TransientError:
         raise
     except AuditError as error:
         return None, str(error)
 
 
-def _near_verbatim(
-    search: Search, found: Sequence[Extraction], asked: SearchOptions, backend_of: BackendOf
+def _compute_near_verbatim(
+    search: Search, extractions: Sequence[Extraction], search_options: SearchOptions, backend_of: BackendOf
 ) -> Mapping[str, float]:
     """How likely the model gives each audited document's strongest passage nearly word for word, by the document's
     name: the log of a lower bound. None of them where it is not asked for."""
-    if asked.near_verbatim is None:
+    if search_options.near_verbatim is None:
         return {}
     # Here and not above: what is cached needs no torch.
     from audit_pipeline.extraction.continuations import Nearness  # noqa: PLC0415
 
-    near = Nearness(asked.near_verbatim, BEAMS, edits=False)
+    near = Nearness(search_options.near_verbatim, BEAMS, edits=False)
     return {
         one.document.name: search.near_verbatim(one, one.found.strongest[0], backend_of, near)
-        for one in found
+        for one in extractions
         if one.document.side == "audited" and one.found.strongest
     }
 
 
-def _unsearched(document: SearchedDocument) -> Extraction:
-    nothing = windows_from(EXTRACTION.empty_table())
+def _build_empty_extraction(document: SearchedDocument) -> Extraction:
+    nothing = windows_from_rows(EXTRACTION.empty_table())
     judged = Judgement((), np.empty(0))
     found = conclude_memorisation(nothing, judged.apart, document.text)
     return Extraction(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
 
 
-def shown_of_extraction(report: ExtractionReport) -> Shown:
+def summarise_extraction(report: ExtractionReport) -> Shown:
     """Of a pair: the answer in the report's words, how many documents the model reproduces something of, and of which
     the most."""
     rows = report.documents.to_pylist()
@@ -269,7 +277,7 @@ def shown_of_extraction(report: ExtractionReport) -> Shown:
         window=rows[0]["prefix_tokens"] + rows[0]["suffix_tokens"] if rows else 0,
         reason=max((row["reason"] for row in rows if row["reason"] is not None), default=None),
     )
-    words = extraction_words(report.pair.model, report.pair.benchmark, counted)
+    words = describe_extraction(report.pair.model, report.pair.benchmark, counted)
     leads = {
         "answer": f"**{words.headline}**",
         "how sure": words.how_sure,

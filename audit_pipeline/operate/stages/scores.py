@@ -17,16 +17,16 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import HIGHLIGHTS, KINDS, SCORES, TOKEN_STATISTICS, Kind, Pair, digest
-from audit_pipeline.catalogue.files import checked
-from audit_pipeline.catalogue.lineage import LineageStep, record, table_version
+from audit_pipeline.catalogue.files import cast_to_columns
+from audit_pipeline.catalogue.lineage import LineageStep, record_lineage, table_version
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import BROUGHT_BY, mark_defaults, select
 from audit_pipeline.endpoints.client import UnansweredError
 from audit_pipeline.errors import AuditError, DataError, TransientError
-from audit_pipeline.evidence.sides import ScoreColumn, score_columns
+from audit_pipeline.evidence.sides import ScoreColumn, build_score_columns
 from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
-from audit_pipeline.scoring.highlights import highlights
-from audit_pipeline.scoring.session import PassesSummary, Session, audit_session
+from audit_pipeline.scoring.highlights import build_highlights
+from audit_pipeline.scoring.session import PassesSummary, Session, build_audit_session
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.run import Progress
 from audit_pipeline.token_statistics.tokens import window_and_stride
@@ -74,15 +74,17 @@ def _texts_of_all(pairs: Sequence[Pair], model: TokenizedModel, paths: DataPaths
     texts: list[str] = []
     for pair in pairs:
         with suppress(DataError):
-            texts.extend(_auditable(pair, model, paths).texts)
+            texts.extend(_read_auditable_benchmark(pair, model, paths).texts)
     return texts
 
 
-def _auditable(pair: Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:
+def _read_auditable_benchmark(pair: Pair, model: TokenizedModel, paths: DataPaths) -> BuiltBenchmark:
     """The pair's benchmark; raises DataError where it is not built, is not fit, or is another control's."""
     benchmark = read_built(paths, pair.benchmark)
-    benchmark.require_fit()
-    benchmark.require_belonging(pair.model, model.entry.control.name if model.entry.control is not None else None)
+    benchmark.require_passed_checks()
+    benchmark.require_matching_control(
+        pair.model, model.entry.control.name if model.entry.control is not None else None
+    )
     return benchmark
 
 
@@ -101,11 +103,11 @@ def run_tokens(
 
     Passes of other models are not among them: see :class:`OtherModels`.
     """
-    benchmark = _auditable(pair, model, paths)
-    summary = audit_session(benchmark, model, paths).run(
+    benchmark = _read_auditable_benchmark(pair, model, paths)
+    summary = build_audit_session(benchmark, model, paths).run(
         benchmark.texts, lambda _: backend(), kinds=kinds, logits_budget=logits_budget, on_progress=on_progress
     )
-    record(
+    record_lineage(
         paths,
         step,
         TOKEN_STATISTICS,
@@ -159,24 +161,24 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
     Raises DataError where the benchmark is not fit to be audited, or the model has been run on none of its texts.
     """
     benchmark = read_built(paths, pair.benchmark)
-    benchmark.require_fit()
+    benchmark.require_passed_checks()
     examples = benchmark.examples
-    session = audit_session(benchmark, model, paths)
+    session = build_audit_session(benchmark, model, paths)
     ids, texts = examples.column("example_id").to_pylist(), examples.column("text").to_pylist()
     scored = session.score(ids, texts, benchmark.contexts)
     table = (
-        mark_defaults(scored, session.defaults(benchmark.overrides))
+        mark_defaults(scored, session.limit_overrides(benchmark.overrides))
         .append_column("model", pa.repeat(pair.model, len(scored)))
         .append_column("benchmark", pa.repeat(pair.benchmark, len(scored)))
         .append_column("run_id", pa.repeat(step.run_id, len(scored)))
     )
-    table = checked(table, SCORES)
+    table = cast_to_columns(table, SCORES)
     version = table_version(table)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
         f"token_statistics/{pair.partition}": statistics_version(model, benchmark.digest),
     }
-    highlighted = highlights(table, examples, pair, model, paths)
+    highlighted = build_highlights(table, examples, pair, model, paths)
     written = {
         HIGHLIGHTS: (highlighted, None, {**upstream, f"scores/{pair.partition}": version}),
         # Last: where they are, everything is that later stages read.
@@ -196,5 +198,5 @@ def score_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lineag
             benchmark_digest=benchmark.digest,
         )
     reasons = Counter(reason for reason in table.column("reason").to_pylist() if reason is not None)
-    columns = score_columns(table, examples, model=pair.model, benchmark=pair.benchmark)
+    columns = build_score_columns(table, examples, model=pair.model, benchmark=pair.benchmark)
     return ScoreReport(pair, len(table), Counter(table.column("status").to_pylist()), reasons, version, columns)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.report.drawing import as_png, markdown_image
-from audit_pipeline.report.picture_data import panels_of
+from audit_pipeline.report.picture_data import build_study_panels
 
 if TYPE_CHECKING:
     from audit_pipeline.controls.build import ControlReport
@@ -22,7 +22,7 @@ _OF_MODELS = ("parameters", "steps", "tokens", "seconds", "losses", "device")
 _OF_STUDIES = ("setting", "value", "seed", "detector")
 
 
-def shown_of_control(report: ControlReport) -> Shown:
+def summarise_control(report: ControlReport) -> Shown:
     """Of a control: its texts by role, and the result of training each of its models."""
     manifest = report.manifest
     models = [(role, *(str(trained[name]) for name in _OF_MODELS)) for role, trained in manifest["models"].items()]
@@ -34,22 +34,22 @@ def shown_of_control(report: ControlReport) -> Shown:
     )
 
 
-def shown_of_convergence(report: ControlReport) -> Shown:
+def summarise_convergence(report: ControlReport) -> Shown:
     """Of a control: where the losses of its models ended, and below what they have to."""
     return Shown(
         values={"loss of the last epoch": dict(report.last_losses), "must be below": round(report.most_loss, 3)}
     )
 
 
-def shown_of_study(name: str, table: pa.Table, paths: DataPaths) -> Shown:
+def summarise_study(name: str, table: pa.Table, paths: DataPaths) -> Shown:
     """Of a study (schema CONTROL_STUDIES): the AUROC at every setting, as a picture and as a table."""
-    from audit_pipeline.report.plots import study_panels  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.report.plots import draw_study_panels  # noqa: PLC0415 - it imports matplotlib
 
     rows = table.to_pylist()
     results = [
         (*(row[column] for column in _OF_STUDIES), f"{row['auroc']:.3f}") for row in rows if row["auroc"] is not None
     ]
-    picture = markdown_image(as_png(study_panels(panels_of(rows))), f"AUROC over the settings of {name}")
+    picture = markdown_image(as_png(draw_study_panels(build_study_panels(rows))), f"AUROC over the settings of {name}")
     return Shown(
         table.num_rows,
         tables={"results": ((*_OF_STUDIES, "AUROC"), results)},

@@ -11,17 +11,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.evidence.options import headline_detector
+from audit_pipeline.evidence.options import choose_headline_detector
 from audit_pipeline.operate.shown import Body, Shown
 from audit_pipeline.operate.stages.evaluations import EvaluationReport
 from audit_pipeline.operate.stages.scores import ScoreReport
 from audit_pipeline.report.pair_answer import PairAnswer
 from audit_pipeline.report.pair_plots import (
-    forest_markdown,
-    histograms_markdown,
-    rates_markdown,
-    roc_log_markdown,
-    roc_markdown,
+    draw_forest_markdown,
+    draw_histograms_markdown,
+    draw_low_fpr_roc_markdown,
+    draw_rates_markdown,
+    draw_roc_markdown,
 )
 
 _NOTABLE_Q = 0.05
@@ -29,9 +29,9 @@ _REASONS = 20
 _GROUPS = 10
 
 
-def shown_of_scores(report: ScoreReport) -> Shown:
+def summarise_scores(report: ScoreReport) -> Shown:
     """Of a pair's scores: how many of each status, why there are none, and how they spread."""
-    plot = histograms_markdown(report.columns, report.pair.partition)
+    plot = draw_histograms_markdown(report.columns, report.pair.partition)
     reasons = list(report.reasons.items())[:_REASONS]
     return Shown(
         report.rows,
@@ -45,7 +45,7 @@ def shown_of_scores(report: ScoreReport) -> Shown:
     )
 
 
-def shown_of_findings(report: EvaluationReport) -> Shown:
+def summarise_findings(report: EvaluationReport) -> Shown:
     """Of a pair's findings: AUROC of every detector, what the headline detector decided, and pictures."""
     found, tables = report.evaluation, report.findings.tables
     aurocs = {
@@ -62,8 +62,8 @@ def shown_of_findings(report: EvaluationReport) -> Shown:
         "status": "ok" if values else "not_applicable",
         **({"reason": found.reason} if found.reason else {}),
         **values,
-        **decided(tables),
-        **_refused(tables),
+        **summarise_decisions(tables),
+        **_explain_refusals(tables),
         **{f"rows of {name}": table.num_rows for name, table in tables.items() if name != "evaluations"},
         "claim level": found.claim_level,
         "split verdict": found.split_verdict,
@@ -72,11 +72,11 @@ def shown_of_findings(report: EvaluationReport) -> Shown:
     answer = report.answer.row
     folded = {"how sure": answer["how_sure"], "what would change it": answer["what_would_change"]}
     return Shown(
-        found.table.num_rows, values, shown_tables, _pictures(report), leads=_leads(report.answer), folded=folded
+        found.table.num_rows, values, shown_tables, _pictures(report), leads=_build_leads(report.answer), folded=folded
     )
 
 
-def _leads(answer: PairAnswer) -> dict[str, str]:
+def _build_leads(answer: PairAnswer) -> dict[str, str]:
     """The answer in the words of the report, and its picture."""
     picture = answer.picture()
     return {
@@ -85,9 +85,9 @@ def _leads(answer: PairAnswer) -> dict[str, str]:
     }
 
 
-def decided(tables: Mapping[str, pa.Table]) -> dict[str, object]:
+def summarise_decisions(tables: Mapping[str, pa.Table]) -> dict[str, object]:
     """How many groups stand out by the headline detector, or why none is said to; nothing where it tested none."""
-    tests = _of_headline(tables, "group_tests")
+    tests = _select_headline_rows(tables, "group_tests")
     if any(row["direction"] == "opposite" for row in tests):
         return {"direction": "opposite: known members score lower than non-members, so no group is said to stand out"}
     return {"groups with q <= 0.05": sum(row["q_bh"] <= _NOTABLE_Q for row in tests)} if tests else {}
@@ -95,29 +95,31 @@ def decided(tables: Mapping[str, pa.Table]) -> dict[str, object]:
 
 def decision_tables(tables: Mapping[str, pa.Table]) -> dict[str, tuple[tuple[str, ...], Body]]:
     """Thresholds, most suspicious groups and rates by the headline detector; nothing where it decided nothing."""
-    tests = sorted(_of_headline(tables, "group_tests"), key=lambda row: (row["p_value"], row["group"]))[:_GROUPS]
-    rates = [row for row in _of_headline(tables, "contamination_rates") if row["unit"] == "benchmark"]
+    tests = sorted(_select_headline_rows(tables, "group_tests"), key=lambda row: (row["p_value"], row["group"]))[
+        :_GROUPS
+    ]
+    rates = [row for row in _select_headline_rows(tables, "contamination_rates") if row["unit"] == "benchmark"]
     found = {
         "thresholds": (
             ("rule", "aim", "score", "FPR", "TPR"),
             [
-                (row["rule"].replace("_", " "), *_short(row, "alpha"), "refused", "–", "–")
+                (row["rule"].replace("_", " "), *_format_numbers(row, "alpha"), "refused", "–", "–")
                 if row["status"] == "refused"
-                else (row["rule"].replace("_", " "), *_short(row, "alpha", "threshold", "fpr", "tpr"))
-                for row in _of_headline(tables, "decisions")
+                else (row["rule"].replace("_", " "), *_format_numbers(row, "alpha", "threshold", "fpr", "tpr"))
+                for row in _select_headline_rows(tables, "decisions")
             ],
         ),
         "most suspicious groups": (
             ("group", "texts", "p", "q (Benjamini-Hochberg)"),
-            [(row["group"], row["n_texts"], *_short(row, "p_value", "q_bh")) for row in tests],
+            [(row["group"], row["n_texts"], *_format_numbers(row, "p_value", "q_bh")) for row in tests],
         ),
         "contamination rate": (
             ("rule", "flagged", "corrected", "95% interval"),
             [
                 (
                     row["rule"].replace("_", " "),
-                    *_short(row, "flagged", "corrected"),
-                    " to ".join(_short(row, "corrected_low", "corrected_high")),
+                    *_format_numbers(row, "flagged", "corrected"),
+                    " to ".join(_format_numbers(row, "corrected_low", "corrected_high")),
                 )
                 for row in rates
             ],
@@ -126,41 +128,41 @@ def decision_tables(tables: Mapping[str, pa.Table]) -> dict[str, tuple[tuple[str
     return {name: (header, body) for name, (header, body) in found.items() if body}
 
 
-def _refused(tables: Mapping[str, pa.Table]) -> dict[str, str]:
+def _explain_refusals(tables: Mapping[str, pa.Table]) -> dict[str, str]:
     """Why thresholds and rates are refused, in one line each: a reason has no room in a table's cell."""
     reasons = {
         "thresholds refused": [
             f"{row['rule']} at {row['alpha']:.3g}: {row['reason']}" if row["alpha"] is not None else str(row["reason"])
-            for row in _of_headline(tables, "decisions")
+            for row in _select_headline_rows(tables, "decisions")
             if row["reason"]
         ],
         "rates refused": [
             str(row["reason"])
-            for row in _of_headline(tables, "contamination_rates")
+            for row in _select_headline_rows(tables, "contamination_rates")
             if row["unit"] == "benchmark" and row["reason"]
         ],
     }
     return {name: "; ".join(dict.fromkeys(told)) for name, told in reasons.items() if told}
 
 
-def _of_headline(tables: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:
+def _select_headline_rows(tables: Mapping[str, pa.Table], name: str) -> list[dict[str, Any]]:
     """The rows of the headline detector: the one that the thresholds name."""
-    detector = headline_detector(set(tables["decisions"]["detector"].to_pylist()))
+    detector = choose_headline_detector(set(tables["decisions"]["detector"].to_pylist()))
     return [row for row in tables[name].to_pylist() if row["detector"] == detector]
 
 
 def _pictures(report: EvaluationReport) -> dict[str, str]:
     what, found = report.pair.partition, report.evaluation
     rates = report.findings.tables["contamination_rates"]
-    detector = headline_detector(set(rates["detector"].to_pylist()))
+    detector = choose_headline_detector(set(rates["detector"].to_pylist()))
     pictures = {
-        "AUROC with intervals": forest_markdown(found.table, what),
-        "ROC curves": roc_markdown(found.columns, found.table, what),
-        "ROC at low FPR": roc_log_markdown(found.columns, found.table, what),
-        "rates by group": None if detector is None else rates_markdown(rates, detector, what),
+        "AUROC with intervals": draw_forest_markdown(found.table, what),
+        "ROC curves": draw_roc_markdown(found.columns, found.table, what),
+        "ROC at low FPR": draw_low_fpr_roc_markdown(found.columns, found.table, what),
+        "rates by group": None if detector is None else draw_rates_markdown(rates, detector, what),
     }
     return {name: picture for name, picture in pictures.items() if picture}
 
 
-def _short(row: Mapping[str, Any], *names: str) -> list[str]:
+def _format_numbers(row: Mapping[str, Any], *names: str) -> list[str]:
     return ["–" if row[name] is None else f"{row[name]:.3g}" for name in names]

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.coverage import judge
 from audit_pipeline.operate.shown import Shown
 from audit_pipeline.operate.stages.evaluations import answer_missing
-from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_with, lineage_gaps
+from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_warehouse_file, read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 
 if TYPE_CHECKING:
@@ -45,20 +45,20 @@ def build_warehouse(
     """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with); findings of earlier
     versions get their answer first."""
     answer_missing(paths, config)
-    return build_with(judge, paths, include_text=include_text, config=config, everything=everything)
+    return build_warehouse_file(judge, paths, include_text=include_text, config=config, everything=everything)
 
 
-def rebuild(paths: DataPaths, *, include_text: bool, everything: bool) -> RebuiltWarehouse:
+def rebuild_warehouse(paths: DataPaths, *, include_text: bool, everything: bool) -> RebuiltWarehouse:
     """Bring the warehouse up to date, with or without excerpts of the texts, or build everything again; and compare its
     rows with the lineage."""
     report = build_warehouse(paths, include_text=include_text, everything=everything)
     with open_read_only(report.path) as connection:
-        return RebuiltWarehouse(report, lineage_gaps(connection))
+        return RebuiltWarehouse(report, read_lineage_gaps(connection))
 
 
-def shown_of_warehouse(made: RebuiltWarehouse) -> Shown:
+def summarise_warehouse(warehouse: RebuiltWarehouse) -> Shown:
     """Of a warehouse: how large its tables are, and of how many files it was made."""
-    report = made.report
+    report = warehouse.report
     return Shown(
         sum(report.rows.values()),
         {
@@ -72,18 +72,18 @@ def shown_of_warehouse(made: RebuiltWarehouse) -> Shown:
     )
 
 
-def shown_of_checks(made: RebuiltWarehouse) -> Mapping[str, Shown]:
+def summarise_warehouse_checks(warehouse: RebuiltWarehouse) -> Mapping[str, Shown]:
     """What each check of a warehouse found: of ``lineage``, ``keys`` and ``files``."""
-    gaps = [astuple(gap) for gap in made.gaps[:_LISTED]]
-    left_out = [(item.path, item.reason) for item in made.report.unreadable[:_LISTED]]
+    gaps = [astuple(gap) for gap in warehouse.gaps[:_LISTED]]
+    left_out = [(item.path, item.reason) for item in warehouse.report.unreadable[:_LISTED]]
     return {
         "lineage": Shown(tables={"gaps": (("table", "partition", "run", "rows", "lineage rows", "what"), gaps)}),
-        "keys": Shown(values={"rows too many": dict(made.report.doubled)}),
+        "keys": Shown(values={"rows too many": dict(warehouse.report.doubled)}),
         "files": Shown(tables={"left out": (("file", "reason"), left_out)}),
     }
 
 
-def shown_of_report(summary: ReportSummary) -> Shown:
+def summarise_report(summary: ReportSummary) -> Shown:
     """Of the report: its pages, and what they are of."""
     counted = ("models", "benchmarks", "pairs", "findings", "bytes")
     return Shown(

@@ -16,7 +16,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.infilling import BRANCHES
 from audit_pipeline.detectors.statistics import BranchStatistics, Lacking
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.cached_texts import lists_by_text, plan, read_branches
+from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, plan, read_branches
 
 _NOT_RUN = Lacking("no branches of the text that are long enough are cached: run the model on it again")
 
@@ -45,7 +45,7 @@ class BranchesProvider(Provider[BranchStatistics]):
         return f"infilling: branches of {self._steps} tokens, about {tokens:,} tokens in all" if tokens else None
 
     def read(self, texts: Sequence[str]) -> Read[BranchStatistics]:
-        by_text = _by_text(read_branches(self._model, texts, self._where, self._steps))
+        by_text = _index_branches_by_text(read_branches(self._model, texts, self._where, self._steps))
 
         def find(scored: TextWithStatistics) -> BranchStatistics | Lacking:
             branches = by_text.get(text_sha256(scored.whole))
@@ -60,8 +60,8 @@ class BranchesProvider(Provider[BranchStatistics]):
         return find
 
 
-def _by_text(table: pa.Table) -> dict[str, BranchStatistics]:
+def _index_branches_by_text(table: pa.Table) -> dict[str, BranchStatistics]:
     """The rows of the kind ``branches``, by their text's sha256."""
     m = dict(zip(table.column("text_sha256").to_pylist(), table.column("m").to_pylist(), strict=True))
-    lists = lists_by_text(table, ("offsets", "logprob", "z"))
+    lists = collect_lists_by_text(table, ("offsets", "logprob", "z"))
     return {sha256: BranchStatistics(m=m[sha256], **own) for sha256, own in lists.items()}

@@ -33,7 +33,7 @@ _MOST_DRAWS = 4
 _STREAM_SEED = 0
 
 
-def permutations(words: int, alpha: float, n: int, draw: random.Random) -> list[list[int]]:
+def draw_word_orders(words: int, alpha: float, n: int, generator: random.Random) -> list[list[int]]:
     """Which of ``words`` >= 1 words stands at each place of each of ``n`` copies: [n][words], as the authors make them.
 
     A copy is made by max(1, int(alpha * words)) swaps, one after another. A swap draws a place, then another one until
@@ -43,25 +43,25 @@ def permutations(words: int, alpha: float, n: int, draw: random.Random) -> list[
     for _ in range(n):
         order = list(range(words))
         for _ in range(max(1, int(alpha * words))):
-            one = draw.randrange(words)
+            one = generator.randrange(words)
             for _ in range(_MOST_DRAWS):
-                other = draw.randrange(words)
+                other = generator.randrange(words)
                 if other != one:
                     order[one], order[other] = order[other], order[one]
                     break
         made.append(order)
-    draw.shuffle(made)
+    generator.shuffle(made)
     return made
 
 
-def copies_of(text: str, way: Copying, stream: random.Random | None = None) -> list[str]:
+def make_shuffled_copies(text: str, way: Copying, stream: random.Random | None = None) -> list[str]:
     """The ``way.n`` copies of ``text``, whose words are what stands between single blanks.
 
     Random numbers are the next ones of ``stream``; without one, the text itself is their seed.
     """
     words = text.split(" ")
     draw = stream or random.Random(int(text_sha256(text)[:16], 16))  # noqa: S311 - repeatable
-    return [" ".join(words[word] for word in order) for order in permutations(len(words), way.alpha, way.n, draw)]
+    return [" ".join(words[word] for word in order) for order in draw_word_orders(len(words), way.alpha, way.n, draw)]
 
 
 @dataclass
@@ -96,7 +96,7 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
         # Those of the default setting: others, and a stream's, are not told by the text alone.
-        return [copy for text in texts for copy in copies_of(text, Copying.of(PAC.default))]
+        return [copy for text in texts for copy in make_shuffled_copies(text, Copying.of(PAC.default))]
 
     @property
     def passes(self) -> int:
@@ -108,7 +108,7 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
         return _NO_FILE if self._scope.beside is None and any(way.seeds == STREAM for way in self._streams) else None
 
     def plan(self, texts: Sequence[str]) -> Plan:
-        return plan(self._model, self._make(texts).flat, self._where)
+        return plan(self._model, self._make_copies(texts).flat, self._where)
 
     def cost(self, texts: Sequence[str]) -> str | None:
         tokens = self.plan(texts).tokens_to_run
@@ -118,12 +118,12 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
         if self._made is not None and self._made.run:
             # These are the next rows of the file, even where they repeat the last ones.
             self._made = None
-        made = self._make(texts)
+        made = self._make_copies(texts)
         made.run = True
         return compute(self._model, made.flat, self._where, partial(backend_of, self._model), on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[Mapping[Copying, Sequence[TextStatistics]]]:
-        made = self._make(texts)
+        made = self._make_copies(texts)
         index = StatisticsIndex(read_statistics(self._model, made.flat, self._where), self._model.gives)
         rows: dict[str, list[Mapping[Copying, Sequence[str]]]] = {}
         for text, copies in zip(made.texts, made.copies, strict=True):
@@ -138,10 +138,13 @@ class CopiesProvider(Provider[Mapping[Copying, Sequence[TextStatistics]]]):
 
         return find
 
-    def _make(self, texts: Sequence[str]) -> _TextCopies:
+    def _make_copies(self, texts: Sequence[str]) -> _TextCopies:
         """The copies of the texts, made once for those at hand: they are wanted to be run, and to be scored."""
         if self._made is None or self._made.texts != texts:
-            made = [{way: copies_of(text, way, stream) for way, stream in self._streams.items()} for text in texts]
+            made = [
+                {way: make_shuffled_copies(text, way, stream) for way, stream in self._streams.items()}
+                for text in texts
+            ]
             self._made = _TextCopies(texts, made)
         return self._made
 

@@ -12,7 +12,7 @@ from audit_pipeline.detectors.dc_pdd import FREQUENCY_TABLE
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.statistics import TokenFrequencies
 from audit_pipeline.errors import AuditError, TransientError
-from audit_pipeline.references.frequencies import FrequencyLookup, frequencies_of, read_frequencies
+from audit_pipeline.references.frequencies import FrequencyLookup, find_frequencies, read_frequencies
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope
 
 
@@ -33,17 +33,21 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         entry = self._scope.model.entry
         given = self._scope.beside.frequencies if self._scope.beside is not None else None
         if entry.start_token_policy != "always":
-            return _none("dc_pdd scores the first token too: it needs the start-token policy 'always'")
+            return _build_unavailable_lookup(
+                "dc_pdd scores the first token too: it needs the start-token policy 'always'"
+            )
         if given is not None:
             return FrequencyLookup(read_frequencies(given, self._scope.model), None, {})
         if entry.reference_corpus is None:
-            return _none(f"no reference corpus: give {entry.name} a reference_corpus in config/models.yaml")
+            return _build_unavailable_lookup(
+                f"no reference corpus: give {entry.name} a reference_corpus in config/models.yaml"
+            )
         try:
-            return frequencies_of(entry.reference_corpus, self._scope.model, self._scope.paths)
+            return find_frequencies(entry.reference_corpus, self._scope.model, self._scope.paths)
         except TransientError:
             raise
         except AuditError as error:
-            return _none(str(error))
+            return _build_unavailable_lookup(str(error))
 
     def missing(self) -> str | None:
         return self._lookup.reason
@@ -58,5 +62,5 @@ class FrequenciesProvider(Provider[TokenFrequencies]):
         return lambda scored: table
 
 
-def _none(reason: str) -> FrequencyLookup:
+def _build_unavailable_lookup(reason: str) -> FrequencyLookup:
     return FrequencyLookup(None, reason, {})

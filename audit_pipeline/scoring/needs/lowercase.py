@@ -26,7 +26,7 @@ from audit_pipeline.token_statistics.run import RunSummary, compute
 _NOT_RUN = Lacking("the model has not been run on the text in lower case: run it again")
 
 
-def lowercased(texts: Iterable[str]) -> list[str]:
+def list_lowercased_texts(texts: Iterable[str]) -> list[str]:
     """The texts in lower case, of those that lower case changes."""
     return [text.lower() for text in texts if text.lower() != text]
 
@@ -43,20 +43,22 @@ class LowercaseProvider(Provider[TextStatistics]):
 
     @staticmethod
     def derived(texts: Sequence[str]) -> Sequence[str]:
-        return lowercased(texts)
+        return list_lowercased_texts(texts)
 
     def missing(self) -> str | None:
         return BY_ITSELF if self._in_context else None
 
     def plan(self, texts: Sequence[str]) -> Plan:
-        return plan(self._model, lowercased(texts), self._where)
+        return plan(self._model, list_lowercased_texts(texts), self._where)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         backend = partial(backend_of, self._model)
-        return compute(self._model, lowercased(texts), self._where, backend, on_progress=on_progress)
+        return compute(self._model, list_lowercased_texts(texts), self._where, backend, on_progress=on_progress)
 
     def read(self, texts: Sequence[str]) -> Read[TextStatistics]:
-        index = StatisticsIndex(read_statistics(self._model, lowercased(texts), self._where), self._model.gives)
+        index = StatisticsIndex(
+            read_statistics(self._model, list_lowercased_texts(texts), self._where), self._model.gives
+        )
 
         def find(scored: TextWithStatistics) -> TextStatistics | Lacking:
             lower = scored.own.text.lower()

@@ -56,7 +56,7 @@ class NeighboursProvider(Provider[Sequence[TextStatistics]]):
         # Nobody has said how they are to be made.
         if self._scope.beside is None:
             return _NONE
-        given = all(KINDS[kind].is_had_from(self._model.gives) for kind in self.kinds)
+        given = all(KINDS[kind].is_available_from(self._model.gives) for kind in self.kinds)
         return None if given else f"{NOT_GIVEN}: the likeliest tokens, of which neighbours are made"
 
     def cost(self, texts: Sequence[str]) -> str:
@@ -95,4 +95,4 @@ class NeighboursProvider(Provider[Sequence[TextStatistics]]):
         from audit_pipeline.scoring.neighbours.masked_model import MaskedModelProposer  # noqa: PLC0415
 
         entry = resolve_model(self._beside.proposer, load_models())
-        return MaskedModelProposer(entry, self._scope.paths, device=self._beside.device, tell=self._beside.tell)
+        return MaskedModelProposer(entry, self._scope.paths, device=self._beside.device, notify=self._beside.tell)

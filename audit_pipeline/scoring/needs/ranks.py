@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy
 
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.detectors.combined import NAME, RANKS, listed
+from audit_pipeline.detectors.combined import NAME, RANKS, split_detector_names
 from audit_pipeline.detectors.detector import Detector, Outcome, Settings
 from audit_pipeline.detectors.registry import ONE_PASS
 from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
@@ -44,7 +44,7 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
 
     def __init__(self, scope: ScoringScope, settings: Sequence[Settings]) -> None:
         self._scope = scope
-        self._lists = {of: _detectors(of) for of in dict.fromkeys(str(setting["of"]) for setting in settings)}
+        self._lists = {of: _resolve_detectors(of) for of in dict.fromkeys(str(setting["of"]) for setting in settings)}
 
     def missing(self) -> str | None:
         if self._scope.in_parts:
@@ -54,17 +54,19 @@ class RanksProvider(Provider[Mapping[str, Ranks]]):
     def read(self, texts: Sequence[str]) -> Read[Mapping[str, Ranks]]:
         index = StatisticsIndex(read_statistics(self._scope.model, texts, self._scope.where), self._scope.model.gives)
         found = {text: statistics for text in texts if (statistics := index.find(text)) is not None}
-        ranked = {of: ranks(found, detectors) for of, detectors in self._lists.items()}
+        ranked = {of: rank_texts(found, detectors) for of, detectors in self._lists.items()}
         return lambda scored: {of: one.get(scored.whole, _NOT_RUN) for of, one in ranked.items()}
 
 
-def ranks(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) -> Mapping[str, Ranks]:
+def rank_texts(texts: Mapping[str, TextStatistics], detectors: Sequence[Detector]) -> Mapping[str, Ranks]:
     """Of each text its mid-rank by each detector at its default, divided by the number of texts that all of them score.
 
     A text that one of them does not score has none, and the reason.
     """
     outcomes = {text: [one.score(own, [one.default])[0] for one in detectors] for text, own in texts.items()}
-    lacking = {text: reason for text, own in outcomes.items() if (reason := _unscored(own, detectors)) is not None}
+    lacking = {
+        text: reason for text, own in outcomes.items() if (reason := _explain_unscored(own, detectors)) is not None
+    }
     scores = {text: [one.score for one in own] for text, own in outcomes.items() if text not in lacking}
     table = np.array(list(scores.values()), dtype=np.float64).reshape(len(scores), len(detectors))
     return {**lacking, **dict(zip(scores, mid_ranks(table).tolist(), strict=True))}
@@ -75,15 +77,15 @@ def mid_ranks(scores: Floats) -> Floats:
     return np.asarray(scipy.stats.rankdata(scores, axis=0) / max(len(scores), 1))
 
 
-def _unscored(outcomes: Sequence[Outcome], detectors: Sequence[Detector]) -> Lacking | None:
+def _explain_unscored(outcomes: Sequence[Outcome], detectors: Sequence[Detector]) -> Lacking | None:
     for outcome, detector in zip(outcomes, detectors, strict=True):
         if outcome.score is None:
             return Lacking(f"{detector.name} does not score it: {outcome.reason}")
     return None
 
 
-def _detectors(of: str) -> list[Detector]:
-    for name in listed(of):
+def _resolve_detectors(detector_list: str) -> list[Detector]:
+    for name in split_detector_names(detector_list):
         if name not in ONE_PASS:
             raise ConfigError(f"{NAME}.of: there is no one-pass detector '{name}'; {did_you_mean(name, ONE_PASS)}")
-    return [ONE_PASS[name] for name in listed(of)]
+    return [ONE_PASS[name] for name in split_detector_names(detector_list)]

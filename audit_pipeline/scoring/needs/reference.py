@@ -12,7 +12,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.reference import REFERENCE_MODEL
 from audit_pipeline.detectors.statistics import Lacking, StatisticsIndex, TextStatistics
 from audit_pipeline.errors import AuditError, ModelError, TransientError
-from audit_pipeline.models.tokenized_model import TokenizedModel, reference_of, upstream_of
+from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
 from audit_pipeline.scoring.needs.provider import (
     OnProgress,
     Provider,
@@ -46,7 +46,7 @@ class ReferenceProvider(Provider[TextStatistics]):
         """The reference model, or why there is none."""
         entry = self._scope.model.entry
         try:
-            found = reference_of(self._scope.model, self._scope.paths)
+            found = load_reference_model(self._scope.model, self._scope.paths)
             if found is not None and found.identity.is_unasked:
                 raise ModelError(f"{found.entry.name} has not been asked yet: run the audit when its server answers")
             return found or f"no reference model: give {entry.name} a reference_model in config/models.yaml"
@@ -68,7 +68,7 @@ class ReferenceProvider(Provider[TextStatistics]):
 
     @property
     def upstream(self) -> Mapping[str, str]:
-        return upstream_of(self._model)
+        return build_reference_upstream(self._model)
 
     def compute(self, texts: Sequence[str], backend_of: BackendOf, on_progress: OnProgress | None) -> RunSummary:
         return compute(self._model, texts, self._where, partial(backend_of, self._model), on_progress=on_progress)

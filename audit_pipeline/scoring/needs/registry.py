@@ -10,7 +10,7 @@ import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.config.discovery import by_name
+from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.scoring import needs
 from audit_pipeline.scoring.needs.provider import Provider
 
@@ -19,7 +19,7 @@ def _find_providers() -> dict[str, type[Provider[Any]]]:
     """The providers in the modules of this package: a new one needs no entry here."""
     names = [one.name for one in pkgutil.iter_modules(needs.__path__)]
     modules = (importlib.import_module(f"{needs.__name__}.{name}") for name in names if name != "registry")
-    return by_name(modules, what="needs", is_one=_is_provider, name_of=lambda one: one.need.name)
+    return collect_by_name(modules, label="needs", is_wanted=_is_provider, name_of=lambda one: one.need.name)
 
 
 def _is_provider(value: object) -> bool:
@@ -29,7 +29,7 @@ def _is_provider(value: object) -> bool:
 PROVIDERS: Mapping[str, type[Provider[Any]]] = _find_providers()
 
 
-def derived(texts: Sequence[str]) -> list[str]:
+def list_derived_texts(texts: Sequence[str]) -> list[str]:
     """Other texts that models are run over for the needs of ``texts``: see Provider.derived."""
     return [text for one in PROVIDERS.values() for text in one.derived(texts)]
 

@@ -13,7 +13,7 @@ from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.max_renyi import OF_POWER_SUMS, POWER_SUMS
 from audit_pipeline.detectors.statistics import Lacking, PowerSums
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.cached_texts import lists_by_text, read_statistics
+from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, read_statistics
 
 _NOT_RUN = Lacking("the sums for Rényi entropies of this order are not cached for the text: run the model on it again")
 
@@ -40,7 +40,7 @@ class RenyiProvider(Provider[PowerSums]):
 
     def read(self, texts: Sequence[str]) -> Read[PowerSums]:
         cached = read_statistics(self._model, texts if self._wanted else (), self._where, "renyi")
-        by_text = lists_by_text(cached, KINDS["renyi"].statistics)
+        by_text = collect_lists_by_text(cached, KINDS["renyi"].statistics)
 
         def find(scored: TextWithStatistics) -> PowerSums | Lacking:
             found = by_text.get(text_sha256(scored.whole))

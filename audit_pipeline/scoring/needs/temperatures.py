@@ -13,7 +13,7 @@ from audit_pipeline.detectors.acmia import TEMPERATURES
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.statistics import Lacking, Temperatures
 from audit_pipeline.scoring.needs.provider import Provider, Read, ScoringScope, TextWithStatistics
-from audit_pipeline.token_statistics.cached_texts import lists_by_text, read_statistics
+from audit_pipeline.token_statistics.cached_texts import collect_lists_by_text, read_statistics
 
 _NOT_RUN = Lacking("other temperatures are not cached for the text: run the model on it again")
 
@@ -31,7 +31,7 @@ class TemperaturesProvider(Provider[Temperatures]):
         return None
 
     def read(self, texts: Sequence[str]) -> Read[Temperatures]:
-        by_text = lists_by_text(
+        by_text = collect_lists_by_text(
             read_statistics(self._model, texts, self._where, "temperatures"), KINDS["temperatures"].statistics
         )
 

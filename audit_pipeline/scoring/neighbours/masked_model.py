@@ -25,7 +25,12 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import LocatedModel, locate
 from audit_pipeline.models.weights import default_device
-from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
+from audit_pipeline.scoring.neighbours.proposer import (
+    NeighbourCost,
+    compute_scoring_cost,
+    generator_of,
+    select_distinct,
+)
 
 NAME = "masked-model"
 DEFAULT_SHARE = 0.15
@@ -68,7 +73,7 @@ class MaskedModelProposer:
         share: float = DEFAULT_SHARE,
         candidates: int = DEFAULT_CANDIDATES,
         device: str | None = None,
-        tell: Callable[[str], None] = lambda how_far: None,
+        notify: Callable[[str], None] = lambda how_far: None,
     ) -> None:
         if not 0 < share <= 1 or candidates < 1:
             raise ValueError("the share of words is above 0 and at most 1, and every word has at least one candidate")
@@ -78,7 +83,7 @@ class MaskedModelProposer:
         self._share = share
         self._candidates = candidates
         self._device = device or default_device()
-        self._tell = tell
+        self._tell = notify
 
     @property
     def name(self) -> str:
@@ -103,25 +108,25 @@ class MaskedModelProposer:
         passes = tokens = 0
         for text in dict.fromkeys(texts):
             ids, words = self._words(text)
-            step = self._at_a_time(words)
+            step = self._compute_words_per_step(words)
             masked = min(len(words), step * max(1, math.ceil(n / self._candidates / step)))
             passes += masked
             tokens += masked * (min(len(ids), self._room) + len(self._prefix) + len(self._suffix))
-        return NeighbourCost(self._entry.name, passes, tokens, *scoring_cost(texts, n))
+        return NeighbourCost(self._entry.name, passes, tokens, *compute_scoring_cost(texts, n))
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
         """As Proposer.propose; each distinct text is worked on once, and never in a batch with another."""
         found: dict[str, list[str]] = {}
         different = dict.fromkeys(texts)
         for text in different:
-            found[text] = distinct(text, self._neighbours(text, seed), n)
+            found[text] = select_distinct(text, self._neighbours(text, seed), n)
             self._tell(f"neighbours of {len(found):,} of {len(different):,} texts by {self._entry.name}")
         return [list(found[text]) for text in texts]
 
     def _neighbours(self, text: str, seed: int) -> Iterator[str]:
         ids, words = self._words(text)
         order = generator_of(text, seed).permutation(len(words)).tolist()
-        step = self._at_a_time(words)
+        step = self._compute_words_per_step(words)
         for start in range(0, len(order), step):
             chosen = [words[i] for i in order[start : start + step]]
             swaps = [swap for batch in self._batches(ids, chosen) for swap in self._swaps(batch)]
@@ -129,7 +134,7 @@ class MaskedModelProposer:
             for swap in sorted(swaps, key=lambda swap: -swap.score):
                 yield text[: swap.word.char_begin] + swap.replacement + text[swap.word.char_end :]
 
-    def _at_a_time(self, words: Sequence[_Word]) -> int:
+    def _compute_words_per_step(self, words: Sequence[_Word]) -> int:
         return max(1, math.ceil(self._share * len(words)))
 
     def _words(self, text: str) -> tuple[list[int], list[_Word]]:
@@ -142,21 +147,21 @@ class MaskedModelProposer:
         for token, group in enumerate(encoded.word_ids(0)):
             if group is not None:
                 groups.setdefault(group, []).append(token)
-        words = [_word(text, tokens, encoded["offset_mapping"]) for tokens in groups.values()]
+        words = [_extract_word(text, tokens, encoded["offset_mapping"]) for tokens in groups.values()]
         return ids, [word for word in words if word is not None]
 
     def _batches(self, ids: Sequence[int], words: Sequence[_Word]) -> Iterator[list[_Masked]]:
         """The text with one word masked, each word once, in batches of one length: nothing is padded."""
         by_length: dict[int, list[_Masked]] = {}
         for word in words:
-            masked = self._masked(ids, word)
+            masked = self._mask_word(ids, word)
             by_length.setdefault(len(masked.ids), []).append(masked)
         for length, same in by_length.items():
             size = max(1, _TOKENS_A_BATCH // length)
             for start in range(0, len(same), size):
                 yield same[start : start + size]
 
-    def _masked(self, ids: Sequence[int], word: _Word) -> _Masked:
+    def _mask_word(self, ids: Sequence[int], word: _Word) -> _Masked:
         own = ids[word.token_begin : word.token_end]
         masked = [*ids[: word.token_begin], self._mask, *ids[word.token_end :]]
         first = max(0, min(word.token_begin - self._room // 2, len(masked) - self._room))
@@ -177,7 +182,7 @@ class MaskedModelProposer:
             p_own = float(p[row, one.own]) if one.is_one_token else 0.0
             taken: dict[str, float] = {}
             for token, p_token in zip(best.indices[row].tolist(), best.values[row].tolist(), strict=True):
-                replacement = self._replacement(one, token)
+                replacement = self._find_replacement(one, token)
                 if replacement is not None:
                     # 1 - p_own is rounding where p_own is 1; the candidates' own order holds then.
                     taken.setdefault(replacement, p_token / max(1.0 - p_own, 1e-12))
@@ -186,7 +191,7 @@ class MaskedModelProposer:
             swaps.extend(_Swap(score, one.word, replacement) for replacement, score in taken.items())
         return swaps
 
-    def _replacement(self, masked: _Masked, token: int) -> str | None:
+    def _find_replacement(self, masked: _Masked, token: int) -> str | None:
         """The token as a word in the place of the masked one; None where it is no word, or the same."""
         if token in self._special or token >= len(self._tokenizer):
             return None
@@ -214,7 +219,7 @@ class MaskedModelProposer:
         try:
             tokenizer = AutoTokenizer.from_pretrained(self._located.folder, trust_remote_code=False)
         except _READ_ERRORS as error:
-            raise ModelError(self._cannot_read("tokenizer", error)) from error
+            raise ModelError(self._format_read_error("tokenizer", error)) from error
         if not tokenizer.is_fast:
             raise ModelError(f"{self._entry.name} has no fast tokenizer (tokenizer.json): character offsets need one")
         if tokenizer.mask_token_id is None:
@@ -233,7 +238,7 @@ class MaskedModelProposer:
                 output_loading_info=True,
             )
         except _READ_ERRORS as error:
-            raise ModelError(self._cannot_read("weights", error)) from error
+            raise ModelError(self._format_read_error("weights", error)) from error
         if missing := sorted(loading["missing_keys"]):
             # transformers fills them with random numbers and goes on.
             raise ModelError(
@@ -244,16 +249,16 @@ class MaskedModelProposer:
         model.requires_grad_(requires_grad=False)
         return model  # type: ignore[no-any-return]
 
-    def _cannot_read(self, what: str, error: Exception) -> str:
+    def _format_read_error(self, part: str, error: Exception) -> str:
         reason = " ".join(str(error).split())[:300]
-        return f"the {what} of the masked language model {self._entry.name} cannot be read: {reason}"
+        return f"the {part} of the masked language model {self._entry.name} cannot be read: {reason}"
 
     @cached_property
     def _config(self) -> Any:
         try:
             return AutoConfig.from_pretrained(self._located.folder, trust_remote_code=False)
         except _READ_ERRORS as error:
-            raise ModelError(self._cannot_read("configuration", error)) from error
+            raise ModelError(self._format_read_error("configuration", error)) from error
 
     @property
     def _mask(self) -> int:
@@ -315,7 +320,7 @@ class _Swap(NamedTuple):
     replacement: str
 
 
-def _word(text: str, tokens: Sequence[int], offsets: Sequence[tuple[int, int]]) -> _Word | None:
+def _extract_word(text: str, tokens: Sequence[int], offsets: Sequence[tuple[int, int]]) -> _Word | None:
     """The one word in a stretch that the tokenizer keeps together; None where its tokens hold more than the word."""
     start, end = offsets[tokens[0]][0], offsets[tokens[-1]][1]
     found = list(_WORD.finditer(text, start, end))

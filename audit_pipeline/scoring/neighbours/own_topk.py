@@ -18,7 +18,12 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import Kind, digest, text_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
+from audit_pipeline.scoring.neighbours.proposer import (
+    NeighbourCost,
+    compute_scoring_cost,
+    generator_of,
+    select_distinct,
+)
 from audit_pipeline.token_statistics.cached_texts import CacheLocation, plan, read_statistics
 from audit_pipeline.token_statistics.tokens import cache_key
 
@@ -60,7 +65,7 @@ class OwnTopkProposer:
     def cost(self, texts: Sequence[str], n: int) -> NeighbourCost:
         """The audited model's passes over the texts that have no cached top-k tokens yet."""
         planned = plan(self._model, texts, self._where, kinds=_KINDS)
-        neighbours, words = scoring_cost(texts, n)
+        neighbours, words = compute_scoring_cost(texts, n)
         return NeighbourCost(self._model.entry.name, planned.passes, planned.tokens_to_run, neighbours, words)
 
     def propose(self, texts: Sequence[str], n: int, seed: int) -> list[list[str]]:
@@ -74,7 +79,8 @@ class OwnTopkProposer:
                 "run the model over them with the kinds base and topk first"
             )
         return [
-            distinct(text, self._neighbours(text, base[sha256[text]], topk[sha256[text]], seed), n) for text in texts
+            select_distinct(text, self._neighbours(text, base[sha256[text]], topk[sha256[text]], seed), n)
+            for text in texts
         ]
 
     def _rows(self, texts: Sequence[str], kind: Kind) -> dict[str, _Row]:
@@ -98,8 +104,8 @@ class OwnTopkProposer:
         for turn in range(candidates.shape[1]):
             for i in positions:
                 if i not in drawn:
-                    order = _gumbel_order(logprobs[i], generator)
-                    drawn[i] = self._drawn(spans[i], int(own[i]), candidates[i][order])
+                    order = _draw_gumbel_order(logprobs[i], generator)
+                    drawn[i] = self._list_replacements(spans[i], int(own[i]), candidates[i][order])
                 if turn < len(drawn[i]):
                     yield text[: spans[i].begin] + drawn[i][turn] + text[spans[i].end :]
 
@@ -110,15 +116,15 @@ class OwnTopkProposer:
         spans = {}
         for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
             shared = (i > 0 and ends[i - 1] > start) or (i + 1 < len(starts) and starts[i + 1] < end)
-            span = None if shared or start >= end else _span(text, start, end, self._piece(int(own[i])))
+            span = None if shared or start >= end else _find_span(text, start, end, self._piece(int(own[i])))
             if span is not None and int(own[i]) not in self._special:
                 spans[i] = span
         return spans
 
-    def _drawn(self, span: _Span, own: int, candidates: npt.NDArray[Any]) -> list[str]:
+    def _list_replacements(self, span: _Span, own_token: int, candidates: npt.NDArray[Any]) -> list[str]:
         pieces = []
         for token in candidates.tolist():
-            if token == own or token in self._special or not 0 <= token < self._vocabulary:
+            if token == own_token or token in self._special or not 0 <= token < self._vocabulary:
                 continue
             piece = self._piece(token)
             if span.drops_space:
@@ -130,12 +136,12 @@ class OwnTopkProposer:
     def _piece(self, token: int) -> str:
         """The characters that the token adds to a text; some decoders drop a first token's space, so not alone."""
         if token not in self._pieces:
-            before = self._decoded(self._anchor)
-            decoded = self._decoded([*self._anchor, token])
+            before = self._decode_ids(self._anchor)
+            decoded = self._decode_ids([*self._anchor, token])
             self._pieces[token] = decoded[len(before) :] if decoded.startswith(before) else ""
         return self._pieces[token]
 
-    def _decoded(self, tokens: Sequence[int]) -> str:
+    def _decode_ids(self, tokens: Sequence[int]) -> str:
         return self._model.tokenizer.decode(tokens)
 
     @cached_property
@@ -172,7 +178,7 @@ class _Span:
     drops_space: bool
 
 
-def _span(text: str, start: int, end: int, piece: str) -> _Span | None:
+def _find_span(text: str, start: int, end: int, piece: str) -> _Span | None:
     """Where ``piece``, a token's characters, stand in the text; None where they are not those of the text.
 
     Tokenizers differ in whether a word's span takes in the space before it, and some put a space before the text.
@@ -186,7 +192,7 @@ def _span(text: str, start: int, end: int, piece: str) -> _Span | None:
     return _Span(start - 1, end, drops_space=False) if text[start - 1] == " " else None
 
 
-def _gumbel_order(logprobs: npt.NDArray[Any], generator: np.random.Generator) -> list[int]:
+def _draw_gumbel_order(logprobs: npt.NDArray[Any], generator: np.random.Generator) -> list[int]:
     """The entries in the order in which they are drawn without replacement, each by its probability.
 
     Sorting log p plus Gumbel noise draws so (the Gumbel-top-k trick; Kool et al., ICML 2019), whatever p sums up to.

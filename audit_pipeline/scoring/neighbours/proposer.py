@@ -78,11 +78,11 @@ def generator_of(text: str, seed: int) -> np.random.Generator:
     return np.random.default_rng(int(digest(text_sha256(text), seed), 16))
 
 
-def distinct(original: str, proposed: Iterable[str], n: int) -> list[str]:
-    """The first ``n`` distinct texts of ``proposed`` that are not ``original``; takes no more than it needs."""
+def select_distinct(original: str, candidates: Iterable[str], n: int) -> list[str]:
+    """The first ``n`` distinct texts of ``candidates`` that are not ``original``; takes no more than it needs."""
     found: dict[str, None] = {}
     if n > 0:
-        for text in proposed:
+        for text in candidates:
             if text != original:
                 found[text] = None
             if len(found) == n:
@@ -90,7 +90,7 @@ def distinct(original: str, proposed: Iterable[str], n: int) -> list[str]:
     return list(found)
 
 
-def scoring_cost(texts: Sequence[str], n: int) -> tuple[int, int]:
+def compute_scoring_cost(texts: Sequence[str], n: int) -> tuple[int, int]:
     """At most how many neighbours ``texts`` get, and how many whitespace words those have."""
     different = dict.fromkeys(texts)
     return n * len(different), n * sum(len(text.split()) for text in different)

@@ -14,10 +14,10 @@ from audit_pipeline.connectors.books.files import BookEntry, Dating
 from audit_pipeline.connectors.books.gutenberg import (
     COPYRIGHTED,
     LICENCE,
-    addresses,
-    choose,
+    choose_books,
+    dating_from_gutenberg_text,
     harvest_gutenberg,
-    original_publication,
+    list_mirror_addresses,
     read_catalogue,
 )
 from audit_pipeline.connectors.books.settings import GutenbergSettings
@@ -99,23 +99,23 @@ def test_what_is_no_catalogue_is_refused(text: str) -> None:
     ],
 )
 def test_the_choice(changes: dict[str, object], numbers: set[int]) -> None:
-    chosen, left_out = choose(read_catalogue(CATALOGUE), settings(**changes))
+    chosen, left_out = choose_books(read_catalogue(CATALOGUE), settings(**changes))
     assert {book.number for book in chosen} == numbers
     assert left_out == []
 
 
 def test_the_choice_is_cut_in_an_order_that_a_growing_catalogue_keeps() -> None:
     few, grown = read_catalogue(CATALOGUE), read_catalogue(CATALOGUE + "30,Text,2003-01-01,New,en,,,,\n")
-    order = [book.number for book in choose(few, settings())[0]]
-    assert [book.number for book in choose(grown, settings())[0] if book.number != 30] == order
-    chosen, left_out = choose(few, settings(limit=2))
+    order = [book.number for book in choose_books(few, settings())[0]]
+    assert [book.number for book in choose_books(grown, settings())[0] if book.number != 30] == order
+    chosen, left_out = choose_books(few, settings(limit=2))
     assert [book.number for book in chosen] == order[:2]
     assert [item.reason for item in left_out] == ["1 more books fit; books.gutenberg.limit is 2"]
-    assert choose(few, settings(limit=1), frozenset({str(order[2])}))[0][0].number == order[2]
+    assert choose_books(few, settings(limit=1), frozenset({str(order[2])}))[0][0].number == order[2]
 
 
 def test_listed_numbers_that_are_no_texts_are_named() -> None:
-    chosen, left_out = choose(read_catalogue(CATALOGUE), settings(ids=[13, 99, 7, 7]))
+    chosen, left_out = choose_books(read_catalogue(CATALOGUE), settings(ids=[13, 99, 7, 7]))
     assert [book.number for book in chosen] == [7]
     assert [(item.part, item.reason) for item in left_out] == [
         ("gutenberg 13", "no text but: Sound"),
@@ -125,12 +125,12 @@ def test_listed_numbers_that_are_no_texts_are_named() -> None:
 
 def test_addresses_of_both_layouts() -> None:
     given = settings(mirror="http://mirror.example/pg/")
-    assert addresses(1342, given) == [
+    assert list_mirror_addresses(1342, given) == [
         "http://mirror.example/pg/cache/epub/1342/pg1342.txt",
         "http://mirror.example/pg/1/3/4/1342/1342-0.txt",
         "http://mirror.example/pg/1/3/4/1342/1342.txt",
     ]
-    assert addresses(7, given)[1] == "http://mirror.example/pg/0/7/7-0.txt"
+    assert list_mirror_addresses(7, given)[1] == "http://mirror.example/pg/0/7/7-0.txt"
 
 
 @pytest.mark.parametrize(
@@ -144,12 +144,12 @@ def test_addresses_of_both_layouts() -> None:
     ],
 )
 def test_the_original_publication(original: str, dating: Dating | None) -> None:
-    assert original_publication(text(original).decode().replace("\r\n", "\n")) == dating
+    assert dating_from_gutenberg_text(text(original).decode().replace("\r\n", "\n")) == dating
 
 
 def test_a_line_in_the_book_itself_dates_nothing() -> None:
     body = f"Original publication: 1871\n\n{RUNNING}"
-    assert original_publication(text(body=body).decode().replace("\r\n", "\n")) is None
+    assert dating_from_gutenberg_text(text(body=body).decode().replace("\r\n", "\n")) is None
 
 
 def test_a_harvest(shelf: Library, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from audit_pipeline.connectors.books.files import BookEntry, Dating
 from audit_pipeline.connectors.books.settings import StandardEbooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import (
     LICENCE,
+    dating_from_colophon,
     epub_address,
     harvest_standard_ebooks,
-    publication,
     read_feed,
 )
 from audit_pipeline.errors import SourceError
@@ -93,11 +93,11 @@ def harvest(given: StandardEbooksSettings, folder: Path, dates: dict[str, BookEn
     ],
 )
 def test_the_colophon_dates_the_work(published: str, dating: Dating | None) -> None:
-    assert publication(read_epub(se_book(published))) == dating
+    assert dating_from_colophon(read_epub(se_book(published))) == dating
 
 
 def test_a_book_without_a_colophon_has_no_date() -> None:
-    assert publication(read_epub(epub({"a.xhtml": page("<p>was published in 1871 by</p>")}))) is None
+    assert dating_from_colophon(read_epub(epub({"a.xhtml": page("<p>was published in 1871 by</p>")}))) is None
 
 
 def test_a_feed_of_either_kind() -> None:

@@ -13,14 +13,14 @@ from audit_pipeline.connectors.patents.cleaning import (
     chinese_share,
     clean,
     find_broken_rule,
+    normalise_line_ends,
+    normalise_spaces,
+    remove_control_characters,
+    remove_markup,
+    remove_page_headers,
+    remove_paragraph_numbers,
+    remove_repeated_lines,
     repeated_share,
-    with_line_ends,
-    with_plain_spaces,
-    without_controls,
-    without_markup,
-    without_page_furniture,
-    without_paragraph_numbers,
-    without_repeated_lines,
 )
 
 RULES = CleaningRules()
@@ -36,33 +36,36 @@ TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=25).map("".join)
 
 
 def test_line_ends_of_every_kind() -> None:
-    assert with_line_ends("一\r\n二\r三\x0b四\x0c五\x85六\u2028七\u2029八\n九") == "一\n二\n三\n四\n五\n六\n七\n八\n九"
+    assert (
+        normalise_line_ends("一\r\n二\r三\x0b四\x0c五\x85六\u2028七\u2029八\n九")
+        == "一\n二\n三\n四\n五\n六\n七\n八\n九"
+    )
 
 
 def test_markup_that_is_left_comes_off_and_comparisons_stay() -> None:
     assert (
-        without_markup("水（H<sub>2</sub>O）<br/>和&nbsp;<img src='x.png'>CO&#8322;<!-- 注 -->")
+        remove_markup("水（H<sub>2</sub>O）<br/>和&nbsp;<img src='x.png'>CO&#8322;<!-- 注 -->")
         == "水（H2O）\n和\xa0CO₂"
     )
-    assert without_markup("若a<b且c>d，则x&y；AT&T; R&D") == "若a<b且c>d，则x&y；AT&T; R&D"
-    assert without_markup("&amp;lt;b&amp;gt;") == "&lt;b&gt;"
+    assert remove_markup("若a<b且c>d，则x&y；AT&T; R&D") == "若a<b且c>d，则x&y；AT&T; R&D"
+    assert remove_markup("&amp;lt;b&amp;gt;") == "&lt;b&gt;"
     assert clean("重&lt;b&gt;量&amp;lt;/b&amp;gt;", RULES) == "重量"
 
 
 def test_control_and_invisible_characters() -> None:
-    assert without_controls("灯\u200b笼\ufeff，\x00毛\x7f刷\ue123\ufffd\u202e\ud800。\n") == "灯笼，毛刷。\n"
+    assert remove_control_characters("灯\u200b笼\ufeff，\x00毛\x7f刷\ue123\ufffd\u202e\ud800。\n") == "灯笼，毛刷。\n"
     # Traditional, rare and combining characters are text.
-    assert without_controls("燈籠𠮷龘か\u3099") == "燈籠𠮷龘か\u3099"
+    assert remove_control_characters("燈籠𠮷龘か\u3099") == "燈籠𠮷龘か\u3099"
 
 
 def test_spaces() -> None:
-    assert with_plain_spaces(" 一 种\u3000\u3000灯 笼 ， 长\xa05 cm\t的 LED 灯 \n\n \n下 一行") == (
+    assert normalise_spaces(" 一 种\u3000\u3000灯 笼 ， 长\xa05 cm\t的 LED 灯 \n\n \n下 一行") == (
         "一种灯笼，长 5 cm 的 LED 灯\n下一行"
     )
 
 
 def test_paragraph_numbers_only_before_a_paragraph() -> None:
-    assert without_paragraph_numbers("[0001] 一种灯\n［0002］二\n【00003】三\n见[0004]段\n[12] 四") == (
+    assert remove_paragraph_numbers("[0001] 一种灯\n［0002］二\n【00003】三\n见[0004]段\n[12] 四") == (
         "一种灯\n二\n三\n见[0004]段\n[12] 四"
     )
     assert clean("[0001] [0002]一种", RULES) == "一种"
@@ -72,14 +75,14 @@ def test_page_furniture_only_on_lines_of_its_own() -> None:
     text = (
         "CN 112345678 A\n一种灯\n说明书 1/5 页\n权 利 要 求 书 1 / 2 页\n3/7页\n对比文件CN112345678A公开了\n比例为3/7\n"
     )
-    assert without_page_furniture(text) == "一种灯\n对比文件CN112345678A公开了\n比例为3/7\n"
+    assert remove_page_headers(text) == "一种灯\n对比文件CN112345678A公开了\n比例为3/7\n"
 
 
 def test_repeated_lines_are_kept_once() -> None:
     text = "本行一共有十个字以上\n其中\n本行一共有十个字以上\n其中"
-    assert without_repeated_lines(text, 10) == "本行一共有十个字以上\n其中\n其中"
-    assert without_repeated_lines(text, 2) == "本行一共有十个字以上\n其中"
-    assert without_repeated_lines(text, None) == text
+    assert remove_repeated_lines(text, 10) == "本行一共有十个字以上\n其中\n其中"
+    assert remove_repeated_lines(text, 2) == "本行一共有十个字以上\n其中"
+    assert remove_repeated_lines(text, None) == text
 
 
 @given(TEXTS)

@@ -13,14 +13,14 @@ from warcio.warcwriter import WARCWriter
 
 from audit_pipeline.connectors.patents import raw_pages as patent_archives
 from audit_pipeline.connectors.patents.page import RawPage
-from audit_pipeline.connectors.patents.raw_pages import saved_pages
+from audit_pipeline.connectors.patents.raw_pages import read_saved_pages
 from audit_pipeline.sources.base import LeftOut, MissingPart
 
 URL = "https://patents.google.com/patent/{}/zh"
 
 
 def found(root: Path, largest: int = 1_000_000) -> tuple[list[RawPage], dict[str, str], dict[str, str]]:
-    items = list(saved_pages(root, largest))
+    items = list(read_saved_pages(root, largest))
     return (
         [item for item in items if isinstance(item, RawPage)],
         {item.part: item.reason for item in items if isinstance(item, LeftOut)},
@@ -180,7 +180,7 @@ def test_a_body_that_is_compressed_and_chunked(tmp_path: Path) -> None:
     )
     path = tmp_path / "pages.warc.gz"
     path.write_bytes(file.getvalue())
-    items = list(saved_pages(path))
+    items = list(read_saved_pages(path))
     assert items == [
         RawPage(URL.format("x"), page("CN1000001A").encode(), URL.format("x")),
         LeftOut("pages.warc.gz", "records that are no responses: 1"),

@@ -15,7 +15,7 @@ from made_patents import page
 
 from audit_pipeline.connectors.patents.harvest import harvest_inputs
 from audit_pipeline.connectors.patents.page import RawPage
-from audit_pipeline.connectors.patents.raw_pages import crawled_pages, read_numbers
+from audit_pipeline.connectors.patents.raw_pages import crawl_pages, read_numbers
 from audit_pipeline.connectors.patents.settings import PatentsSettings
 from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
@@ -82,7 +82,7 @@ def client(folder: Path) -> PoliteClient:
 
 def crawl(site: Site, folder: Path, numbers: list[str]) -> tuple[list[str], dict[str, str]]:
     with client(folder) as polite:
-        found = list(crawled_pages(numbers, polite, site.address))
+        found = list(crawl_pages(numbers, polite, site.address))
     missing = [item for item in found if isinstance(item, MissingPart)]
     assert all((item.collection, item.name) == ("CN", item.part) for item in missing)
     return [item.name for item in found if isinstance(item, RawPage)], {item.part: item.reason for item in missing}
@@ -111,7 +111,7 @@ def test_faults_of_one_page_cost_that_page_and_passing_ones_none(site: Site, tmp
     # The notice that the site was busy was not taken for the page.
     with client(tmp_path) as polite:
         assert [
-            item.content for item in crawled_pages([NUMBERS[4]], polite, site.address) if isinstance(item, RawPage)
+            item.content for item in crawl_pages([NUMBERS[4]], polite, site.address) if isinstance(item, RawPage)
         ] == [page(NUMBERS[4]).encode()]
     # What failed is asked for again the next time, the rest is not.
     before = site.asked.copy()
@@ -147,7 +147,7 @@ def test_robots_txt_is_obeyed(site: Site, tmp_path: Path) -> None:
 
 def test_a_killed_crawl_goes_on(site: Site, tmp_path: Path) -> None:
     with client(tmp_path) as polite:
-        pages = crawled_pages(NUMBERS, polite, site.address)
+        pages = crawl_pages(NUMBERS, polite, site.address)
         assert [next(pages) for _ in range(3)]
     assert crawl(site, tmp_path, NUMBERS) == (NUMBERS, {})
     assert site.asked == dict.fromkeys(NUMBERS, 1)

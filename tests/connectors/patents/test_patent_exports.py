@@ -13,7 +13,7 @@ import pytest
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE
 
 from audit_pipeline.connectors.patents import exports as patent_exports
-from audit_pipeline.connectors.patents.exports import exported_patents
+from audit_pipeline.connectors.patents.exports import read_exported_patents
 from audit_pipeline.connectors.patents.record import PARTS, Part, Patent
 from audit_pipeline.fetch.formats import ROW_SUFFIXES
 from audit_pipeline.sources.base import LeftOut, MissingPart
@@ -59,7 +59,7 @@ def write_csv(path: Path, rows: list[dict[str, object]]) -> Path:
 
 
 def found(root: Path, parts: tuple[Part, ...] = PARTS) -> tuple[list[Patent], dict[str, str], dict[str, str]]:
-    items = list(exported_patents(root, ("CN",), parts, TODAY))
+    items = list(read_exported_patents(root, ("CN",), parts, TODAY))
     return (
         [item for item in items if isinstance(item, Patent)],
         {item.part: item.reason for item in items if isinstance(item, LeftOut)},

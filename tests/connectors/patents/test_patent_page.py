@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE, page
 
-from audit_pipeline.connectors.patents.page import RawPage, decoded, parse_page
+from audit_pipeline.connectors.patents.page import RawPage, decode_page, parse_page
 from audit_pipeline.connectors.patents.record import Patent, UnusablePatentError
 
 TODAY = date(2024, 12, 31)
@@ -136,11 +136,11 @@ def test_other_charsets() -> None:
     assert parsed(big5.encode("big5"), charset="big5").parts["abstract"] == traditional
     with pytest.raises(UnusablePatentError, match="wrong charset: its bytes are not utf-8 nor gb18030"):
         parsed(big5.encode("big5"))
-    assert decoded("灯笼".encode("utf-16")) == "灯笼"
-    assert decoded("灯笼".encode("utf-8-sig")) == "灯笼"
+    assert decode_page("灯笼".encode("utf-16")) == "灯笼"
+    assert decode_page("灯笼".encode("utf-8-sig")) == "灯笼"
     for bad in (b"\xff\xfe\x00", b"\xef\xbb\xbf\xff", b"<meta charset=hex>\xff\xff\xff", b"\x80\x81\xff"):
         with pytest.raises(UnusablePatentError, match="wrong charset"):
-            decoded(bad)
+            decode_page(bad)
 
 
 def test_a_broken_page_gives_what_is_there() -> None:

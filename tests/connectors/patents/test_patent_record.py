@@ -13,9 +13,9 @@ from audit_pipeline.connectors.patents.record import (
     UnusablePatentError,
     application_key,
     family_key,
-    grouped,
+    group_patents,
     parse_day,
-    publication_number,
+    parse_publication_number,
 )
 
 
@@ -37,7 +37,7 @@ def patent(number: str, *keys: str) -> Patent:
     ],
 )
 def test_publication_numbers(text: str, number: str | None) -> None:
-    assert publication_number(text) == number
+    assert parse_publication_number(text) == number
 
 
 def test_one_application_is_one_key_however_it_is_written() -> None:
@@ -71,7 +71,7 @@ def test_groups_by_family_application_and_through_others() -> None:
         patent("CN1000006A", "application:CN2", "family:7"),
         patent("CN1000003A"),
     ]
-    assert grouped(patents) == [
+    assert group_patents(patents) == [
         "family:7", "family:7", "family:7", "publication:CN1000003A", "application:CN4", "application:CN4", "family:7",
         "publication:CN1000003A",
     ]  # fmt: skip
@@ -95,8 +95,8 @@ def test_groups_are_connected_components(keys: list[list[str]]) -> None:
             }
             for here in reach
         ]
-    groups = grouped(patents)
+    groups = group_patents(patents)
     for place, group in enumerate(groups):
         assert {other for other, name in enumerate(groups) if name == group} == reach[place]
     # The order in which they come makes no difference.
-    assert grouped(patents[::-1]) == groups[::-1]
+    assert group_patents(patents[::-1]) == groups[::-1]

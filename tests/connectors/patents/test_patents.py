@@ -20,7 +20,7 @@ from audit_pipeline.connectors.patents import harvest as patents
 from audit_pipeline.connectors.patents.settings import PatentsSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest, LeftOut
-from audit_pipeline.sources.store import keep
+from audit_pipeline.sources.store import store_harvest
 
 TODAY = date(2024, 12, 31)
 TEXT = "\n".join((ABSTRACT, *DESCRIPTION, *CLAIMS))
@@ -152,10 +152,10 @@ def test_what_did_not_arrive_keeps_what_was_there(tmp_path: Path) -> None:
     paths = DataPaths(tmp_path / "data")
     now = datetime(2024, 12, 31, tzinfo=UTC)
     folder = save(tmp_path / "pages", "a.html", page())
-    keep("patents", harvest(tmp_path, pages=folder), paths, "run1", now)
+    store_harvest("patents", harvest(tmp_path, pages=folder), paths, "run1", now)
     gone = harvest(tmp_path, pages=tmp_path / "nowhere", export=export(tmp_path / "e.csv", "CN-118000001-A"))
     assert [(item.part, item.collection) for item in gone.missing] == [("nowhere", "CN")]
-    report = keep("patents", gone, paths, "run2", now)
+    report = store_harvest("patents", gone, paths, "run2", now)
     assert report.documents == 2
     assert report.kept == {"CN": 1}
 
@@ -166,7 +166,7 @@ def test_windows_of_patentmia_in_jieba_words(tmp_path: Path) -> None:
     found = harvest(tmp_path, pages=folder, export=export(tmp_path / "e.csv", "CN-118000001-A"))
     # Of one family they would be one group: here one is old, the other new.
     different = [replace(one, text=one.text[at:]) for at, one in enumerate(found.documents)]
-    keep("patents", Harvest(tuple(different)), paths, "run1", datetime(2024, 12, 31, tzinfo=UTC))
+    store_harvest("patents", Harvest(tuple(different)), paths, "run1", datetime(2024, 12, 31, tzinfo=UTC))
     shipped = load_benchmarks(PROJECT_ROOT / "config", TODAY)["patentmia_64"]
     assert (shipped.sources, shipped.settings.unit) == (("patents",), "jieba")
     report = build(replace(shipped, words=16), paths, "run")

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from audit_pipeline.connectors.wikipedia.harvest import harvest
 from audit_pipeline.connectors.wikipedia.pages import CreationDates, read_dates
-from audit_pipeline.connectors.wikipedia.parquet import prose
+from audit_pipeline.connectors.wikipedia.parquet import remove_tail_sections
 from audit_pipeline.connectors.wikipedia.settings import LICENCE, NAME, WikipediaSettings
 from audit_pipeline.errors import DataError, SourceError
 
@@ -84,9 +84,12 @@ def test_the_parquet_form_cannot_go_back_in_time(parquet: Path, dates: Path, tmp
 
 
 def test_the_lead_of_the_parquet_form() -> None:
-    assert prose(TEXT, "lead") == "The 2023 Orla floods began.\n\nThey rose."
-    assert prose("只有一段。\n\n历史\n\n很久。\n\n参考文献\n\n书", "lead") == "只有一段。"
-    assert prose("只有一段。\n\n历史\n\n很久。\n\n参考文献\n\n书", "article") == "只有一段。\n\n历史\n\n很久。"
+    assert remove_tail_sections(TEXT, "lead") == "The 2023 Orla floods began.\n\nThey rose."
+    assert remove_tail_sections("只有一段。\n\n历史\n\n很久。\n\n参考文献\n\n书", "lead") == "只有一段。"
+    assert (
+        remove_tail_sections("只有一段。\n\n历史\n\n很久。\n\n参考文献\n\n书", "article")
+        == "只有一段。\n\n历史\n\n很久。"
+    )
 
 
 def test_damaged_parquet_is_missing_and_the_other_files_are_read(parquet: Path, dates: Path, tmp_path: Path) -> None:

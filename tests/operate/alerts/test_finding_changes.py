@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import ClaimLevel, SplitVerdict
-from audit_pipeline.operate.alerts import FindingKey, WatchedFinding, changes, from_text, read_findings, to_text
+from audit_pipeline.operate.alerts import (
+    FindingKey,
+    WatchedFinding,
+    compare_findings,
+    findings_from_text,
+    findings_to_text,
+    read_findings,
+)
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 LOSS = WatchedFinding("tiny", "notes_32", "loss", "{}", 0.6, 0.55, 0.65, "screening only", "mild shift", True)
@@ -31,12 +38,12 @@ def state(*findings: WatchedFinding) -> dict[FindingKey, WatchedFinding]:
 def told(
     old: dict[FindingKey, WatchedFinding], new: dict[FindingKey, WatchedFinding]
 ) -> list[tuple[tuple[str, ...], str]]:
-    return [(change.kinds, change.words) for change in changes(old, new)]
+    return [(change.kinds, change.words) for change in compare_findings(old, new)]
 
 
 def test_the_same_is_no_change() -> None:
-    assert changes(state(LOSS, MIN_K), state(MIN_K, LOSS)) == []
-    assert changes({}, {}) == []
+    assert compare_findings(state(LOSS, MIN_K), state(MIN_K, LOSS)) == []
+    assert compare_findings({}, {}) == []
 
 
 def test_a_new_pair_is_told_once_with_all_its_detectors() -> None:
@@ -106,7 +113,7 @@ def test_a_finding_that_became_stale_is_told_and_one_that_is_current_again_is_no
 def test_an_auroc_is_told_where_it_left_its_interval_by_enough(
     was: WatchedFinding, auroc: float | None, is_told: bool
 ) -> None:
-    found = changes(state(was, MIN_K), state(replace(was, auroc=auroc), MIN_K))
+    found = compare_findings(state(was, MIN_K), state(replace(was, auroc=auroc), MIN_K))
     assert [change.kinds for change in found] == ([("auroc",)] if is_told else [])
 
 
@@ -119,7 +126,7 @@ def test_a_moved_auroc_is_told_with_both_intervals() -> None:
         )
     ]
     unread = replace(LOSS, auroc=None, low=None, high=None)
-    assert "loss AUROC not computed, was 0.600" in changes(state(LOSS), state(unread))[0].words
+    assert "loss AUROC not computed, was 0.600" in compare_findings(state(LOSS), state(unread))[0].words
 
 
 levels = st.sampled_from([*ClaimLevel.__args__])  # type: ignore[attr-defined]
@@ -146,14 +153,14 @@ states = st.lists(found, max_size=12).map(lambda findings: state(*findings))
 def test_one_line_a_pair_that_claims_nothing(
     old: dict[FindingKey, WatchedFinding], new: dict[FindingKey, WatchedFinding]
 ) -> None:
-    found = changes(old, new)
+    found = compare_findings(old, new)
     pairs = [(change.model, change.benchmark) for change in found]
     assert pairs == sorted(set(pairs))
     for change in found:
         assert "\n" not in change.words
         assert "prove" not in change.words.lower()
         assert change.kinds
-    assert changes(old, old) == []
+    assert compare_findings(old, old) == []
     # By hand: exactly the pairs that only one side has, among others.
     one_sided = {key[:2] for key in old} ^ {key[:2] for key in new}
     assert one_sided <= set(pairs)
@@ -165,8 +172,8 @@ def test_one_line_a_pair_that_claims_nothing(
 
 @given(given=states)
 def test_the_state_reads_back_as_it_was(given: dict[FindingKey, WatchedFinding]) -> None:
-    assert from_text(to_text(given)) == given
-    assert to_text(from_text(to_text(given))) == to_text(given)
+    assert findings_from_text(findings_to_text(given)) == given
+    assert findings_to_text(findings_from_text(findings_to_text(given))) == findings_to_text(given)
 
 
 def test_the_state_of_five_thousand_pairs_is_small_and_quick() -> None:
@@ -189,9 +196,9 @@ def test_the_state_of_five_thousand_pairs_is_small_and_quick() -> None:
     many = state(*made)
     assert len(many) == 20_000
     begun = time.process_time()
-    text = to_text(many)
-    assert from_text(text) == many
-    assert changes(many, many) == []
+    text = findings_to_text(many)
+    assert findings_from_text(text) == many
+    assert compare_findings(many, many) == []
     assert time.process_time() - begun < 5
     assert len(text.encode()) < 1_000_000
 
@@ -208,7 +215,7 @@ def test_the_state_of_five_thousand_pairs_is_small_and_quick() -> None:
 )
 def test_a_state_that_is_none_says_what_to_do(text: str) -> None:
     with pytest.raises(DataError, match="reset the sensor's cursor"):
-        from_text(text)
+        findings_from_text(text)
 
 
 COLUMNS = (
@@ -236,7 +243,7 @@ def test_findings_are_read_from_the_leaderboard(tmp_path: Path) -> None:
         LOSS,
         WatchedFinding("tiny", "notes_32", "zlib", "{}", None, None, None, "screening only", "undetermined", False),
     ) | {LOSS.key: replace(LOSS, low=0.55)}
-    assert found == from_text(to_text(found))
+    assert found == findings_from_text(findings_to_text(found))
 
 
 def test_a_level_that_is_somebodys_word_is_told_as_such(tmp_path: Path) -> None:
@@ -267,7 +274,7 @@ def test_a_warehouse_that_is_missing_is_told(tmp_path: Path) -> None:
 
 
 def test_json_is_what_a_cursor_may_hold() -> None:
-    content = json.loads(to_text(state(LOSS, MIN_K)))
+    content = json.loads(findings_to_text(state(LOSS, MIN_K)))
     assert content["names"] == [
         *("tiny", "notes_32", ["loss", "{}"], ["screening only", "mild shift", True]),
         ["min_k", '{"k":0.2}'],

@@ -35,7 +35,7 @@ from audit_pipeline.operate.dagster.forgetting import (
 from audit_pipeline.operate.dagster.in_process import HOST_TAG, PROCESS_TAG, process_identity
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.removal import RemovalTarget, unfinished
+from audit_pipeline.operate.removal import RemovalTarget, list_unfinished_removals
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
 from audit_pipeline.operate.stages.scores import run_tokens, score_pair
 from audit_pipeline.warehouse.query import open_read_only
@@ -144,7 +144,7 @@ def test_a_benchmark_goes_from_partitions_files_warehouse_and_report(
     assert "made_9" not in audited.paths.report.read_text(encoding="utf-8")
     assert "made_8" in audited.paths.report.read_text(encoding="utf-8")
     assert not [name for name in files(audited) if "made_9" in name]
-    assert not unfinished(audited.paths)
+    assert not list_unfinished_removals(audited.paths)
     with open_read_only(audited.paths.warehouse) as connection:
         assert connection.sql("SELECT count(*) FROM lineage_gaps").fetchall() == [(0,)]
 
@@ -303,7 +303,7 @@ def test_what_was_killed_on_the_way_is_finished_by_the_same_command(
             patch.setattr(forgetting, where, killed)
         with pytest.raises(Killed):
             forget(MADE_9, definitions, audited.paths, lambda what: None)
-    assert unfinished(audited.paths) == [MADE_9]
+    assert list_unfinished_removals(audited.paths) == [MADE_9]
     # As where the entry was taken out of the configuration before: only the disk knows the name.
     audited.write_benchmarks(made=temporal([8]))
     assert "forget --benchmark 'made_9'" in audited.run("doctor").stdout
@@ -374,7 +374,7 @@ def test_one_thing_at_a_time(workspace: Workspace, arguments: tuple[str, ...]) -
 
 
 def test_two_at_once_are_one_too_many(partitioned: dg.DagsterInstance, workspace: Workspace) -> None:
-    with work_claims.removal_of(MADE_9, workspace.paths):
+    with work_claims.claim_removal(MADE_9, workspace.paths):
         assert "another `corpus-audit forget` is at work" in error_of(workspace.run("forget", "--model", "gone"))
     assert "gone" in partitioned.get_dynamic_partitions("model")
 
@@ -409,14 +409,14 @@ def test_an_audit_whose_reference_model_is_being_removed_does_not_begin(workspac
     folder = workspace.model("tiny").located.folder
     workspace.write_models(tiny={"path": folder, "reference_model": "small"}, small={"path": folder})
     workspace.write_benchmarks(made=temporal([8]))
-    with work_claims.removal_of(RemovalTarget("model", "small"), workspace.paths):
+    with work_claims.claim_removal(RemovalTarget("model", "small"), workspace.paths):
         words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
     assert "small: in use by corpus-audit forget (process " in words
 
 
 def test_an_audit_of_what_is_being_removed_does_not_begin(workspace: Workspace, definitions: dg.Definitions) -> None:
     workspace.write_benchmarks(made=temporal([8, 9]))
-    with work_claims.removal_of(MADE_9, workspace.paths):
+    with work_claims.claim_removal(MADE_9, workspace.paths):
         words = error_of(workspace.run("audit", "--model", "tiny", "--benchmark", "made"))
         assert "in use by corpus-audit forget (process " in words
         words = error_of(workspace.run("benchmarks", "--build", "made_9"))

@@ -22,7 +22,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 from made_workspace import Workspace, temporal, tiny_control
 
-from audit_pipeline.operate.dagster.health import examine_dagster, how_runs_ended, runs_stuck_in_pools
+from audit_pipeline.operate.dagster.health import build_run_ending_lookup, examine_dagster, runs_stuck_in_pools
 from audit_pipeline.operate.dagster.in_process import (
     HOST_TAG,
     PROCESS_TAG,
@@ -238,7 +238,7 @@ def test_the_command_works_where_nothing_was_ever_made(workspace: Workspace, tmp
 
 
 def test_how_a_run_ended(workspace: Workspace, instance: dg.DagsterInstance) -> None:
-    ended = how_runs_ended(workspace.paths)
+    ended = build_run_ending_lookup(workspace.paths)
     us = process_identity(psutil.Process())
     badly, dead, living = (run_with(instance, tags, slot=False) for tags in ({}, ours("1@12.34"), ours(us)))
     well = instance.create_run_for_job(made_job, status=dg.DagsterRunStatus.SUCCESS).run_id
@@ -249,7 +249,7 @@ def test_how_a_run_ended(workspace: Workspace, instance: dg.DagsterInstance) -> 
 
 
 def test_nobody_knows_how_a_run_ended_without_dagster(workspace: Workspace) -> None:
-    assert how_runs_ended(workspace.paths)("run") is None
+    assert build_run_ending_lookup(workspace.paths)("run") is None
     assert not workspace.paths.dagster_home.exists()
 
 

@@ -12,7 +12,7 @@ from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.operate.dagster.partitions import by_model, pair_of, pair_partitions, range_of, register
+from audit_pipeline.operate.dagster.partitions import group_by_model, pair_of, pair_partitions, range_of, register
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def test_paths_and_hub_ids_can_be_keys(store: dg.DagsterInstance, name: str) -> 
 
 
 def test_pairs_are_grouped_by_model_in_order() -> None:
-    grouped = by_model(["b1|m2", "b1|m1", "b2|m2"])
+    grouped = group_by_model(["b1|m2", "b1|m1", "b2|m2"])
     assert list(grouped.items()) == [("m2", [Pair("b1", "m2"), Pair("b2", "m2")]), ("m1", [Pair("b1", "m1")])]
-    assert by_model([]) == {}
+    assert group_by_model([]) == {}
 
 
 def test_a_range_of_one_model_over_neighbouring_benchmarks(store: dg.DagsterInstance) -> None:

@@ -22,11 +22,11 @@ from audit_pipeline.operate.dagster.planning import (
     SeenModel,
     benchmarks_cursor,
     benchmarks_state,
-    changed_benchmarks,
+    group_neighbours,
     models_cursor,
     models_state,
-    neighbours,
-    new_models,
+    plan_changed_benchmarks,
+    plan_new_models,
 )
 from audit_pipeline.operate.facts import BenchmarkFacts, PlannedStep, PlanRequest, Situation, SourceFacts, SplitFacts
 from audit_pipeline.operate.plan import plan as steps_of
@@ -47,7 +47,7 @@ def tick(
     dagster = DagsterState(registered, changes.pop("registered_benchmarks", [*BUILT]), changes.pop("preparing", None))
     arguments: dict[str, Any] = {"benchmarks": BUILT, "dagster": dagster, "done": set(), **changes}
     arguments["steps"] = of_pairs(arguments["benchmarks"], models, arguments.pop("done"))
-    made = new_models(plan.seen if plan else {}, models, **arguments)
+    made = plan_new_models(plan.seen if plan else {}, models, **arguments)
     return made, [*registered, *made.add_models]
 
 
@@ -176,7 +176,7 @@ def changed(seen: SeenBenchmarks, now: dict[str, BenchmarkFacts], **changes: Any
         *steps_of(situation, PlanRequest(benchmarks=tuple(now))),
         *of_pairs(now, arguments["models"], arguments.pop("done")),
     ]
-    return changed_benchmarks(seen, situation, steps, dagster=dagster, **arguments)
+    return plan_changed_benchmarks(seen, situation, steps, dagster=dagster, **arguments)
 
 
 NOW = {name: BenchmarkFacts(version, version) for name, version in BUILT.items()}
@@ -289,7 +289,7 @@ def test_pairs_that_are_done_and_no_models_at_all_ask_for_nothing() -> None:
 
 @given(st.permutations(["a", "b", "c", "d", "e"]), st.sets(st.sampled_from("abcde")))
 def test_neighbours_are_maximal_runs_in_order(order: list[str], wanted: set[str]) -> None:
-    groups = neighbours(order, wanted)
+    groups = group_neighbours(order, wanted)
     assert [name for group in groups for name in group] == [name for name in order if name in wanted]
     places = [[order.index(name) for name in group] for group in groups]
     assert all(place == list(range(place[0], place[0] + len(place))) for place in places)

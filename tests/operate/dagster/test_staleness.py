@@ -22,19 +22,19 @@ from made_workspace import (
 )
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.build import current_digest
+from audit_pipeline.benchmarks.build import compute_current_digest
 from audit_pipeline.benchmarks.built import read_built
-from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve
+from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve_benchmarks
 from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.controls.build import ensure_control_trained
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.operate.audit_request import AuditRequest
-from audit_pipeline.operate.dagster.audit import dry_run
+from audit_pipeline.operate.dagster.audit import plan_dry_run
 from audit_pipeline.operate.facts import PlanRequest
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.operate.plan import plan, problems
-from audit_pipeline.operate.situation import look
+from audit_pipeline.operate.plan import find_benchmark_problems, plan
+from audit_pipeline.operate.situation import read_situation
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def spec(name: str = "made_8") -> BenchmarkSpec:
-    [found] = resolve(name)
+    [found] = resolve_benchmarks(name)
     return found
 
 
@@ -51,7 +51,7 @@ def steps(workspace: Workspace, *names: str) -> dict[str, dict[str, str]]:
     specs = [one for name, one in load_benchmarks().items() if name in names or not names]
     asked = PlanRequest(benchmarks=tuple(one.name for one in specs))
     found: dict[str, dict[str, str]] = {}
-    for step in plan(look(asked, workspace.paths, specs=specs), asked):
+    for step in plan(read_situation(asked, workspace.paths, specs=specs), asked):
         found.setdefault(step.kind, {})[step.what] = step.because
     return found
 
@@ -161,7 +161,7 @@ def write_rows(workspace: Workspace, name: str) -> None:
 
 
 def digests(workspace: Workspace) -> dict[str, str]:
-    return {name: current_digest(spec, workspace.paths) for name, spec in load_benchmarks().items()}
+    return {name: compute_current_digest(spec, workspace.paths) for name, spec in load_benchmarks().items()}
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_changed_entry_moves_its_own_data_version_and_no_other(every_builder: 
         every_builder.write_benchmarks(**{**EVERY_BUILDER, family: {**EVERY_BUILDER[family], **change}})
         now = digests(every_builder)
         moved = [name for name in before if now[name] != before[name]]
-        assert [resolve(name)[0].family for name in moved] == [family]
+        assert [resolve_benchmarks(name)[0].family for name in moved] == [family]
         assert stale(every_builder) == moved
     # What only says when it is audited, and of what licence it is, moves nothing.
     same = {family: {**fields, "on_request": True, "licence": "mine"} for family, fields in EVERY_BUILDER.items()}
@@ -234,15 +234,15 @@ def test_a_source_that_is_gone_is_fetched_first(built: Workspace) -> None:
 def test_rows_that_are_gone_are_a_problem_and_no_step(workspace: Workspace) -> None:
     workspace.write_benchmarks(theirs={**EVERY_BUILDER["labelled"], "path": "nowhere.jsonl"})
     asked = PlanRequest(benchmarks=("theirs_8",))
-    there = look(asked, workspace.paths, specs=[spec("theirs_8")])
+    there = read_situation(asked, workspace.paths, specs=[spec("theirs_8")])
     assert plan(there, asked) == ()
-    assert "nowhere.jsonl" in problems(there, asked.benchmarks)["theirs_8"]
+    assert "nowhere.jsonl" in find_benchmark_problems(there, asked.benchmarks)["theirs_8"]
 
 
 def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
     model = built.model("tiny")
     request = AuditRequest(model.entry, [spec()], AuditOptions(kinds=("base", "topk")))
-    before = dry_run(request, model, built.paths).plans["made_8"][0]
+    before = plan_dry_run(request, model, built.paths).plans["made_8"][0]
     texts = read_built(built.paths, "made_8").examples.column("text").to_pylist()
     encoded = encode(model, texts)
     windows = [
@@ -257,7 +257,7 @@ def test_a_dry_run_counts_what_the_run_would_do(built: Workspace) -> None:
 
     kinds: tuple[Kind, ...] = ("base", "topk", "renyi")
     compute(model, texts[:5], built.paths, lambda: forward_of(model), kinds=kinds, branch_steps=1)
-    after = dry_run(request, model, built.paths).plans["made_8"][0]
+    after = plan_dry_run(request, model, built.paths).plans["made_8"][0]
     assert (after.cached_texts, after.texts_to_run) == (5, len(texts) - 5)
     assert after.tokens_to_run < before.tokens_to_run
 
@@ -267,6 +267,6 @@ def test_a_dry_run_of_what_is_not_built_names_what_is_built_first(built: Workspa
         made_document("alder", "a", OLD, made_text("a", 40)), made_document("alder", "b", NEW, made_text("b", 40))
     )
     model = built.model("tiny")
-    found = dry_run(AuditRequest(model.entry, [spec()]), model, built.paths)
+    found = plan_dry_run(AuditRequest(model.entry, [spec()]), model, built.paths)
     assert (found.plans, found.not_built) == ({}, ["made_8"])
     assert [(step.kind, step.what) for step in found.first] == [("build", "made_8")]

@@ -1,18 +1,23 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.scoring.neighbours.proposer import NeighbourCost, distinct, generator_of, scoring_cost
+from audit_pipeline.scoring.neighbours.proposer import (
+    NeighbourCost,
+    compute_scoring_cost,
+    generator_of,
+    select_distinct,
+)
 
 
 def test_distinct_leaves_out_the_original_and_repetitions():
-    assert distinct("a", ["b", "a", "b", "c", "d"], 2) == ["b", "c"]
-    assert distinct("a", ["a", "b"], 5) == ["b"]
-    assert distinct("a", ["b"], 0) == []
+    assert select_distinct("a", ["b", "a", "b", "c", "d"], 2) == ["b", "c"]
+    assert select_distinct("a", ["a", "b"], 5) == ["b"]
+    assert select_distinct("a", ["b"], 0) == []
 
 
 def test_distinct_takes_no_more_than_it_needs():
     taken = []
-    distinct("a", (taken.append(one) or one for one in "bcdef"), 2)
+    select_distinct("a", (taken.append(one) or one for one in "bcdef"), 2)
     assert taken == ["b", "c"]
 
 
@@ -25,7 +30,7 @@ def test_random_numbers_depend_on_text_and_seed(text, seed):
 
 
 def test_cost_in_words():
-    assert scoring_cost(["two words", "three more words", "two words"], 4) == (8, 20)
+    assert compute_scoring_cost(["two words", "three more words", "two words"], 4) == (8, 20)
     assert NeighbourCost("bert", 3, 1200, 8, 20).summary == (
         "making neighbours: 1,200 tokens in 3 passes of bert; scoring up to 8 of them: "
         "20 words through the audited model"
