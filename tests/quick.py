@@ -47,7 +47,7 @@ def empty_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
         for module in (pictures, pair_plots):
-            for name in {"score_histograms", "roc_curves", "roc_low_corner", "auroc_forest"} & vars(module).keys():
+            for name in {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc", "draw_auroc_forest"} & vars(module).keys():
                 patch.setattr(module, name, lambda *drawn, **how: Figure())
         yield
 

@@ -97,7 +97,7 @@ def stand_in(
         return pools[-1]
 
     monkeypatch.setattr(backend_module, "RayPool", pool)
-    monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: Cluster("127.0.0.1:6379", NODES))
+    monkeypatch.setattr(backend_module, "connect_cluster", lambda engine, tell: Cluster("127.0.0.1:6379", NODES))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     told: list[str] = []
     backend = RayBackend(

@@ -229,7 +229,7 @@ def test_the_room_is_lent_to_one_model_at_a_time(monkeypatch, llama) -> None:
     first, second = (stand_in(monkeypatch, model, paths) for _ in range(2))
     for one in (first, second):
         monkeypatch.setattr(backend_module, "RayPool", one.make_pool)
-        monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: shared)
+        monkeypatch.setattr(backend_module, "connect_cluster", lambda engine, tell: shared)
         assert one.backend._workers.cluster is shared
     compute(model, TEXTS[:2], paths, lambda: first.backend)
     assert first.pool._workers
@@ -251,7 +251,7 @@ def test_what_is_said_of_the_workers(monkeypatch, llama) -> None:
 def test_a_model_that_is_only_needed_here_reaches_for_no_cluster(monkeypatch, llama, tiny) -> None:
     model, paths = llama("there")
     stood = stand_in(monkeypatch, model, paths)
-    monkeypatch.setattr(backend_module, "cluster", lambda engine, tell: pytest.fail("Ray is started"))
+    monkeypatch.setattr(backend_module, "connect_cluster", lambda engine, tell: pytest.fail("Ray is started"))
     monkeypatch.setattr(stood.backend, "_load", lambda: tiny("llama")[1])
     assert stood.backend.on_this_machine is stood.backend.on_this_machine
     assert not stood.pools
@@ -281,7 +281,7 @@ def test_a_large_model_has_more_time_on_cpus(monkeypatch, llama) -> None:
     given: list[float] = []
     for size in (5e8, 14e9):
         stood = stand_in(monkeypatch, model, paths)
-        monkeypatch.setattr(backend_module, "weights_on_disk", lambda model, size=size: size)
+        monkeypatch.setattr(backend_module, "count_weight_bytes_on_disk", lambda model, size=size: size)
         given.append(stood.backend._workers.crew._clocks.token)
     assert given == pytest.approx([0.1, 1.4])
 

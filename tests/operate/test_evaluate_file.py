@@ -255,7 +255,7 @@ def test_the_texts_are_read_once_whoever_scored_them_and_again_for_another_desig
         read.append(len(texts[0]))
         return actual(*texts, **options)
 
-    monkeypatch.setattr(assessment, "blind_control", counted)
+    monkeypatch.setattr(assessment, "compute_blind_control", counted)
     chance = np.random.default_rng(5)
     texts = [" ".join(f"word{word}" for word in chance.integers(0, 99, 12)) for _ in range(240)]
     rows = [{**row, "text": text} for row, text in zip(labelled(240), texts, strict=True)]

@@ -349,7 +349,7 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
         read.append(len(texts[0]))
         return actual(*texts, **options)
 
-    monkeypatch.setattr(assessment, "blind_control", counted)
+    monkeypatch.setattr(assessment, "compute_blind_control", counted)
     monkeypatch.setattr(blind_controls, "MIN_EXAMPLES", 12)
     model = scored(workspace)
     first = evaluate_pair(PAIR, model, paths, step("first"))

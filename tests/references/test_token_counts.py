@@ -192,7 +192,7 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
 
         return count.Corpus(found.digest, Seen)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(count, "files_corpus", seen)
+    monkeypatch.setattr(count, "corpus_from_files", seen)
     again = count_to_file(model, corpus, out)
     # A file that cannot be read is named in one item more: it broke off behind its one broken row.
     assert len(read) == len(TEXTS) + whole.skipped_rows - killed_after

@@ -176,12 +176,12 @@ def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pyte
             raise torch.OutOfMemoryError
         return lay_out_all(branches, rows, chosen, device)
 
-    monkeypatch.setattr(forward_module, "lay_out", lay_out_few)
+    monkeypatch.setattr(forward_module, "build_layout", lay_out_few)
     found = forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
     assert refused
     for branches, other in zip(found, expected.branches, strict=True):
         assert_same(branches, other)
-    monkeypatch.setattr(forward_module, "lay_out", lambda *given: (_ for _ in ()).throw(torch.OutOfMemoryError))
+    monkeypatch.setattr(forward_module, "build_layout", lambda *given: (_ for _ in ()).throw(torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):
         forward.run_branches(expected.encoded, expected.windows, expected.argmax, 3)
 
@@ -210,7 +210,7 @@ def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch
         return {**inputs_of(*given, **options), "attention_mask": None}  # type: ignore[arg-type]
 
     inputs_of = forward_module.inputs_of
-    monkeypatch.setattr(forward_module, "inputs_of", blind)
+    monkeypatch.setattr(forward_module, "build_branch_inputs", blind)
     forward = forward_of(model)
     assert not forward.packed
     for branches, other in zip(prepared(model, forward, steps=3).branches, packed.branches, strict=True):

@@ -243,7 +243,7 @@ def checked_where_ranks_differ(forward_of_rank: ForwardPass) -> list[LoadCheck]:
     """What each rank goes by where the second finds otherwise: another library faster, no packed pass."""
     rank = torch.distributed.get_rank()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forward, "most_faster_with_onednn", lambda layers: rank == 1)
+        patch.setattr(forward, "is_model_faster_with_onednn", lambda layers: rank == 1)
         packed = ForwardPass._check_packed
         patch.setattr(ForwardPass, "_check_packed", lambda self: packed(self) and rank == 0)
         own = ForwardPass(forward_of_rank.model, forward_of_rank.vocab_size, in_step=True)

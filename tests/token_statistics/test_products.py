@@ -101,7 +101,7 @@ def test_the_head_that_is_checked_is_the_one_that_is_used(
         return logits_of(self, head, ids)
 
     monkeypatch.setattr(ForwardPass, "_compute_split_logits", seen)
-    monkeypatch.setattr(forward_module, "most_faster_with_onednn", lambda layers: True)
+    monkeypatch.setattr(forward_module, "is_model_faster_with_onednn", lambda layers: True)
     fresh = ForwardPass(forward.model, model.vocab_size)
     assert fresh._head is not None
     assert fresh._head.called is None

@@ -151,7 +151,7 @@ def test_a_source_is_read_once_for_all_its_benchmarks(made: Workspace, monkeypat
         asked.append(source)
         return version_of_source(source, paths)
 
-    monkeypatch.setattr(situation, "version_of_source", counted)
+    monkeypatch.setattr(situation, "read_source_version", counted)
     made.build("other")
     assert set(up_to_date(made).values()) == {True}
     assert asked == [SOURCE]

@@ -378,7 +378,7 @@ def test_everything_is_built_where_the_copy_cannot_be_brought_up_to_date(
         raise duckdb.InternalException("a fault of the database")
 
     once.paths.examples("notes_32").unlink()
-    monkeypatch.setattr(fill, "take_out", refuse)
+    monkeypatch.setattr(fill, "delete_changed_rows", refuse)
     with pytest.warns(MadeAgainWarning, match="the whole warehouse is built again: a fault of the database"):
         report = build_warehouse(once.paths)
     assert report.files_carried_over == 0
