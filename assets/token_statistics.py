@@ -91,11 +91,8 @@ def token_statistics(
             )
         set_aside.extend(summary.unreadable_parts)
         log.info(f"{pair.partition}: {summary.in_words}")
-        return {
-            **row_count_metadata(summary.own.texts),
-            **summary.numbers,
-            "model_fingerprint": model.identity.model_fingerprint,
-        }
+        fingerprint = model.identity.model_fingerprint
+        return {**row_count_metadata(summary.own.texts), **summary.numbers, "model_fingerprint": fingerprint}
 
     pairs = for_each_pair(context, paths, "token_statistics", run)
     yield from pair_results(context, pairs, unpartitioned_checks=[_check_cache_intact(set_aside)])

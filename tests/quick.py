@@ -28,6 +28,7 @@ from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.scoring import session
 from audit_pipeline.warehouse import fill
 
+_PLOTS = {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc", "draw_auroc_forest"}
 FEW = 50
 """Resamples of :func:`few_resamples`."""
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
@@ -47,7 +48,7 @@ def empty_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", save)
         for module in (pictures, pair_plots):
-            for name in {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc", "draw_auroc_forest"} & vars(module).keys():
+            for name in _PLOTS & vars(module).keys():
                 patch.setattr(module, name, lambda *drawn, **how: Figure())
         yield
 

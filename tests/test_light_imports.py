@@ -87,8 +87,8 @@ def test_a_source_that_is_fetched_loads_its_own(name: str, parser: str) -> None:
     """The counterpart: what is looked for above is what would be loaded."""
     code = (
         "from pathlib import Path\nfrom audit_pipeline.errors import SourceError\n"
-        "from audit_pipeline.sources.config import source_named\n"
-        f"one = source_named({name!r})\n"
+        "from audit_pipeline.sources.config import require_source\n"
+        f"one = require_source({name!r})\n"
         "try:\n    one.fetch(one.settings(), Path('nowhere'))\nexcept SourceError as error:\n    print(error)"
     )
     assert loaded(code, parser) == [parser]

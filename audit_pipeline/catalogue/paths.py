@@ -204,7 +204,7 @@ class DataPaths:
 
     @classmethod
     def from_environment(cls) -> DataPaths:
-        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of the :func:`find_workspace`, else the user's own.
+        """The data folder: ``CORPUS_AUDIT_DATA`` where set, else data/ of :func:`find_workspace`, else the user's own.
 
         The user's own is what the system has for data of programs, such as ~/.local/share/corpus-audit. Of a bucket
         (s3://…) it is the working copy on this machine, brought up to date; raises BucketError if that fails.

@@ -83,7 +83,8 @@ def build_create_table_sql(table: Table) -> str:
             f"CREATE TABLE {table.name} (\n    " + ",\n    ".join(lines) + "\n);",
             f"COMMENT ON TABLE {table.name} IS {quote_literal(comment)};",
             *(
-                f"COMMENT ON COLUMN {table.name}.{quote_identifier(_stored_name(column))} IS {quote_literal(column.description)};"
+                f"COMMENT ON COLUMN {table.name}.{quote_identifier(_stored_name(column))} IS "
+                f"{quote_literal(column.description)};"
                 for column in table.stored
             ),
         )
@@ -115,7 +116,8 @@ def build_current_view_sql(table: Table) -> str:
     """The view current_NAME: the rows that the latest run of every pair wrote."""
     name = f"current_{table.name}"
     comment = f"{table.current} of the latest run of every model on every benchmark"
-    return f"CREATE VIEW {name} AS\n{_build_rows_of_runs_sql(table, 'current_runs')};\nCOMMENT ON VIEW {name} IS {quote_literal(comment)};"
+    rows = _build_rows_of_runs_sql(table, "current_runs")
+    return f"CREATE VIEW {name} AS\n{rows};\nCOMMENT ON VIEW {name} IS {quote_literal(comment)};"
 
 
 def build_as_of_macro_sql(table: Table) -> str:

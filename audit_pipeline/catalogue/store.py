@@ -44,7 +44,7 @@ def write(
     data_version: str | None = None,
     **origin: Unpack[RowOrigin],
 ) -> str:
-    """Write the rows of a partition (``partition_key``) into their place, with the lineage row that names the file's digest.
+    """Write the rows of a partition into their place, with the lineage row that names the file's digest.
 
     The entry is written before the file is moved into place: a run that is killed between the two leaves an entry
     without rows, never rows without an entry. Where the file cannot be moved, the entry is taken back. Returns the data

@@ -185,7 +185,7 @@ class WorkingCopy:
                 # Each thread has a connection of its own.
                 list(pool.map(lambda stored: self._fetch_noted(stored, known.get(stored.name)), outdated))
             for name in local.keys() - remote.keys():
-                self._remove_stale_file(notes, name)
+                self._remove_replaced_file(notes, name)
 
     def _is_file_current(self, stored: StoredObject, path: Path | None, note: _Note | None) -> bool:
         if path is None or note is None or note.tag != stored.tag:
@@ -221,7 +221,7 @@ class WorkingCopy:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _remove_stale_file(self, notes: _Notes, name: str) -> None:
+    def _remove_replaced_file(self, notes: _Notes, name: str) -> None:
         with self._placement_lock():
             # Checked once more: a process of this machine may have put it there since the bucket was listed.
             if self.bucket.head(name) is None:

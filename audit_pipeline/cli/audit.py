@@ -143,7 +143,8 @@ def _show_preparation_steps(steps: Sequence[PlannedStep], unbuilt_benchmarks: Se
     if unbuilt_benchmarks:
         say(
             f"How many texts and tokens there are is known once these are built: {', '.join(unbuilt_benchmarks)}. "
-            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds one, without running a model; corpus-audit audit "
+            f"corpus-audit benchmarks --build {unbuilt_benchmarks[0]} builds one, without running a model; "
+            "corpus-audit audit "
             "does all of it.",
             not_built=list(unbuilt_benchmarks),
         )

@@ -102,7 +102,8 @@ def _format_interval(row: Row) -> str:
 def _say_left_out(rows_by_reason: Mapping[str, int]) -> None:
     """How many rows, and scores of a text, could not be used, and why."""
     if rows_by_reason:
-        words = f"\nLeft out: {'; '.join(f'{rows} × {escape_control_characters(reason)}' for reason, rows in rows_by_reason.items())}"
+        reasons = (f"{rows} × {escape_control_characters(reason)}" for reason, rows in rows_by_reason.items())
+        words = f"\nLeft out: {'; '.join(reasons)}"
         say(words, left_out=dict(rows_by_reason))
 
 

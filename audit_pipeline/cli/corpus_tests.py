@@ -98,7 +98,8 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, **given: 
     "file",
     required=True,
     type=PATH,
-    help=f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more where they "
+    help=f"The test set in its published order, one item per row: at least {count_items_needed()} items, and more "
+    "where they "
     "are so long that the model's context calls for more shards.",
 )
 @TEXT_COLUMN

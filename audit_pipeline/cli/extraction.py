@@ -272,7 +272,8 @@ def _show_dry_run(
     windows, tokens = search.tokens()
     seconds = estimate_seconds(model, tokens, options)
     say(
-        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, time {format_estimated_time(seconds)}; "
+        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, time "
+        f"{format_estimated_time(seconds)}; "
         f"{'likely passages add fine windows' if search.is_coarse_to_fine else 'nothing is added'}",
         documents=documents,
         windows=windows,

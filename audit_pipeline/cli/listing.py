@@ -46,8 +46,7 @@ LONG = click.option("--long", "is_long", is_flag=True, help="List all that is kn
 
 
 def _show_list(name: str, rows: Sequence[Row], short_columns: Columns, long_columns: Columns, *, is_long: bool) -> None:
-    """``rows`` in the columns ``long_columns``, or in the columns ``short_columns``, the last of them cut so that each row is one
-    line."""
+    """``rows`` in ``long_columns``, or in ``short_columns``, whose last is cut so that each row is one line."""
     *first, last = short_columns
     if not is_long:
         cells = [[head, *(format_cell(row, *cell) for row in rows)] for head, *cell in first]

@@ -88,8 +88,9 @@ def resolve_model_option(name: str) -> ModelEntry:
 def prepare_model(
     entry: ModelEntry, paths: DataPaths, options: RunOptions, *, ask_server: bool = True
 ) -> tuple[TokenizedModel, BackendOf]:
-    """The model, and what makes it ready; ``ask_server``: one behind an interface is asked first whether it is still the one
-    that it was.
+    """The model, and what makes it ready.
+
+    With ``ask_server`` a model behind an interface is first asked whether it is still the same.
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """

@@ -22,7 +22,7 @@ T = TypeVar("T")
 def collect_by_name(
     modules: Iterable[ModuleType], *, label: str, is_wanted: Callable[[object], bool], name_of: Callable[[T], str]
 ) -> dict[str, T]:
-    """Every value of the modules that ``is_wanted``, by its name, in the order of the modules; ``label`` it is in a word.
+    """Every value of the modules that ``is_wanted``, by its name, in the modules' order; messages call it ``label``.
 
     What a module imports from another counts once. Raises ConfigError, naming both modules, where two have one name.
     """
@@ -58,7 +58,7 @@ class PluginRegistry(Generic[T]):
 def merge_entry_points(
     own_values: Mapping[str, T], group: str, kind: type[T], name_of: Callable[[T], str]
 ) -> PluginRegistry[T]:
-    """``own_values`` and what the entry points of ``group`` name, each a ``kind``, in the order of the entry points' names.
+    """``own_values`` and those that entry points of ``group`` name, each a ``kind``, in the order of the names.
 
     What cannot be loaded, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.
     """

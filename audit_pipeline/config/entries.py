@@ -141,7 +141,7 @@ _Values.add_constructor("tag:yaml.org,2002:int", _parse_whole_number)
 
 
 def _find_repeated_keys(node: yaml.Node, repeated_by_node: dict[int, yaml.Node | None]) -> yaml.Node | None:
-    """The first key under ``node`` that occurs twice in its mapping; ``repeated_by_node`` gets those of all nodes below.
+    """The first key under ``node`` that is twice in its mapping; ``repeated_by_node`` gets those of all nodes below.
 
     A copied entry that was not renamed would vanish otherwise. What is merged belongs to the entry that it is merged
     from.

@@ -19,7 +19,7 @@ _LONGEST = 200
 
 
 def find_nearest_names(word: str, candidates: Iterable[str]) -> list[str]:
-    """The names of ``candidates`` that ``word`` may be a misspelling of, the nearest first; capitals make no difference."""
+    """The ``candidates`` that ``word`` may be a misspelling of, the nearest first; capitals make no difference."""
     by_spelling = {name.casefold(): name for name in candidates}
     spelt = word[:_LONGEST].casefold()
     close = difflib.get_close_matches(spelt, by_spelling, n=_NEAREST)

@@ -30,7 +30,7 @@ WBC_WINDOWS = (2, 3, 4, 6, 9, 13, 18, 25, 32, 40)
 
 
 def vote_share(own_logprob: npt.ArrayLike, other_logprob: npt.ArrayLike, windows: Sequence[int] = WBC_WINDOWS) -> float:
-    """The mean over ``windows`` of the share of stretches of so many tokens whose sum is greater in ``own_logprob``: in [0, 1].
+    """The share of windows of so many tokens whose sum is greater in ``own_logprob``, mean over ``windows``: in [0, 1].
 
     ``own_logprob`` and ``other_logprob`` are log-likelihoods of the same n >= 1 tokens. A window beyond n is one of n
     tokens; equal sums are no vote. NaN where a value on either side is not finite.

@@ -84,7 +84,7 @@ def expand_settings(
 def restrict_settings(
     detector: Detector, limits: Settings, base_settings: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
-    """``base_settings`` without the settings that go beyond ``limits``, and with those at the limits: each once, in order.
+    """``base_settings`` without those beyond ``limits``, and with those at the limits: each once, in order.
 
     ``limits`` are numbers by parameter: infilling's ``{"m": 5}``, say.
     """

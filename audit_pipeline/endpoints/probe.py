@@ -137,7 +137,8 @@ def _require_spread(client: Client, answers: Sequence[Answer]) -> None:
     if is_even or lowest > _CERTAIN:
         given = f"{np.exp(highest):.3g}" if is_even else "more than one half"
         raise ModelError(
-            f"{client.who}: it gives each of the {len(values)} tokens of {len(answers)} different texts a probability of "
+            f"{client.who}: it gives each of the {len(values)} tokens of {len(answers)} different texts a "
+            "probability of "
             f"{given}, which no model does: it makes its answers up, or something in between does"
         )
 

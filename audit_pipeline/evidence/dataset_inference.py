@@ -247,7 +247,8 @@ def _format_method(
     return (
         f"{n_features} feature{'' if n_features == 1 else 's'}, ridge regression of group means, one-sided Welch test "
         f"of group means of the other half in the direction of training, {splits} random splits by group, "
-        f"twice the median p-value{_format_directions(split_results)}{f'; left out: {named}' if omitted_features else ''}"
+        "twice the median "
+        f"p-value{_format_directions(split_results)}{f'; left out: {named}' if omitted_features else ''}"
     )
 
 

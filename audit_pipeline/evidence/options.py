@@ -26,7 +26,7 @@ PREFERRED = ("min_k_plus_plus", "min_k", "loss")
 
 
 def choose_headline_detector(scored_detectors: Collection[str], named_detector: str | None = None) -> str | None:
-    """The headline detector, out of those that have a score of some text: ``named_detector`` where it was, else by default.
+    """The headline detector, out of those with a score of some text: ``named_detector`` where given, else the default.
 
     None where it has no score, and where none of several is named that are none of the three. A detector that is
     alone is the headline: there was nothing to choose from.

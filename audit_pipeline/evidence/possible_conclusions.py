@@ -127,7 +127,8 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
     if not comparison.held_out:
         yield (
             "Name documents that the model cannot have read, of the same kind (newer than the model, or never "
-            f"published), with --held-out: from {min_marginal_groups(_P)} of them on p-values can be as small as {_P:g}, "
+            f"published), with --held-out: from {min_marginal_groups(_P)} of them on p-values can be as small "
+            f"as {_P:g}, "
             f"and from {min_certified_groups(_P)} on flagged shares have a certified false-positive rate of {_P:.0%}."
         )
         return
@@ -136,7 +137,8 @@ def _suggest_stronger_design(comparison: PlannedComparison) -> Iterator[str]:
     if (unreachable := [alpha for alpha in ALPHAS if comparison.held_out < min_certified_groups(alpha)]) != []:
         alpha = max(unreachable)
         yield (
-            f"With {min_certified_groups(alpha)} held-out documents, flagged shares have a certified false-positive rate of "
+            f"With {min_certified_groups(alpha)} held-out documents, flagged shares have a certified "
+            "false-positive rate of "
             f"{alpha:.0%}."
         )
     if comparison.held_out < (alone := count_held_out_needed(comparison.audited, 1, _P)):

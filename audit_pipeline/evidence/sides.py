@@ -33,7 +33,7 @@ def is_against_held_out(method: str | None) -> bool:
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
-    """The examples (schema EXAMPLES) whose labels are compared: theirs, or those of :func:`relabel_against_held_out`."""
+    """The examples (schema EXAMPLES), with their own labels or those of :func:`relabel_against_held_out`."""
     compared = relabel_against_held_out(examples)
     return examples if compared is None else compared
 
@@ -144,7 +144,7 @@ def build_score_columns(scores: pa.Table, examples: pa.Table, *, model: str, ben
 def build_score_column(
     detector: str, parameters: str, scores: Floats, scored_mask: Bools, examples: LabelledExamples, *, is_default: bool
 ) -> ScoreColumn:
-    """The column of the ``scores`` [n] of those ``examples`` examples that are ``scored_mask`` (one truth value each)."""
+    """A column of ``examples`` values: the ``scores`` [n] where ``scored_mask`` is true, null elsewhere."""
     groups = [group for group, is_scored in zip(examples.groups, scored_mask, strict=True) if is_scored]
     not_scored = len(examples) - int(scored_mask.sum())
     return ScoreColumn(

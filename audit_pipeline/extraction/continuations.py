@@ -159,7 +159,7 @@ def continue_document(
 
 
 def recall(true_text: str, generated_text: str) -> Recall:
-    """How many words of ``true_text`` are in blocks of ``BLOCK_WORDS`` words or more that ``generated_text`` has as well.
+    """How many words of ``true_text`` are in blocks of ``BLOCK_WORDS`` words or more that ``generated_text`` shares.
 
     Words are separated by white space. A word that differs ends a block.
     """

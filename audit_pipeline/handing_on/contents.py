@@ -105,14 +105,14 @@ def read_attributions(benchmark: BuiltBenchmark, paths: DataPaths) -> dict[str, 
     """What is known of its documents, by document_id: of sources whose documents are still those it was built from."""
     found: dict[str, Attribution] = {}
     for source, version in benchmark.manifest["source_versions"].items():
-        if source not in benchmark.spec.get("sources", ()) or not _is_current_version(source, version, paths):
+        if source not in benchmark.spec.get("sources", ()) or not _is_version_in_store(source, version, paths):
             continue
         columns = read_documents(paths, source).select(["document_id", "title", "url", "licence"])
         found |= {row.pop("document_id"): Attribution(**row) for row in columns.to_pylist()}
     return found
 
 
-def _is_current_version(source: str, version: str, paths: DataPaths) -> bool:
+def _is_version_in_store(source: str, version: str, paths: DataPaths) -> bool:
     try:
         return read_documents_version(paths, source) == version
     except DataError:

@@ -150,7 +150,8 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
     if mismatched := sorted(loading["mismatched_keys"]):
         tensor, found, expected = mismatched[0]
         raise ModelError(
-            f"the weights of {name} are not those of its config.json: {tensor} is {_format_shape(found)} in the file, and "
+            f"the weights of {name} are not those of its config.json: {tensor} is {_format_shape(found)} in "
+            "the file, and "
             f"by config.json it would be {_format_shape(expected)} ({len(mismatched)} tensors differ): fetch both again"
         )
     if missing := sorted(loading["missing_keys"]):

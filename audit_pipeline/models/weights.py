@@ -214,7 +214,8 @@ def require_enough_memory(tokenized: TokenizedModel, device: str) -> None:
     ranks, on_gpus = tokenized.entry.tensor_parallel, device.startswith("cuda")
     if on_gpus and ranks is not None and len(every := measure_gpu_memory()) < ranks:
         raise ModelError(
-            f"{tokenized.entry.name} cannot be divided on this machine: {_describe_missing_gpus(ranks, len(every))}; set "
+            f"{tokenized.entry.name} cannot be divided on this machine: "
+            f"{_describe_missing_gpus(ranks, len(every))}; set "
             "devices: auto or a smaller tensor_parallel in its entry (docs/new-model.md)"
         )
     fit = fit_of(tokenized, device)

@@ -169,7 +169,8 @@ def findings_from_text(text: str) -> dict[FindingKey, WatchedFinding]:
         found = [finding for pair in content["pairs"] for finding in _decode_pair(pair, content["names"])]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise DataError(
-            f"the findings that were last seen cannot be read ({_collapse_whitespace(str(error))}): reset the sensor's cursor, "
+            f"the findings that were last seen cannot be read ({_collapse_whitespace(str(error))}): reset the "
+            "sensor's cursor, "
             "and comparing starts again"
         ) from error
     return {finding.key: finding for finding in found}

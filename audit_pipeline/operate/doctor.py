@@ -94,7 +94,10 @@ def _check_lineage(
         yield DoctorCheck("damaged entries", ok=False, words=words)
     unexplained = sorted(set(there) - {path for _, path in explained_files})
     if unexplained:
-        words = f"no lineage entry says where {abbreviate_names(unexplained)} came from: delete them, or run again what made them"
+        words = (
+            f"no lineage entry says where {abbreviate_names(unexplained)} came from: delete them, or run again "
+            "what made them"
+        )
         yield DoctorCheck("files without lineage", ok=False, words=words)
 
 
@@ -107,7 +110,10 @@ def _check_cache(paths: DataPaths, on_check: Look, *, deep: bool) -> Iterator[Do
         on_check(f"cache, {folder.parent.name} ({total / 1e6:,.0f} MB in all)")
         damaged += list(find_damaged_parts(folder, _schema_of(folder), whole=deep))
     if damaged and is_writable(paths.root):
-        words = f"damaged: {abbreviate_names(damaged)}: set aside as .unreadable; their texts are run again by the next audit"
+        words = (
+            f"damaged: {abbreviate_names(damaged)}: set aside as .unreadable; their texts are run again by the "
+            "next audit"
+        )
         for part in damaged:
             set_aside(part)
     elif damaged:
@@ -362,7 +368,10 @@ def _check_leftovers(paths: DataPaths) -> Iterator[DoctorCheck]:
         size = sum(stat.st_size for stat in temporary.values())
         dead = [path for path, stat in temporary.items() if time.time() - stat.st_mtime > DEAD_AFTER_SECONDS]
         state = f"{len(dead)} older than an hour: delete those" if dead else "being written just now, or soon dead"
-        words = f"{len(temporary)} file(s), {size:,} bytes, {state}: {abbreviate_names([str(path) for path in dead or temporary])}"
+        words = (
+            f"{len(temporary)} file(s), {size:,} bytes, {state}: "
+            f"{abbreviate_names([str(path) for path in dead or temporary])}"
+        )
         yield DoctorCheck("temporary files", not dead, words)
     for target in list_unfinished_removals(paths):
         words = f"{target} is removed in part: end it with corpus-audit forget --{target.dimension} '{target.name}'"

@@ -29,7 +29,10 @@ _LINE_SECONDS = 15.0
 def describe(progress: Progress) -> str:
     """Progress in one line: the phase, texts, tokens a second, the time left in all."""
     tokens = f"{progress.tokens_per_second:,.0f} tokens/s"
-    return f"{_describe_phase(progress)}{progress.texts_done:,} of {progress.texts_total:,} texts, {tokens}, {_describe_time_left(progress)}"
+    return (
+        f"{_describe_phase(progress)}{progress.texts_done:,} of {progress.texts_total:,} texts, {tokens}, "
+        f"{_describe_time_left(progress)}"
+    )
 
 
 def _describe_phase(progress: Progress) -> str:

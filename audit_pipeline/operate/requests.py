@@ -63,7 +63,7 @@ class ScoringRequest:
 
 
 def scoring_request(options: ScoreOptions, scored_file: Path) -> ScoringRequest:
-    """The request for the texts of the file ``scored_file``; raises ConfigError or DataError where options do not fit."""
+    """The request for the texts of ``scored_file``; raises ConfigError or DataError where options do not fit."""
     from audit_pipeline.detectors.registry import select  # noqa: PLC0415
 
     selection = select(options.detectors, grid=options.grid, overrides=options.overrides)

@@ -165,7 +165,8 @@ def _describe_standing_out(share: str, findings: PairFindings, documents: ShelfD
     if findings.claim_level == SOUND:
         return (
             f"{share} {verb} out: higher scores than chance allows.",
-            f"{findings.origin.state_random_choice('what the model could have read')}: of the documents that stand out, at most"
+            f"{findings.origin.state_random_choice('what the model could have read')}: of the documents that "
+            "stand out, at most"
             f" {Q_LEVEL:.0%} are expected to do so by accident.",
         )
     if findings.claim_level == STATISTICAL:
@@ -364,7 +365,8 @@ def _answer_by_auroc(findings: PairFindings, auroc: Estimate) -> Words:
         return Words(
             kind,
             headline,
-            f"{words} {origin.state_random_choice('which texts are members')}, so the comparison is fair; but a text that was seen"
+            f"{words} {origin.state_random_choice('which texts are members')}, so the comparison is fair; but "
+            "a text that was seen"
             " once or twice can go unnoticed.",
         )
     return Words(
@@ -384,7 +386,8 @@ def _answer_difference(findings: PairFindings, higher_side: str, words: str) -> 
             "sound_evidence_of_training",
             f"{stand_out} the model distinguishes texts that it was trained on from texts that it was not"
             + (", if what was stated is so." if origin.stated_by else "."),
-            f"{words}, beyond chance. {origin.state_random_choice('which texts are members')}: nothing but membership differs"
+            f"{words}, beyond chance. {origin.state_random_choice('which texts are members')}: nothing but "
+            "membership differs"
             " between the two sides.",
         )
     if claim_level == STATISTICAL and margin is not None and margin.low is not None and margin.low > 0:

@@ -92,7 +92,8 @@ def _state_null_certainty(findings: PairFindings) -> str:
     if known is not None and known.low is not None and known.high is not None:
         reach = (
             f" With 95% confidence, a text that is asked about scores higher than one that it is compared with in"
-            f" {format_auroc_per_hundred(known.low)} to {format_auroc_per_hundred(known.high)} of 100 pairs; 50 is a coin toss."
+            f" {format_auroc_per_hundred(known.low)} to {format_auroc_per_hundred(known.high)} of 100 pairs; "
+            "50 is a coin toss."
         )
     return f"Sure of the number, not sure that the texts were not used.{reach} {NO_TRACE}"
 

@@ -230,7 +230,7 @@ def build_reports(warehouse: Path, folder: Path, *, include_text: bool = True) -
     # Another layout writes every page again; making the schema takes as long as reading one.
     if written or not (folder / SCHEMA).exists():
         _write_file(folder / SCHEMA, format_report_schema().encode())
-    _remove_stale_pages(folder, {*pages.values()})
+    _remove_other_pages(folder, {*pages.values()})
     return _summarise_reports(path, pages, site, across, written)
 
 
@@ -241,7 +241,8 @@ def _open_warehouse(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
         except (duckdb.CatalogException, duckdb.BinderException) as error:
             raise DataError(
-                f"the warehouse {warehouse} lacks what the report shows ({error_to_one_line(error)}): it was built by another"
+                f"the warehouse {warehouse} lacks what the report shows ({error_to_one_line(error)}): it was "
+                "built by another"
                 " version; build it again: corpus-audit report"
             ) from error
 
@@ -341,7 +342,7 @@ def _is_copy_of(copy: object, content: Mapping[str, Any], whole_digest: str) -> 
     return {key: value for key, value in copy.items() if key not in ("written_at", "whole_sha256")} == content
 
 
-def _remove_stale_pages(folder: Path, pages: set[Path]) -> None:
+def _remove_other_pages(folder: Path, pages: set[Path]) -> None:
     """Remove the pages of models that are gone: somebody may have asked for them to be forgotten."""
     kept = pages | {json_copy_path(page) for page in pages}
     for file in folder.glob(f"{MODEL_PAGE}*"):

@@ -90,12 +90,14 @@ def estimate(
     format_spec: str = ".3f",
     missing_text: str = "not defined",
 ) -> str:
-    """A value with its interval for a terminal, both in a ``format_spec`` of Python's; ``missing_text`` where it is not known."""
+    """A value with its interval for a terminal, in a ``format_spec`` of Python's; ``missing_text`` where it "
+    "is not known."""
     if value is None:
         return missing_text
     if low is None or high is None:
         return f"{value:{format_spec}}"
-    return f"{value:{format_spec}} [{f'{low:{format_spec}}'.removesuffix('%')}, {f'{high:{format_spec}}'.removesuffix('%')}]"
+    low_end, high_end = (format(end, format_spec).removesuffix("%") for end in (low, high))
+    return f"{value:{format_spec}} [{low_end}, {high_end}]"
 
 
 def setting(parameters: str | None) -> str:

@@ -49,7 +49,7 @@ _NOT_RUN = "the model has not been run on the text behind the prefix: run it aga
 def _report_joint_progress(
     on_progress: OnProgress, previous_summary: RunSummary | None, plans: Sequence[Plan], progress: Progress
 ) -> None:
-    """How far several runs in a row are, those ``previous_summary`` the one that is on being done, as if they were one."""
+    """How far several runs in a row are, as if they were one; ``previous_summary`` is of those that are done."""
     on_progress(
         Progress(
             progress.texts_done + (previous_summary.texts_computed if previous_summary else 0),

@@ -153,7 +153,7 @@ class EvaluationTexts:
         return f"not defined: the evaluation split holds no {there_are_none}" if absent else None
 
     def sample(self, max_per_side: int, seed: int) -> tuple[EvaluationTexts, str]:
-        """At most ``max_per_side`` texts of each side, drawn by ``seed``, and in words which; "" where these are all."""
+        """At most ``max_per_side`` texts of each side, drawn by ``seed``, and which, in words; "" where all are."""
         ids = self.columns["example_id"]
         chosen: list[int] = []
         drawn = []

@@ -205,7 +205,7 @@ def _render_explicit_markup(text: str, body: list[str], inline: _Inline) -> list
 
 
 def _take_body(lines: list[str], position: int, first: str | None = None) -> tuple[list[str], int]:
-    """What belongs to the marker on line ``position`` (all lines indented deeper than it), dedented, and the line after.
+    """What belongs to the marker on line ``position`` (all deeper lines), dedented, and the line after it.
 
     With ``first``, the text after the marker on its own line opens the body.
     """

@@ -188,8 +188,9 @@ class PartCache:
         is_wanted: Callable[[Path], bool] = lambda path: True,
         take: _Take = lambda batch: batch,
     ) -> Iterator[tuple[Path, pa.Table]]:
-        """``columns`` of what ``take`` takes of every part that ``is_wanted`` wants, those included that another process's
-        compaction puts in the place of parts being read.
+        """``columns`` of what ``take`` takes of every part that ``is_wanted``.
+
+        Parts are included that another process's compaction puts in the place of parts being read.
         """
         read: set[Path] = set()
         while new := [path for path in list_parts(self.folder) if path not in read]:

@@ -112,7 +112,8 @@ class ForwardPass(LocalPass):
         return function(self, *arguments)
 
     def _agree_on(self, own_value: Result) -> Result:
-        """``own_value`` by the first of the processes that run in step, so that all go by the same; alone, by this one."""
+        """``own_value`` of the first of the processes that run in step, so that all use the same one; "
+        "alone, this one's."""
         if not self._in_step:
             return own_value
         of_first = [own_value]

@@ -159,7 +159,10 @@ def _judge_known(rows: Mapping[Key, Row], before: Row, after: Row) -> tuple[Outc
             return "partly forgotten", None
         if after["ci_low"] > LEFT_AT_MOST * before["value"]:
             return "forgotten", None
-        doubt = f"There are too few texts to tell: half of what PrivLeak was before is within {_format_with_interval(after)}."
+        doubt = (
+            "There are too few texts to tell: half of what PrivLeak was before is within "
+            f"{_format_with_interval(after)}."
+        )
     return "undetermined", doubt
 
 
@@ -235,7 +238,8 @@ def _is_unlike_retrained(rows: Mapping[Key, Row]) -> bool:
 def _explain(rows: Mapping[Key, Row], reason: str | None, retrained: bool) -> Iterable[str]:
     before, after = (rows[("privleak", role, "both")] for role in ("before", "after"))
     yield (
-        f"PrivLeak {_format_with_interval(before)} before, {_format_with_interval(after)} after; 0: as in the reference; -100: every "
+        f"PrivLeak {_format_with_interval(before)} before, {_format_with_interval(after)} after; 0: as in the "
+        "reference; -100: every "
         "text to be forgotten stands out as known; above 0: they stand out as unusually unlikely."
     )
     if reason is not None:
@@ -290,7 +294,8 @@ def _format_suspicious(rows: Mapping[Key, Row]) -> str:
         "" if never is None else f"; by the same rule {_format_percent(never)} of them in the retrained model"
     )
     return (
-        f"Suspicious (called a member before, and hardly moved since): {_format_percent(forget['value'])} of {forget['n']} "
+        f"Suspicious (called a member before, and hardly moved since): {_format_percent(forget['value'])} of "
+        f"{forget['n']} "
         f"texts to be forgotten{of_held_out}{read_by_nobody}. A score may be as near in a model that never read the"
         " text."
     )
@@ -299,7 +304,8 @@ def _format_suspicious(rows: Mapping[Key, Row]) -> str:
 def _format_forget_quality(rows: Mapping[Key, Row]) -> str:
     forget, holdout = (_find_value(rows, "forget_quality", "after", side) for side in ("forget", "holdout"))
     return (
-        f"Forget quality (p-value of no difference from the retrained model): {_format_p_value(forget)}, of held-out texts "
+        f"Forget quality (p-value of no difference from the retrained model): {_format_p_value(forget)}, of "
+        "held-out texts "
         f"{_format_p_value(holdout)}. Where both are small, the two models differ as a whole, not in these texts."
     )
 

@@ -145,7 +145,7 @@ def privleak(auroc: float, interval: Interval, reference: float, how: str) -> Me
 def privleak_against_retrained(
     auroc: float, retrained_auroc: float, auroc_draws: Floats, retrained_auroc_draws: Floats, bootstrap: GroupBootstrap
 ) -> MeasuredValue:
-    """PrivLeak against the retrained model's A' = 1 - ``retrained_auroc`` > 0, whose own uncertainty is in the interval.
+    """PrivLeak against the retrained model's A' = 1 - ``retrained_auroc`` > 0; the interval holds its uncertainty, too.
 
     ``auroc_draws`` and ``retrained_auroc_draws`` are AUROCs on the same resamples [r] of ``bootstrap``. Where the AUROC
     is 0 or 1, no resample of it differs: then A' is taken as it is, and the interval is the AUROC's exact bound.

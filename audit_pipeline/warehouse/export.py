@@ -67,7 +67,8 @@ def export(warehouse: Path, name: str, out: Path) -> Exported:
                 counted = write(reader, temporary)
         except (OSError, duckdb.Error, pa.ArrowException) as error:
             raise DataError(
-                f"{name} could not be written to {out} ({error_to_one_line(error)}): is the disk full, or its folder closed?"
+                f"{name} could not be written to {out} ({error_to_one_line(error)}): is the disk full, or its "
+                "folder closed?"
             ) from error
     return Exported(out, counted, out.stat().st_size)
 

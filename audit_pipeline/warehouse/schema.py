@@ -233,7 +233,8 @@ def check_keys(
     for table in tables:
         of = table.name
         if earlier_counts.get(of) == 0 and of in of_files and set(table.partition_columns) <= set(table.key):
-            of = f"(FROM {of} SEMI JOIN {changed_relation_name(of)} USING ({_format_column_names(table.partition_columns)}))"
+            keys = _format_column_names(table.partition_columns)
+            of = f"(FROM {of} SEMI JOIN {changed_relation_name(of)} USING ({keys}))"
         doubled = 0 if is_enforced(table) else _count_duplicate_rows(connection, of, build_key_sql(table))
         row = [table.name, ", ".join(table.key), is_enforced(table), doubled]
         connection.execute(f"INSERT INTO {KEYS.name} VALUES (?, ?, ?, ?)", row)  # noqa: S608 - a declared name

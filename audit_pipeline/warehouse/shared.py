@@ -33,8 +33,10 @@ _looked: dict[Path, float] = {}
 
 
 def publish_warehouse(new_file: Path, warehouse: Path, put_in_place: Callable[[], Placed]) -> Placed:
-    """Put a warehouse that has just been built, ``new_file``, in place as ``warehouse``; before that into the bucket, where
-    the folder is a working copy, and point there. The one before it stays for who is bringing it; older ones go.
+    """Put ``new_file``, which has just been built, in place as ``warehouse``.
+
+    Where the folder is a working copy, it goes into the bucket first, and the pointer is moved. The one before it stays
+    for those who are fetching it; older ones go.
 
     Raises BucketError where the bucket cannot be reached, or the lease of the build was lost.
     """

@@ -223,7 +223,10 @@ def _load_or_bisect(
 
 
 def _build_rows_sql(files: Sequence[Path]) -> str:
-    return f"read_parquet({_build_path_list_sql(files)}, hive_partitioning = false, filename = true, union_by_name = false)"
+    return (
+        f"read_parquet({_build_path_list_sql(files)}, hive_partitioning = false, filename = true, union_by_name = "
+        "false)"
+    )
 
 
 def _build_padded_rows_sql(table: Table, files: Sequence[Path]) -> str:

@@ -42,7 +42,7 @@ class WholeDocument:
 
 
 def usable_title(raw_title: str | None) -> str | None:
-    """``raw_title`` with its blanks levelled; None where it is empty, the name of a file, or what a program wrote alone."""
+    """``raw_title`` with single blanks; None where it is empty, the name of a file, or a program's own default."""
     title = " ".join((raw_title or "").split())
     if not title or len(title) > _LONGEST_TITLE or not title.isprintable() or _NO_TITLE.fullmatch(title):
         return None

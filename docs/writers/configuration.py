@@ -104,7 +104,8 @@ def _benchmarks() -> Iterator[str]:
         kind = builder.settings
         above = next(one for one in kind.__mro__[1:] if one in _SHARED)
         yield f"### builder: {name}"
-        yield f"{escape_markdown(_first_line(kind))} It takes the keys of *{_SHARED[above].split(' (')[0].lower()}* as well."
+        shared = _SHARED[above].split(" (")[0].lower()
+        yield f"{escape_markdown(_first_line(kind))} It takes the keys of *{shared}* as well."
         own = keys_of(kind, known=above)
         yield own if own else "It has no key of its own."
 

@@ -65,9 +65,9 @@ def test_pip_makes_an_installable_package_of_the_example(tmp_path: Path) -> None
 def test_a_brought_source_is_an_asset_and_can_be_fetched(tmp_path: Path) -> None:
     site = install(tmp_path)
     imports = (
-        "from audit_pipeline.sources.config import source_named\n"
+        "from audit_pipeline.sources.config import require_source\n"
         "from audit_pipeline.definitions import defs\nfrom pathlib import Path\n"
-        "source = source_named('gauges')\nharvest = source.fetch(source.settings(), Path('.'))\n"
+        "source = require_source('gauges')\nharvest = source.fetch(source.settings(), Path('.'))\n"
         "keys = {key.to_user_string() for key in defs().resolve_asset_graph().get_all_asset_keys()}"
     )
     expression = "[harvest.documents[0].name, 'documents/gauges' in keys]"

@@ -74,7 +74,7 @@ def test_after_an_error_everything_is_as_it_was(tmp_path: Path, monkeypatch: pyt
     def broken(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for name in ("write_card", "write_table"):
+    for name in ("format_benchmark_card", "write_table"):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, broken)
             with pytest.raises(OSError, match="No space left"):

@@ -249,7 +249,7 @@ def test_the_texts_are_read_once_whoever_scored_them_and_again_for_another_desig
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    actual = assessment.blind_control
+    actual = assessment.compute_blind_control
 
     def counted(*texts: Any, **options: Any) -> BlindControl:
         read.append(len(texts[0]))

@@ -343,7 +343,7 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
 ) -> None:
     paths = workspace.paths
     read: list[int] = []
-    actual = assessment.blind_control
+    actual = assessment.compute_blind_control
 
     def counted(*texts: Any, **options: Any) -> BlindControl:
         read.append(len(texts[0]))

@@ -173,7 +173,7 @@ def test_a_killed_count_goes_on_and_gives_the_same_counts(
     assert checkpoint_of(out).exists()
     assert not out.exists()
     read = []
-    original = count.files_corpus
+    original = count.corpus_from_files
 
     def seen(path: Path, column: str | None) -> count.Corpus:
         found = original(path, column)

@@ -150,7 +150,7 @@ def test_copies_that_were_not_run_are_said(tiny: Tiny, tmp_path: Path) -> None:
     [
         (STREAM, {}, "over the rows of a file"),
         (TEXT, {"in_context": True}, "in the context of an input"),
-        (STREAM, {"in_context": True, "beside": UserInputs()}, "in the context of an input"),
+        (STREAM, {"in_context": True, "user_inputs": UserInputs()}, "in the context of an input"),
     ],
 )
 def test_where_there_are_no_copies(

@@ -168,7 +168,7 @@ def test_no_room_for_a_batch_of_branches_halves_it(tiny: Tiny, monkeypatch: pyte
     model, forward = tiny("llama")
     expected = prepared(model, forward, steps=3)
     monkeypatch.setitem(forward_module._ROW_TOKENS, "cpu", 8)
-    lay_out_all, refused = forward_module.lay_out, []
+    lay_out_all, refused = forward_module.build_layout, []
 
     def lay_out_few(branches: Branches, rows: Ints, chosen: Ints, device: torch.device) -> object:
         if len(set(rows[chosen].tolist())) > 2:
@@ -209,7 +209,7 @@ def test_where_the_check_fails_branches_are_run_anew(tmp_path: Path, monkeypatch
         # As a model that does not look at a mask of its caller's.
         return {**inputs_of(*given, **options), "attention_mask": None}  # type: ignore[arg-type]
 
-    inputs_of = forward_module.inputs_of
+    inputs_of = forward_module.build_branch_inputs
     monkeypatch.setattr(forward_module, "build_branch_inputs", blind)
     forward = forward_of(model)
     assert not forward.packed

@@ -145,7 +145,7 @@ def test_a_manifest_that_cannot_be_read_leaves_it_open(made: Workspace) -> None:
 
 def test_a_source_is_read_once_for_all_its_benchmarks(made: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    version_of_source = situation.version_of_source
+    version_of_source = situation.read_source_version
 
     def counted(source: str, paths: Any) -> str:
         asked.append(source)

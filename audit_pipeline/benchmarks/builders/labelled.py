@@ -106,7 +106,8 @@ def read_labelled_rows(
 
 
 def label_rows_by_columns(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows:
-    """The rows with a text of the right length and a label, as :func:`build_labelled_rows`; columns as the settings name them."""
+    """The rows with a text of the right length and a label, as :func:`build_labelled_rows`; the settings "
+    "name the columns."""
     settings = spec.settings_of(LabelledSettings)
     meanings = dict(settings.label_values)
     reading = Reading(

@@ -218,7 +218,7 @@ def harvest_files(
     collection: str,
     documents_of: Callable[[Path, LeftOutPages], Iterator[Document]],
 ) -> Harvest:
-    """The documents of the file at ``path``, or of those ``candidates`` in that folder that have one of the ``suffixes``.
+    """The documents of the file at ``path``, or of the ``candidates`` in that folder with one of the ``suffixes``.
 
     A file that cannot be read to its end (``documents_of`` raises DataError) is missing from there on: what came before
     is taken.

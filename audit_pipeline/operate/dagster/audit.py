@@ -218,7 +218,7 @@ def extract(
     paths: DataPaths,
     on_step: Callable[[str], None],
 ) -> None:
-    """Search the documents of the request's one benchmark as ``search_options``, then publish where the request says so.
+    """Search the documents of the request's benchmark by ``search_options``, then publish where the request says so.
 
     Raises the AuditError that stopped it; finished windows stay, and the next call goes on from there.
     """

@@ -175,8 +175,10 @@ def _preview_removal(
 
 
 def _resolve_target(named_target: RemovalTarget, partitions: Sequence[str], paths: DataPaths) -> RemovalTarget:
-    """``named_target`` by the name of its partition: a model may be given by a path that leads to it, the only benchmark of a
-    family by the family's name."""
+    """``named_target`` by the name of its partition.
+
+    A model may be given by a path that leads to it, the only benchmark of a family by the family's name.
+    """
     configured = _load_entries(named_target.dimension)
     in_entries = configured.names if configured is not None else ()
     known = sorted({*partitions, *list_kept_names(named_target.dimension, paths), *in_entries})
@@ -187,7 +189,8 @@ def _resolve_target(named_target: RemovalTarget, partitions: Sequence[str], path
     if named_target.dimension == "benchmark" and list_family_partitions(named_target.name, known):
         return RemovalTarget("benchmark", resolve_partition(named_target.name, known))
     raise DataError(
-        f"there is no {named_target.dimension} '{named_target.name}': not in config/{_file_of(named_target.dimension)}, not among Dagster's "
+        f"there is no {named_target.dimension} '{named_target.name}': not in "
+        f"config/{_file_of(named_target.dimension)}, not among Dagster's "
         f"partitions, and nothing of it under {paths.root}; {did_you_mean(named_target.name, known)}"
     )
 

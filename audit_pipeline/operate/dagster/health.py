@@ -151,7 +151,10 @@ def _check_runs(instance: dg.DagsterInstance) -> Iterator[DoctorCheck]:
         unfinished = instance.get_runs(dg.RunsFilter(statuses=UNFINISHED))
         left = [run.run_id for run in unfinished if not process_tag(run, HOST_TAG)]
         if left:
-            words = f"{_format_run_ids(left)}: no daemon is alive to go on with them; start one (corpus-audit dev) or end them"
+            words = (
+                f"{_format_run_ids(left)}: no daemon is alive to go on with them; start one (corpus-audit dev) or "
+                "end them"
+            )
             yield DoctorCheck("unwatched runs", ok=False, words=words)
 
 

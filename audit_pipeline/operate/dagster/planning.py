@@ -205,7 +205,7 @@ def plan_changed_benchmarks(
     inspected again, for those that became due meanwhile. So no pair counts as requested while a model is broken.
     """
     new = tuple(name for name in situation.benchmarks if name not in dagster.benchmarks)
-    audits = _reset_outdated_requests(seen_benchmarks.pairs, new, broken_entries)
+    audits = _reset_changed_requests(seen_benchmarks.pairs, new, broken_entries)
     cannot = find_benchmark_problems(situation, situation.benchmarks)
     reasons = [f"{name}: {problem}" for name, problem in cannot.items()]
     if dagster.preparing is not None:
@@ -243,7 +243,7 @@ def plan_changed_benchmarks(
     )
 
 
-def _reset_outdated_requests(
+def _reset_changed_requests(
     last_requests: Mapping[str, LastRequest], new_benchmarks: Collection[str], broken_entries: BrokenEntries
 ) -> dict[str, LastRequest]:
     """The requests for pairs that still count: not those of a benchmark without a partition, which was never audited or

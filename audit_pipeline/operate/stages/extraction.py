@@ -146,7 +146,10 @@ def build_search_version(search_options: SearchOptions) -> str:
         return EXTRACTION_VERSION
     more = "" if search_options.characters is None else f", first {search_options.characters} characters"
     more += "" if search_options.near_verbatim is None else f", {search_options.near_verbatim} may differ"
-    return f"{EXTRACTION_VERSION}: {search_options.lengths.prefix} + {search_options.lengths.suffix}, {search_options.stride}{more}"
+    return (
+        f"{EXTRACTION_VERSION}: {search_options.lengths.prefix} + {search_options.lengths.suffix}, "
+        f"{search_options.stride}{more}"
+    )
 
 
 def search_options_from_settings(

@@ -16,9 +16,9 @@ from audit_pipeline.operate.removal import RemovalTarget
 _HOLDING = """
 import sys, time
 from pathlib import Path
-from audit_pipeline.operate.dagster.work_claims import audit_of
+from audit_pipeline.operate.dagster.work_claims import claim_audit
 from audit_pipeline.catalogue.paths import DataPaths
-with audit_of(DataPaths(Path(sys.argv[1])), models=["m"], benchmarks=["b"]):
+with claim_audit(DataPaths(Path(sys.argv[1])), models=["m"], benchmarks=["b"]):
     print("claimed", flush=True)
     time.sleep(60)
 """
