@@ -8,7 +8,7 @@ What belongs here: wiring, and the builder's checks as asset checks. What does n
 import dagster as dg
 from pydantic import Field
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS, CheckResult
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY
 from audit_pipeline.catalogue.lineage import LineageStep

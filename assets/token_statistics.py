@@ -74,10 +74,9 @@ def token_statistics(
     context: dg.AssetExecutionContext, config: PassConfig, data: AuditData, models: Models, progress: ProgressReporter
 ) -> PairResults:
     """Bring the cache up to the texts of every pair in the run, each model loaded at most once."""
-    paths, log = data.paths, context.log
+    paths, log, set_aside = data.paths, context.log, list[str]()
     backend_of = partial(models.backend, paths=paths, log=log)
     other_models = OtherModels(group_by_model(context.partition_keys), paths, backend_of, log.info)
-    set_aside: list[str] = []
 
     def run(pair: Pair) -> Metadata:
         model = models.load_for_run(pair.model, paths, log)
@@ -91,8 +90,8 @@ def token_statistics(
             )
         set_aside.extend(summary.unreadable_parts)
         log.info(f"{pair.partition}: {summary.in_words}")
-        fingerprint = model.identity.model_fingerprint
-        return {**row_count_metadata(summary.own.texts), **summary.numbers, "model_fingerprint": fingerprint}
+        counts = row_count_metadata(summary.own.texts)
+        return {**counts, **summary.numbers, "model_fingerprint": model.identity.model_fingerprint}
 
     pairs = for_each_pair(context, paths, "token_statistics", run)
     yield from pair_results(context, pairs, unpartitioned_checks=[_check_cache_intact(set_aside)])

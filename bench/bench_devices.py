@@ -26,9 +26,9 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.token_statistics.backend import WindowStatistics
-from audit_pipeline.token_statistics.batches import TOKEN_BUDGET, LocalPass, Task
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ready import load_forward_pass
+from audit_pipeline.token_statistics.loading import load_forward_pass
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET, LocalPass, Task
 from audit_pipeline.token_statistics.tokens import (
     EncodedText,
     Window,

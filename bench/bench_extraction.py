@@ -37,7 +37,7 @@ from audit_pipeline.models.weights import default_device
 from audit_pipeline.operate.stages.extraction import documents_of
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ready import load_forward_pass
+from audit_pipeline.token_statistics.loading import load_forward_pass
 from audit_pipeline.token_statistics.tokens import Window, encode
 
 BOOK_TOKENS = 100_000

@@ -39,9 +39,9 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.token_statistics.backend import Backend
-from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.cache import list_parts, read_part
 from audit_pipeline.token_statistics.cached_texts import read_statistics
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import Progress, RunSummary, compute
 
 WORDS = 32

@@ -31,7 +31,7 @@ from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.references.corpus import corpus_from_files
 from audit_pipeline.references.count import count_corpus
-from audit_pipeline.references.tally import PlainCounter, build_counting_tokenizer, vocabulary_size_of
+from audit_pipeline.references.token_counters import PlainCounter, build_counting_tokenizer, vocabulary_size_of
 
 PAPER_SCALE_BYTES = 15e9
 

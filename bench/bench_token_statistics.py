@@ -39,10 +39,10 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
-from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.layers import find_linear_layers, use_linear
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText, encode
 

@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from live_workspace import LiveWorkspace, family, graphql, make
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import EVALUATIONS, LINEAGE, OUTCOMES, SCORES, Pair, canonical_json, digest
 from audit_pipeline.catalogue.files import table_from_rows

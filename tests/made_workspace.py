@@ -26,7 +26,7 @@ from tiny_models import forward_of
 
 # Read before any test moves the configuration: the partitions of controls are fixed when this module is.
 from assets import controls
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
@@ -40,7 +40,7 @@ from audit_pipeline.operate.stages.scores import SCORES_VERSION, run_tokens, sco
 from audit_pipeline.sources import release_notes
 from audit_pipeline.sources.base import Document, Harvest, MissingPart
 from audit_pipeline.sources.config import all_sources
-from audit_pipeline.token_statistics import ready
+from audit_pipeline.token_statistics import loading
 
 SOURCE = release_notes.NAME
 COLLECTIONS = ("alder", "birch", "cedar")
@@ -284,11 +284,11 @@ def enter_workspace(root: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 def count_loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the models whose weights are loaded from now on, in order."""
     loaded: list[str] = []
-    load: Callable[..., Any] = ready.load_weights
+    load: Callable[..., Any] = loading.load_weights
 
     def counted(model: TokenizedModel, device: str, tell: Callable[[str], None]) -> Any:
         loaded.append(model.entry.name)
         return load(model, device, tell)
 
-    monkeypatch.setattr(ready, "load_weights", counted)
+    monkeypatch.setattr(loading, "load_weights", counted)
     return loaded

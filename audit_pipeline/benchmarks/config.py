@@ -30,7 +30,7 @@ from audit_pipeline.config.discovery import collect_by_name
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean, find_nearest_names
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Problem
-from audit_pipeline.config.validating import resolve_paths_against, validate_as
+from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import ConfigError
 
 

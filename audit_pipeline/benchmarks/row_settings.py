@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator, model_validator
 
 from audit_pipeline.benchmarks.settings import ANY, FamilySettings
-from audit_pipeline.config.validating import Language, StrictSettings, Text
+from audit_pipeline.config.validation import Language, StrictSettings, Text
 
 WORDS_PLACE, SUBSET_PLACE = "{words}", "{subset}"
 

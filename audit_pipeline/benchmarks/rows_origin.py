@@ -23,7 +23,7 @@ from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.fetch.archives import read_wheel_member
 from audit_pipeline.fetch.arrow import detect_saved_kind
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, digest_of, read_rows
-from audit_pipeline.fetch.index import read_configured_index
+from audit_pipeline.fetch.package_index import read_configured_index
 from audit_pipeline.fetch.rows import Row, RowFile, Skipped
 
 STRING_COLUMN = "text"

@@ -172,7 +172,7 @@ def _to_schema(columns: Columns) -> pa.Schema:
 def read_table(path: Path, columns: Columns, *, label: str) -> pa.Table:
     """The Parquet file at ``path`` with just these ``columns``.
 
-    Raises DataError, naming ``label`` is missing or unreadable, where it cannot be read.
+    Raises DataError, which names ``label``, where the file is missing or cannot be read.
     """
     if not path.exists():
         raise DataError(f"{label} has not been built yet: {path} is missing")

@@ -136,7 +136,7 @@ def record_lineage(
     """Write the lineage row of what ``step`` has made of a partition, or is about to move into place.
 
     For rows that lie in no file of their own: :func:`audit_pipeline.catalogue.store.write` does both. ``partition_key``
-    is the partition, ``upstream`` the data versions of what it was made from, by input.
+    names the partition; ``upstream`` holds the data versions of its inputs, by input.
     """
     settings = origin.get("settings")
     partition = partition_of(partition_key)

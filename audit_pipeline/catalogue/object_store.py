@@ -1,7 +1,7 @@
 """A bucket of an object store (S3, Google Cloud Storage, Azure), as the few operations that a data folder needs of it.
 
 What belongs here: listing, reading, writing and deleting objects, the conditional put, and what goes wrong with them in
-one line. What does not: which file is which object (working_copy.py), who may write when (exclusive.py).
+one line. What does not: which file is which object (working_copy.py), who may write when (locks.py).
 
 obstore, not pyarrow's file systems: these have no conditional put, and what must be exclusive in a bucket hangs on it.
 """

@@ -3,7 +3,7 @@
 What belongs here: which folders these are, every path below data/, the rules for naming folders after partitions; and
 the data folder as a place: making it, who may look into it, whether a lock in it is held, and saying before anything
 runs that it cannot be written. What does not: reading or writing files (files.py), what they hold
-(catalogue/contracts/), and a disk that fills up later (cli/front.py).
+(catalogue/contracts/), and a disk that fills up later (cli/command_group.py).
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def is_workspace(folder: Path) -> bool:
 def config_dir() -> Path:
     """The folder of models.yaml, benchmarks.yaml and the others.
 
-    ``CORPUS_AUDIT_CONFIG`` where set, else config/ of the :func:`find_workspace`, else the configuration in the
-    package.
+    ``CORPUS_AUDIT_CONFIG`` where set, else config/ of the workspace (:func:`find_workspace`), else the
+    configuration in the package.
     """
     given = os.environ.get("CORPUS_AUDIT_CONFIG")
     return Path(given or (find_workspace() or SHIPPED) / "config").expanduser().resolve()

@@ -2,7 +2,7 @@
 
 What belongs here: which files of the copy are objects of the bucket, fetching what others have written, and putting
 what this machine writes into the bucket. What does not: the bucket's operations (object_store.py), who may write when
-(exclusive.py), writing files (files.py).
+(locks.py), writing files (files.py).
 
 A file is put into the bucket before it takes its place in the copy, and deleted there before it goes here: after a kill
 in between the bucket is ahead, and the next look brings the copy up to it. Nothing is renamed in the bucket; readers
@@ -35,7 +35,7 @@ MARKER = ".bucket.json"
 LOCKS = "locks"
 """The folder of the bucket's leases; a working copy never fetches it."""
 WAREHOUSES = "warehouse"
-"""The folder of the bucket's warehouses: warehouse/shared.py."""
+"""The folder of the bucket's warehouses: warehouse/bucket_warehouse.py."""
 REFRESH_SECONDS = 30.0
 """The longest time after which a command, a step or a sensor lists the bucket again."""
 

@@ -1,7 +1,7 @@
 """The command audit.
 
 What belongs here: its options, the table of --dry-run. What does not: bringing pairs up to date and showing the
-findings (audit_shown.py), any work. Heavy packages are imported where they are needed, so that `--help` answers at
+findings (audit_output.py), any work. Heavy packages are imported where they are needed, so that `--help` answers at
 once.
 """
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audit_shown import audit_pairs, show_audit_outcome
+from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
 from audit_pipeline.cli.options import DETAILS, DEVICE, ENGINE, LIMITS, MODEL, json_option, options_of
 from audit_pipeline.cli.shared import (
     estimate_seconds,
@@ -26,7 +26,7 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.operate.audit_request import audit_request
 from audit_pipeline.operate.console import Row, is_json_output, say, show_table, tell
 from audit_pipeline.operate.options import BENCHMARK, AuditOptions
-from audit_pipeline.report.numbers import format_thousands
+from audit_pipeline.report.number_format import format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -198,7 +198,7 @@ def _count_reference_tokens(
     model: TokenizedModel, benchmarks: Sequence[str], paths: DataPaths
 ) -> list[tuple[TokenizedModel, int]]:
     """The reference model, where texts would be sent to it, and how many tokens; it gets each text once."""
-    from audit_pipeline.benchmarks.built import read_built
+    from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.models.tokenized_model import load_reference_model
     from audit_pipeline.token_statistics.cached_texts import plan
 

@@ -2,7 +2,7 @@
 
 What belongs here: its options, the order of calls, and what is said before anything is run: tables and sentences of
 what was looked at, what can be concluded, and what it takes. What does not: what the files are and their workspace
-(operate/own_files.py), what can be concluded (evidence/possible_conclusions.py), the audit (audit_shown.py). Heavy
+(operate/own_files.py), what can be concluded (evidence/possible_conclusions.py), the audit (audit_output.py). Heavy
 packages are imported where they are needed.
 """
 
@@ -21,10 +21,10 @@ import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK, INSTRUMENT_CHECK_TAKES
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
-from audit_pipeline.cli.audit_shown import audit_pairs, publish_outcomes, show_audit_outcome
+from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.options import DETAILS, DEVICE, LIMITS, MODEL, TEXT_COLUMN, json_option
-from audit_pipeline.cli.published import open_report_in_browser
+from audit_pipeline.cli.results import open_report_in_browser
 from audit_pipeline.cli.shared import (
     estimate_seconds,
     format_estimated_time,
@@ -45,7 +45,7 @@ from audit_pipeline.operate.console import (
     tell_step,
 )
 from audit_pipeline.operate.options import AuditOptions, RunOptions
-from audit_pipeline.report.numbers import format_thousands
+from audit_pipeline.report.number_format import format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.possible_conclusions import PassageSearch

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.audit_shown import say_conclusions, show_comparisons, tell_damaged_files
+from audit_pipeline.cli.audit_output import say_conclusions, show_comparisons, tell_damaged_files
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, json_option
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.options import EvaluateOptions
+from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.operate.console import Row, escape_control_characters, say, show_table, tell, tell_skipped
 from audit_pipeline.operate.options import FILE
-from audit_pipeline.report.numbers import DASH, format_thousands, interval, number
+from audit_pipeline.report.number_format import DASH, format_thousands, interval, number
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.power import PowerReport
@@ -172,7 +172,7 @@ class _PairScores(NamedTuple):
 def _read_pair_scores(model: str, benchmark: str, detector: str | None) -> _PairScores:
     """Mean scores by group of members and of non-members, from the warehouse, at the detector's default setting."""
     from audit_pipeline.config.hints import did_you_mean, resolve_partition
-    from audit_pipeline.evidence.options import choose_headline_detector
+    from audit_pipeline.evidence.evaluate_options import choose_headline_detector
     from audit_pipeline.report.page import read_named_headline
     from audit_pipeline.warehouse.query import open_read_only
 

@@ -1,7 +1,7 @@
 """Commands on models whose training data is known: control, study; and the check of the instrument on them.
 
 What belongs here: options, their order of calls, and what is printed of controls and studies. What does not: bringing
-pairs up to date and showing the findings (audit_shown.py), any work. Heavy packages are imported by the command that
+pairs up to date and showing the findings (audit_output.py), any work. Heavy packages are imported by the command that
 needs them, so that `--help` answers at once.
 """
 
@@ -14,7 +14,7 @@ import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audit_shown import audit_pairs, parse_row_parameters, publish_outcomes, show_audit_outcome
+from audit_pipeline.cli.audit_output import audit_pairs, parse_row_parameters, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.options import DEVICE, json_option
 from audit_pipeline.cli.shared import (
     build_estimate_formatter,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.audit_shown import say_conclusions
+from audit_pipeline.cli.audit_output import say_conclusions
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, DEVICE, LIMITS, MODEL, TEXT_COLUMN
 from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions, prepare_model, resolve_model_option
 from audit_pipeline.evidence.shards import PERMUTATIONS, count_items_needed

@@ -1,6 +1,6 @@
 """The command extract: what a model can be made to say of documents.
 
-What belongs here: options, and the order of calls. What does not: what is printed (extraction_shown.py), any work
+What belongs here: options, and the order of calls. What does not: what is printed (extraction_output.py), any work
 (extraction/). Heavy packages are imported by the command that needs them.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.extraction_shown import (
+from audit_pipeline.cli.extraction_output import (
     GenerationOptions,
     select_strongest,
     show_claims,

@@ -3,7 +3,7 @@
 What belongs here: looking at what is there, and the commands that are worth trying then; the order of the demo (the
 checks of the instrument, a first audit of a real model, texts that everybody expects a model to recite), and the search
 for those texts, shown beside how often their passages stand in what is installed. What does not: the checks and the
-audit (controls.py, audit_shown.py), which texts and settings (config/), the search (extraction/), sentences (report/).
+audit (controls.py, audit_output.py), which texts and settings (config/), the search (extraction/), sentences (report/).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import click
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.audit_shown import audit_pairs, publish_outcomes, say_conclusions, show_audit_outcome
+from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, say_conclusions, show_audit_outcome
 from audit_pipeline.cli.controls import MEMORISATION_CHECK, audit_control, show_instrument_checks, show_memorisation
 from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import load_dagster_definitions, load_whole_configuration
@@ -30,7 +30,7 @@ from audit_pipeline.errors import AuditError, to_one_line
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.console import escape_control_characters, say, show_table, tell, tell_step
 from audit_pipeline.operate.options import AuditOptions
-from audit_pipeline.report.numbers import DASH, format_thousands, probability, yes_or_no
+from audit_pipeline.report.number_format import DASH, format_thousands, probability, yes_or_no
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec

@@ -1,7 +1,7 @@
 """What libraries print of their own on standard error, held back while a command runs.
 
 What belongs here: holding it back, and giving it out or keeping it in a file. What does not: what a command tells
-(operate/console.py), and when it is kept (cli/front.py).
+(operate/console.py), and when it is kept (cli/command_group.py).
 
 On a full disk Dagster and SQLAlchemy print an account of every record that they could not write. The user is told of
 the disk in one line; what they printed is worth keeping for whoever looks into it, and not worth reading else.

@@ -34,7 +34,7 @@ from audit_pipeline.operate.console import (
     tell_step,
 )
 from audit_pipeline.operate.options import PATH
-from audit_pipeline.report.numbers import yes_or_no
+from audit_pipeline.report.number_format import yes_or_no
 
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
@@ -93,7 +93,7 @@ def detectors(name: str | None, is_long: bool) -> None:
 
 
 def build_cell_formatter(empty_text: str) -> Callable[[object], str]:
-    """What writes a cell, and ``empty_text`` in the place of an empty one."""
+    """A function that writes a cell, and ``empty_text`` in the place of an empty one."""
     return lambda value: format_cell_value(value) or empty_text
 
 
@@ -130,7 +130,7 @@ def models(is_long: bool) -> None:
     They stand in config/models.yaml.
     """
     from audit_pipeline.models.config import FILE_NAME
-    from audit_pipeline.warehouse.configured import format_model_origin
+    from audit_pipeline.warehouse.configuration_rows import format_model_origin
 
     config = load_whole_configuration()
     tell_problems(config.problems_except_unreadable(FILE_NAME))
@@ -238,7 +238,7 @@ def benchmarks(
 
 
 def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
-    from audit_pipeline.benchmarks.built import CONTENT_DIGEST, read_built
+    from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, read_built
 
     built = paths.benchmark_manifest(spec.name).exists()
     manifest: Mapping[str, Any] = {}
@@ -263,7 +263,7 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
-    from audit_pipeline.benchmarks.built import read_built
+    from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.handing_on.export import ExportCandidate, export, require_export_folder, require_licences
     from audit_pipeline.handing_on.push import push, require_dataset_name, require_token
     from audit_pipeline.operate.stages.benchmarks import read_or_assess_quality

@@ -59,7 +59,7 @@ def _build_option(name: str, option: Option, default: Any) -> Callable[[Command]
 
 
 def build(options_class: type[Declared], values: Mapping[str, Any]) -> Declared:
-    """The dataclass that declares options, of those of its options that a command was ``values``."""
+    """The ``options_class`` with those of its options that are among the ``values`` of a command."""
     return options_class(**{field.name: values[field.name] for field in fields(options_class) if field.name in values})  # type: ignore[arg-type]
 
 

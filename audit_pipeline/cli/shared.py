@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.paths import DataPaths, require_writable
 from audit_pipeline.config.problems import Problem
 from audit_pipeline.endpoints.budget import Limits
 from audit_pipeline.operate.console import Row, report_slow_work, say, tell, tell_step
-from audit_pipeline.report.numbers import estimate, format_waiting_time
+from audit_pipeline.report.number_format import estimate, format_waiting_time
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -48,7 +48,7 @@ def format_side_counts(row: Row) -> str:
 
 
 def build_estimate_formatter(metric: str, format_spec: str = ".3f") -> Callable[[Row], str]:
-    """What shows a metric of a row with its interval, in a ``format_spec`` of Python's."""
+    """A function that shows a metric of a row with its interval, in a ``format_spec`` of Python's."""
     return lambda row: estimate(row[metric], row[f"{metric}_low"], row[f"{metric}_high"], format_spec)
 
 
@@ -94,7 +94,7 @@ def prepare_model(
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
-    from audit_pipeline.endpoints.in_use import Endpoints
+    from audit_pipeline.endpoints.run_endpoints import Endpoints
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.scoring.backends import build_backend_loader
 
@@ -151,7 +151,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
     the command's.
     """
-    from audit_pipeline.endpoints.in_use import estimate_sending
+    from audit_pipeline.endpoints.run_endpoints import estimate_sending
 
     hosts: list[dict[str, object]] = []
     total, total_cost, no_price, allowed, is_over = 0, 0.0, False, [], False

@@ -22,10 +22,10 @@ from audit_pipeline.cli.shared import (
     resolve_model_option,
 )
 from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step
-from audit_pipeline.report.numbers import DASH, estimate
+from audit_pipeline.report.number_format import DASH, estimate
 
 if TYPE_CHECKING:
-    from audit_pipeline.benchmarks.built import BuiltBenchmark
+    from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
     from audit_pipeline.unlearning.measures import Finding
 
 
@@ -78,7 +78,7 @@ def compare(before: str, after: str, forget: str, holdout: str | None, retrained
 
 
 def _read_benchmark(benchmark: str, paths: DataPaths) -> BuiltBenchmark:
-    from audit_pipeline.benchmarks.built import read_built
+    from audit_pipeline.benchmarks.built_benchmark import read_built
     from audit_pipeline.catalogue.contracts import EXAMPLES
     from audit_pipeline.catalogue.store import iterate_partitions
     from audit_pipeline.config.hints import resolve_partition

@@ -21,7 +21,7 @@ from audit_pipeline.cli.shared import (
     load_dagster_definitions,
 )
 from audit_pipeline.operate.console import escape_control_characters, report_slow_work, say, show_table, tell, tell_step
-from audit_pipeline.report.numbers import format_thousands
+from audit_pipeline.report.number_format import format_thousands
 
 if TYPE_CHECKING:
     from audit_pipeline.operate.dagster.forgetting import Forgotten

@@ -47,8 +47,8 @@ def raise_picklable_errors() -> Generator[None]:
 def restore_worker_error(error: Exception, remote_error: Exception | None = None) -> Exception:
     """The error that a worker met, with its causes.
 
-    ``remote_error`` is what arrived, which shows the worker's traceback: the cause of the last, but where the error
-    says all that a user needs.
+    ``remote_error`` is what arrived; it shows the worker's traceback. It becomes the cause of the last of the causes,
+    unless the error itself says all that a user needs.
     """
     chain = list(error.args) if isinstance(error, WorkerError) else [error]
     for effect, cause in pairwise(chain):
@@ -112,7 +112,7 @@ class Worker:
         model = load_tokenizer(assignment.entry, paths)
         _require_same(f"files of {assignment.entry.name}", vars(assignment.identity), vars(model.identity))
         from audit_pipeline.token_statistics.cached_texts import Caches  # noqa: PLC0415
-        from audit_pipeline.token_statistics.ready import load_forward_pass  # noqa: PLC0415
+        from audit_pipeline.token_statistics.loading import load_forward_pass  # noqa: PLC0415
 
         backend = load_forward_pass(model, paths, assignment.device)
         self._held = model, backend, Caches(paths, only_written=True)

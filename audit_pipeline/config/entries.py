@@ -1,7 +1,7 @@
 """Files of named entries: from YAML to plain values and their lines, what is good in them, what is wrong with the rest.
 
 What belongs here: reading a file, repeated keys, and loading it so that a bad entry stops itself and no other.
-What does not: what an entry may hold (the config.py of each domain), its values as settings (validating.py), what must
+What does not: what an entry may hold (the config.py of each domain), its values as settings (validation.py), what must
 hold between files (operate/whole_configuration.py).
 """
 

@@ -47,7 +47,7 @@ def format_names(names: Sequence[str]) -> str:
 
 
 def resolve_partition(name: str, candidates: Sequence[str]) -> str:
-    """The benchmark of ``candidates`` that ``name`` names: by its own name, or as the only one of its family.
+    """The one of the ``candidates`` that ``name`` means: by its own name, or as the only one of its family.
 
     Raises ConfigError, naming them, where the family has several, and with the nearest names where there is none.
     """
@@ -62,6 +62,6 @@ def resolve_partition(name: str, candidates: Sequence[str]) -> str:
 
 
 def list_family_partitions(family: str, candidates: Iterable[str]) -> list[str]:
-    """The benchmarks of ``candidates`` that the family of that name expands to: itself, or its name and a length."""
+    """The ``candidates`` that the ``family`` of that name expands to: itself, or its name and a length."""
     pattern = re.compile(rf"{re.escape(family)}(_[0-9]+)?")
     return [name for name in candidates if pattern.fullmatch(name)]

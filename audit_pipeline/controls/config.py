@@ -17,7 +17,7 @@ from audit_pipeline.benchmarks.words import UnitName
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.problems import InvalidEntryError
-from audit_pipeline.config.validating import Seed, StrictSettings, Text, validate_as
+from audit_pipeline.config.validation import Seed, StrictSettings, Text, validate_as
 from audit_pipeline.errors import ConfigError
 
 FILE_NAME = "controls.yaml"

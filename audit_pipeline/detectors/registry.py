@@ -95,7 +95,7 @@ def restrict_settings(
 def clamp_settings(
     detector: Detector, limits: Callable[[Settings], Settings], base_settings: Sequence[Mapping[str, ParameterValue]]
 ) -> list[dict[str, ParameterValue]]:
-    """``base_settings`` with what goes beyond the ``limits`` of a setting at these instead: each once, in order."""
+    """``base_settings``, where a value beyond the ``limits`` of its setting becomes the limit: each once, in order."""
     return _deduplicate_settings(
         detector, [{**setting, **_clamp_setting(setting, limits(setting))} for setting in base_settings]
     )

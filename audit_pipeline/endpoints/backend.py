@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from audit_pipeline.endpoints.asking import request_answers
+from audit_pipeline.endpoints.answers import request_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt
@@ -37,7 +37,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {"topk": ("topk_id", "topk_logprob")}
 def endpoint_backend_of(
     model: TokenizedModel, budget: Budget, notify: Callable[[str], None], probe_result: ProbeResult
 ) -> EndpointBackend:
-    """The endpoint of ``model``, which has just been ``probe_result``, ready to be asked.
+    """The endpoint of ``model``, ready to be asked; ``probe_result`` is what a probe has just found.
 
     Raises ModelError where the model's entry has none.
     """

@@ -60,7 +60,7 @@ def build_prompt(
 ) -> Prompt:
     """What is sent of ``window`` of ``text`` after the tokens ``prefix_ids``.
 
-    A server that adds the start token itself is not sent it. Raises NoStringError where ``as_string`` and no string
+    A server that adds the start token itself is not sent it. With ``as_string``, raises NoStringError where no string
     means these tokens: a window that begins within a character, a prefix whose last characters would form a token with
     the text's first.
     """

@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field
 
-from audit_pipeline.endpoints.asking import request_answers
+from audit_pipeline.endpoints.answers import request_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
 from audit_pipeline.endpoints.exchange import (

@@ -133,7 +133,7 @@ def ledger_q_values(families: Sequence[npt.ArrayLike]) -> list[Floats]:
 
 
 def _select_first_scores(texts: ScoredTexts, max_texts: int) -> Floats:
-    """The scores of each group's first ``max_texts`` texts by key, [groups, most]; what a group lacks is NaN."""
+    """The scores of each group's first ``max_texts`` texts by key, [groups, max_texts]; what a group lacks is NaN."""
     names, codes = np.unique(texts.groups, return_inverse=True)
     order = np.lexsort((texts.keys, codes))
     place = np.arange(len(order)) - np.searchsorted(codes[order], np.arange(len(names)))[codes[order]]

@@ -1,7 +1,7 @@
 """How much of a book, collection or benchmark was read: the share that is flagged, and what it says of members.
 
 What belongs here: flagged shares, and the share of members that explains them, each with its interval. What does not:
-choosing the threshold (thresholds.py), and which texts make up a unit (group_rows.py).
+choosing the threshold (thresholds.py), and which texts make up a unit (decision_tables.py).
 
 A share p of members is flagged at p TPR + (1 - p) FPR, so p = (flagged - FPR) / (TPR - FPR), clipped to 0 and 1
 (Rogan and Gladen, American Journal of Epidemiology 107, 1978). FPR and TPR are measured on calibration texts:

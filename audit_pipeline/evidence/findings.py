@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from audit_pipeline.catalogue.contracts import CORPUS_TESTS, EVALUATIONS, MEMBER, NON_MEMBER, RANKED_AMONG_ALL, Pair
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.evidence.dataset_inference import ComparedTexts, Features, dataset_inference, feature_matrix
+from audit_pipeline.evidence.decision_tables import compute_decision_tables
 from audit_pipeline.evidence.evaluation import Evaluation, compare_detectors, evaluate
-from audit_pipeline.evidence.group_rows import compute_decision_tables
 from audit_pipeline.evidence.sides import IN_WORDS, relabel_against_held_out
 from audit_pipeline.separability.assessment import AssessedSplit
 

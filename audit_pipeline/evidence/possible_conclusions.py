@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from audit_pipeline.evidence.conformal import count_held_out_needed
-from audit_pipeline.evidence.group_rows import ALPHAS
+from audit_pipeline.evidence.decision_tables import ALPHAS
 from audit_pipeline.evidence.thresholds import min_certified_groups, min_marginal_groups
 from audit_pipeline.metrics.claims import MILD_BELOW, claim_level
 from audit_pipeline.separability.blind_controls import MIN_EXAMPLES

@@ -3,7 +3,7 @@
 What belongs here: how examples are read as members and non-members, audited texts of unknown label against held-out
 texts, which the model cannot have read, too; and joining a table of scores with labelled examples, by detector and
 setting. What does not: metrics of the scores and differences between detectors (evaluation.py), and thresholds
-(group_rows.py).
+(decision_tables.py).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def build_score_columns(scores: pa.Table, examples: pa.Table, *, model: str, ben
 def build_score_column(
     detector: str, parameters: str, scores: Floats, scored_mask: Bools, examples: LabelledExamples, *, is_default: bool
 ) -> ScoreColumn:
-    """A column of ``examples`` values: the ``scores`` [n] where ``scored_mask`` is true, null elsewhere."""
+    """The column of the ``scores`` [n] of those ``examples`` whose value in ``scored_mask`` is true."""
     groups = [group for group, is_scored in zip(examples.groups, scored_mask, strict=True) if is_scored]
     not_scored = len(examples) - int(scored_mask.sum())
     return ScoreColumn(

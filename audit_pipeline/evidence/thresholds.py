@@ -230,7 +230,7 @@ def choose_thresholds(calibration: ScoredTexts, alphas: Sequence[float]) -> list
 
 
 def estimate_achieved_rates(threshold: float | None, evaluated_texts: ScoredTexts) -> AchievedRates:
-    """The rates of ``threshold`` on the labelled ones of ``evaluated_texts``, which must not have chosen it.
+    """The rates of ``threshold`` on those of the ``evaluated_texts`` with a label; these must not have chosen it.
 
     Where ``threshold`` is None the rates are None and only the texts are counted.
     """

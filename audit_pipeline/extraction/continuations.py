@@ -33,8 +33,8 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.windows import count_tokens_with_characters, split_prefix_and_suffix
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.token_statistics.batches import LocalPass
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.local_pass import LocalPass
 from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
 _DRAWS_AT_ONCE = 64

@@ -32,7 +32,7 @@ from audit_pipeline.extraction.conclusions import (
 )
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extraction.documents import Quotation, SearchedDocument, quote
-from audit_pipeline.extraction.set_apart import Judgement, Reference, judge_windows
+from audit_pipeline.extraction.judgements import Judgement, Reference, judge_windows
 from audit_pipeline.extraction.windows import (
     WindowLengths,
     count_tokens_to_run,
@@ -50,7 +50,7 @@ from audit_pipeline.token_statistics.tokens import EncodedText, encode
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.continuations import Continuation, Generated, Nearness
-    from audit_pipeline.token_statistics.batches import LocalPass
+    from audit_pipeline.token_statistics.local_pass import LocalPass
 
 TILED = "tiled"
 _CHARS = "chars:"
@@ -79,8 +79,8 @@ class SearchOptions:
 
     ``step`` is the number of characters between windows of a grid; None: coarse windows, and where ``fine`` the fine
     ones that they call for. ``characters``: only so many of each document are searched, from its first on; None: all.
-    ``bound_near_verbatim``: how many tokens may differ where each audited document's strongest passage is asked for
-    nearly word for word; None: it is not.
+    ``near_verbatim``: how many tokens may differ where each audited document's strongest passage is asked for nearly
+    word for word; None: it is not.
     """
 
     lengths: WindowLengths
@@ -226,7 +226,7 @@ class Search:
         return continue_document(self._model, forward, document.text, self._options.lengths.prefix, tokens)
 
     def _load_local_pass(self, backend_of: BackendOf) -> LocalPass:
-        from audit_pipeline.token_statistics.batches import load_local_pass  # noqa: PLC0415
+        from audit_pipeline.token_statistics.local_pass import load_local_pass  # noqa: PLC0415
 
         return load_local_pass(self._model, backend_of)
 

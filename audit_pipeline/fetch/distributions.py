@@ -1,7 +1,7 @@
 """Distributions from the package index that pip is configured with: fetched and read, neither built nor installed.
 
-What belongs here: which file of the index, and the cache of verified archives. What does not: which index (index.py),
-and reading an archive's members (archives.py).
+What belongs here: which file of the index, and the cache of verified archives. What does not: which index
+(package_index.py), and reading an archive's members (archives.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, ArchiveLimits
-from audit_pipeline.fetch.index import Index
+from audit_pipeline.fetch.package_index import Index
 from audit_pipeline.fetch.retry import (
     RetryPolicy,
     build_retryer,
@@ -236,7 +236,7 @@ def _wheel_version(filename: str, required_version: str | None) -> Version | Non
 
 
 def _find_newest_cached_wheel(project: str, folder: Path, required_version: str | None) -> tuple[Version, Path] | None:
-    """The newest wheel in the cache, or that of the version ``required_version``, that is still what was downloaded."""
+    """The newest wheel in the cache, or that of ``required_version``, if the file is still what was downloaded."""
     found = [
         (version, path)
         for path in sorted(folder.glob("*.whl"))

@@ -12,7 +12,7 @@ from pathlib import Path
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.arrow import detect_saved_kind, open_arrow_rows, open_parquet_rows, open_saved_dataset
-from audit_pipeline.fetch.delimited import open_delimited_rows
+from audit_pipeline.fetch.delimited_files import open_delimited_rows
 from audit_pipeline.fetch.file_bytes import STANDARD_INPUT, UNPACKED_LIMIT, InputFile, read_standard_input
 from audit_pipeline.fetch.json_and_text import open_json_document, open_json_lines, open_text_lines
 from audit_pipeline.fetch.rows import TXT_COLUMN, Row, RowFile, Skipped, SkippedRows, build_unusable_file_error

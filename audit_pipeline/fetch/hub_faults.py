@@ -82,7 +82,7 @@ def hub_faults_as_errors(
 ) -> Iterator[None]:
     """Turn an error of the hub's clients into one of ours: ``transient_error`` if it may pass, else ``lasting_error``.
 
-    The message begins with ``name`` and ends with what to do ``remedy``.
+    The message begins with ``name`` and ends with the ``remedy``: what to do.
     """
     try:
         yield

@@ -64,7 +64,7 @@ def build_retryer(
     on_retry: Callable[[tenacity.RetryCallState], None] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> tenacity.Retrying:
-    """A caller that calls a function again, as often as ``policy`` says, if its fault is ``is_transient``.
+    """A caller that calls a function again, as often as ``policy`` says, if its error ``is_transient``.
 
     The last attempt's error is raised, and any other at once. ``requested_pause`` gives the seconds that a server asked
     for: no pause is shorter. ``on_retry`` is called before each pause.

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark, to_export_names
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, to_export_names
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents, read_documents_version
 from audit_pipeline.errors import DataError

@@ -22,7 +22,7 @@ import pyarrow as pa
 import yaml
 from markupsafe import Markup
 
-from audit_pipeline.benchmarks.built import PLACED, SAID
+from audit_pipeline.benchmarks.built_benchmark import PLACED, SAID
 from audit_pipeline.benchmarks.settings import MEANINGS
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import to_one_line

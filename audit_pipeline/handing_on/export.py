@@ -3,7 +3,7 @@
 What belongs here: the files of the folder, what is refused, moving it into place, the entry of config/benchmarks.yaml
 that reads it as any user would, and the proof that it reads the same. What does not: what the card and the metadata say
 (descriptions.py), the builder that reads (benchmarks/builders/labelled.py), what the content digest is of
-(benchmarks/built.py), and sending it to the hub (push.py).
+(benchmarks/built_benchmark.py), and sending it to the hub (push.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
-from audit_pipeline.benchmarks.built import BuiltBenchmark, compute_content_digest
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, compute_content_digest
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import WORDS_PLACE
 from audit_pipeline.benchmarks.settings import BenchmarkSpec

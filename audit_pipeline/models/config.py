@@ -21,7 +21,7 @@ from audit_pipeline.catalogue.paths import explain_invalid_partition
 from audit_pipeline.config.entries import Entries, EntryFile, EntryReference
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError
-from audit_pipeline.config.validating import StrictSettings, Text, resolve_against, validate_as
+from audit_pipeline.config.validation import StrictSettings, Text, resolve_against, validate_as
 from audit_pipeline.errors import ModelError
 
 FILE_NAME = "models.yaml"

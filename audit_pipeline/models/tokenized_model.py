@@ -16,7 +16,7 @@ from typing import Protocol
 from audit_pipeline.catalogue.files import read_json, read_json_if_whole, write_json
 from audit_pipeline.catalogue.paths import DataPaths, is_writable
 from audit_pipeline.config.problems import InvalidEntryError
-from audit_pipeline.config.validating import validate_as
+from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
 from audit_pipeline.models.config_json import Quantisation, read_quantisation, require_plausible_sizes

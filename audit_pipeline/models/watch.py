@@ -28,7 +28,7 @@ from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.paths import config_dir
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
-from audit_pipeline.config.validating import validate_as
+from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError, TransientError, to_one_line
 from audit_pipeline.fetch.hub_faults import fault_of, is_missing
 from audit_pipeline.models.config import ModelEntry

@@ -25,7 +25,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from audit_pipeline.report.numbers import format_waiting_time
+from audit_pipeline.report.number_format import format_waiting_time
 
 # No emoji codes: what is shown is other people's text, paths and SQL.
 OUT = Console(emoji=False)

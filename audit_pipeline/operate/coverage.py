@@ -5,7 +5,7 @@ coverage. What does not: what follows from the facts (plan.py), building the war
 (warehouse/build.py, stages/warehouse.py), how the report lays it out (report/).
 
 The pairs are those of the configuration, but for what is audited on request only, and those of any earlier run. Models
-are taken as they were seen last (seen.py): nothing is loaded for a warehouse.
+are taken as they were seen last (seen_models.py): nothing is loaded for a warehouse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.operate.facts import BenchmarkFacts, PairFacts, PlanRequest, Situation, WrittenRows
 from audit_pipeline.operate.plan import is_as_configured, state_of
-from audit_pipeline.operate.seen import SeenModels, Sighting, collect_seen_models
+from audit_pipeline.operate.seen_models import SeenModels, Sighting, collect_seen_models
 from audit_pipeline.operate.situation import CODE, read_situation, written_from_run
 from audit_pipeline.warehouse.fill import Judgement
 

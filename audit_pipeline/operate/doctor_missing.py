@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     LOADED_FILES,
@@ -40,7 +40,7 @@ from audit_pipeline.catalogue.lineage import (
 )
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.errors import AuditError
-from audit_pipeline.evidence.options import build_evaluate_command
+from audit_pipeline.evidence.evaluate_options import build_evaluate_command
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel, is_tokenizer_kept, load_tokenizer
 from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, HowEnded, Look, abbreviate_names

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.build import count_examples
-from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, digest
 from audit_pipeline.catalogue.files import write_json
@@ -24,8 +24,8 @@ from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.lineage import LineageStep, table_version
 from audit_pipeline.catalogue.paths import DataPaths, is_writable, make_private, name_from_path_segment
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.evidence.findings import Findings, compute_findings
-from audit_pipeline.evidence.options import EvaluateOptions
 from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS
 from audit_pipeline.operate.stages.benchmarks import SPLIT_VERSION, KnownSplit, assess_split, read_known_split

@@ -1,6 +1,6 @@
 """Progress for people: a line for a log, a bar for a terminal.
 
-What belongs here: showing progress. What does not: measuring it (token_statistics/run.py, scoring/pace.py).
+What belongs here: showing progress. What does not: measuring it (token_statistics/run.py, scoring/file_progress.py).
 
 Everything goes to standard error. A bar is drawn on a terminal only; elsewhere lines come now and then.
 """
@@ -17,8 +17,8 @@ from rich.progress import BarColumn, ProgressColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from audit_pipeline.operate.console import TELL, can_draw_progress, replace_step_line, tell_progress, tell_unless_quiet
-from audit_pipeline.report.numbers import format_waiting_time
-from audit_pipeline.scoring.pace import FileProgress
+from audit_pipeline.report.number_format import format_waiting_time
+from audit_pipeline.scoring.file_progress import FileProgress
 from audit_pipeline.token_statistics.run import Progress
 
 AnyProgress = TypeVar("AnyProgress", Progress, FileProgress)

@@ -47,8 +47,8 @@ from audit_pipeline.scoring.needs.registry import is_extra
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import read_settings_digest
+from audit_pipeline.warehouse.bucket_warehouse import refresh_warehouse
 from audit_pipeline.warehouse.query import open_read_only
-from audit_pipeline.warehouse.shared import refresh_warehouse
 
 
 def note_published(paths: DataPaths, *, include_text: bool) -> None:

@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.config.entries import Entries, EntryFile
-from audit_pipeline.config.validating import Language, StrictSettings, Text, resolve_against, validate_as
+from audit_pipeline.config.validation import Language, StrictSettings, Text, resolve_against, validate_as
 
 FILE_NAME = "references.yaml"
 DEFAULT = "sotu"

@@ -1,7 +1,8 @@
 """Counting a corpus: how often each token of one tokenizer occurs in it, from beginning to end or from a checkpoint.
 
 What belongs here: the count with its limits and checkpoints, and its table. What does not: where documents come from
-(corpus.py), how texts are counted (tally.py), which tables exist and whether they are up to date (frequencies.py).
+(corpus.py), how texts are counted (token_counters.py), which tables exist and whether they are up to date
+(frequencies.py).
 
 A table belongs to one tokenizer: the counts of another are silently wrong, so the tokenizer's fingerprint is part of
 the table's metadata.
@@ -26,7 +27,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references.corpus import Corpus, State, corpus_from_files
-from audit_pipeline.references.tally import CheckedCounter, Counts, vocabulary_size_of
+from audit_pipeline.references.token_counters import CheckedCounter, Counts, vocabulary_size_of
 
 CODE_VERSION = 1
 CHECKPOINT_SECONDS = 30.0
@@ -47,7 +48,7 @@ class CorpusCount:
     """Occurrences of every token id (int64 [V], special tokens 0) in ``documents`` documents of ``bytes`` UTF-8 bytes.
 
     ``skipped_rows`` rows could not be used; ``skipped`` are the first 1,000 of them. ``seconds`` is how long all runs
-    together counted; ``way`` says how (tally.py).
+    together counted; ``way`` says how (token_counters.py).
     """
 
     counts: Counts

@@ -35,7 +35,7 @@ from dataclasses import replace
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
 from audit_pipeline.metrics.roc import ALL_EQUAL
-from audit_pipeline.report.numbers import capitalise_first, count, number, things
+from audit_pipeline.report.number_format import capitalise_first, count, number, things
 from audit_pipeline.report.vocabulary import (
     CHANCE,
     COULD_NOT,
@@ -377,8 +377,10 @@ def _answer_by_auroc(findings: PairFindings, auroc: Estimate) -> Words:
 
 
 def _answer_difference(findings: PairFindings, higher_side: str, words: str) -> Words:
-    """What a claim level allows to say of an AUROC above chance; ``words`` say that the scores of ``higher_side`` are
-    higher."""
+    """What a claim level allows to say of an AUROC above chance.
+
+    ``words`` say that the scores of ``higher_side`` are higher.
+    """
     claim_level, margin, origin = findings.claim_level, findings.margin, findings.origin
     stand_out = f"{capitalise_first(higher_side)} stand out:"
     if claim_level == SOUND:

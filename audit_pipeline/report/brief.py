@@ -1,8 +1,8 @@
 """The sentences around answers, and the title of a page: what was asked, how sure an answer is, what would change it.
 
 What belongs here: sentences with numbers, for people who know no statistics. What does not: sentences that follow from
-the kind of an answer alone (kinds.py), the answer and its kind (answer.py, extraction_words.py), the
-picture beside it (templates/), numbers (numbers.py).
+the kind of an answer alone (answer_kinds.py), the answer and its kind (answer.py, extraction_words.py), the
+picture beside it (templates/), numbers (number_format.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit_pipeline.report.kinds import ALIKE, NO_RESULT, NO_TRACE, WORD_FOR_WORD, kind_of
-from audit_pipeline.report.numbers import count, things
+from audit_pipeline.report.answer_kinds import ALIKE, NO_RESULT, NO_TRACE, WORD_FOR_WORD, kind_of
+from audit_pipeline.report.number_format import count, things
 from audit_pipeline.report.vocabulary import (
     Q_LEVEL,
     SEPARABLE,
@@ -175,7 +175,7 @@ def overall_brief(
     """The sentences around all answers of a page, of models and benchmarks by their titles.
 
     Of each answer: its kind, its claim level, and whether the documents were ``searched`` for passages that the model
-    gives word for word. ``reproduced_benchmarks``: of how many benchmarks it gives some.
+    gives word for word. ``reproduced_benchmarks`` is the number of benchmarks of which it gives some.
     """
     levels = Counter(answer["claim_level"] for answer in answers)
     outcomes = Counter(answer["outcome"] for answer in answers)

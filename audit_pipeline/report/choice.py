@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from audit_pipeline.evidence.options import PREFERRED
-from audit_pipeline.report.kinds import kind_of
+from audit_pipeline.evidence.evaluate_options import PREFERRED
+from audit_pipeline.report.answer_kinds import kind_of
 
 MAX_ANSWERS = 300
 MAX_SECTIONS = 12

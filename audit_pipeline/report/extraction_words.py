@@ -20,8 +20,8 @@ from audit_pipeline.metrics.claims import (
     ExtractionClaim,
     extraction_claim,
 )
-from audit_pipeline.report.kinds import NO_RESULT, Sign, kind_of
-from audit_pipeline.report.numbers import capitalise_first, count, things
+from audit_pipeline.report.answer_kinds import NO_RESULT, Sign, kind_of
+from audit_pipeline.report.number_format import capitalise_first, count, things
 
 _WOULD_HAVE = (
     f"the search would have found a passage that the model gives with a probability of at least {REPRODUCED_FROM:g}, at"
@@ -31,7 +31,7 @@ _WOULD_HAVE = (
 
 @dataclass(frozen=True)
 class ExtractionWords:
-    """The kind (kinds.py) and the sentences of one benchmark; None where there is nothing to be said of it."""
+    """The kind (answer_kinds.py) and the sentences of one benchmark; None where there is nothing to be said of it."""
 
     outcome: str
     sign: Sign

@@ -333,8 +333,10 @@ def _read_json_copy(path: Path) -> object:
 
 
 def _is_copy_of(copy: object, content: Mapping[str, Any], whole_digest: str) -> bool:
-    """Whether a JSON copy says this, at whatever time. Of a page that was shortened the rows are not there to be
-    compared: the digest of the ``whole_digest`` page tells."""
+    """Whether a JSON copy says this, at whatever time.
+
+    A shortened page lacks rows to compare: there ``whole_digest``, the digest of the whole page, tells.
+    """
     if not isinstance(copy, dict):
         return False
     if copy.get("left_out") != content["left_out"]:

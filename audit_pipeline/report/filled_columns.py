@@ -2,7 +2,7 @@
 
 What belongs here: which columns of which section (or table of answers.sql and site.sql) are filled, and from what, and
 nested JSON (manifests, versions, lists of inputs) as lines of names and values, for people who want to see all of it.
-What does not: the rules and the words (summary.py, brief.py, vocabulary.py, kinds.py and others), the queries
+What does not: the rules and the words (summary.py, brief.py, vocabulary.py, answer_kinds.py and others), the queries
 (sections/, sql/).
 
 A query yields such a column as a NULL of its type, and what it is made from in other columns. One whose name begins
@@ -21,13 +21,13 @@ from typing import Any, get_args
 
 import numpy as np
 
-from audit_pipeline.evidence.options import build_evaluate_command, choose_headline_detector
+from audit_pipeline.evidence.evaluate_options import build_evaluate_command, choose_headline_detector
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.roc import roc_points
+from audit_pipeline.report.answer_kinds import LIMITS, SIGNS, kind_of, not_shown
 from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction, log10_draws
-from audit_pipeline.report.kinds import LIMITS, SIGNS, kind_of, not_shown
-from audit_pipeline.report.numbers import cut
+from audit_pipeline.report.number_format import cut
 from audit_pipeline.report.picture_data import build_study_panels, spread_of, thin_roc_curve
 from audit_pipeline.report.summary import TestOutcome, describe_whole_set_test, instrument_words, summarise_results
 from audit_pipeline.report.vocabulary import (

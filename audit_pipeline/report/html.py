@@ -30,8 +30,8 @@ from markupsafe import Markup, escape
 from audit_pipeline.catalogue.paths import DEFAULTS
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import format_claim_level
-from audit_pipeline.report.kinds import SIGNS, Sign
-from audit_pipeline.report.numbers import (
+from audit_pipeline.report.answer_kinds import SIGNS, Sign
+from audit_pipeline.report.number_format import (
     count,
     day,
     draws,

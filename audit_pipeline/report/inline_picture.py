@@ -11,7 +11,7 @@ import html
 from collections.abc import Sequence
 
 from audit_pipeline.report.drawing import PALETTE
-from audit_pipeline.report.numbers import count, number
+from audit_pipeline.report.number_format import count, number
 from audit_pipeline.report.vocabulary import Estimate
 
 IN_PLACE = 1000

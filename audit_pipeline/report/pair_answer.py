@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.evidence.options import choose_headline_detector
+from audit_pipeline.evidence.evaluate_options import choose_headline_detector
 from audit_pipeline.evidence.sides import is_against_held_out
 from audit_pipeline.metrics.claims import find_claim_source, warn_of_few_texts
 from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, smallest_q
+from audit_pipeline.report.answer_kinds import kind_of
 from audit_pipeline.report.brief import brief_of
 from audit_pipeline.report.choice import classify_headline_choice
 from audit_pipeline.report.inline_picture import draw_auroc_axis_markdown, draw_share_bar_markdown
-from audit_pipeline.report.kinds import kind_of
 from audit_pipeline.report.vocabulary import (
     OPPOSITE,
     Q_LEVEL,

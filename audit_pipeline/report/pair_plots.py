@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import NON_MEMBER
-from audit_pipeline.evidence.options import choose_headline_detector
+from audit_pipeline.evidence.evaluate_options import choose_headline_detector
 from audit_pipeline.evidence.sides import ScoreColumn
 from audit_pipeline.report.drawing import as_png, markdown_image
 from audit_pipeline.report.picture_data import IntervalRow, RateRow, RocCurve, ScorePanel, spread_of

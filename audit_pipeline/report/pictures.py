@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 
 from audit_pipeline.metrics.claims import REPRODUCED_FROM
 from audit_pipeline.report.drawing import as_svg
-from audit_pipeline.report.numbers import level, number
+from audit_pipeline.report.number_format import level, number
 from audit_pipeline.report.picture_data import SIDES, IntervalRow, RocCurve, ScorePanel, Spread, StudyPanel
 from audit_pipeline.report.plots import (
     draw_low_fpr_roc,

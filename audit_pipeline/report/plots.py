@@ -343,7 +343,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line], values: Sequence[str]) -> Non
 
 
 def _draw_whisker(axes: Axes, row: IntervalRow, place: float, *, is_horizontal: bool = False, **style: Any) -> None:
-    """A 95% interval as a line at ``place``, upright or ``is_horizontal``; nothing where an end is unknown."""
+    """A 95% interval as a line at ``place``, upright unless ``is_horizontal``; nothing where an end is unknown."""
     if row.low is not None and row.high is not None:
         ends, places = [row.low, row.high], [place, place]
         axes.plot(*((ends, places) if is_horizontal else (places, ends)), **style)

@@ -1,7 +1,7 @@
 """What is said of tests of whole sets, and of all answers and tests together: the summary of a page.
 
 What belongs here: results in one line, and how many of each kind there are. What does not: the answer of one model on
-one benchmark (answer.py), numbers (numbers.py), layout (sections/).
+one benchmark (answer.py), numbers (number_format.py), layout (sections/).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK_TAKES
-from audit_pipeline.report.kinds import kind_of
-from audit_pipeline.report.numbers import count, number, probability
+from audit_pipeline.report.answer_kinds import kind_of
+from audit_pipeline.report.number_format import count, number, probability
 from audit_pipeline.report.vocabulary import (
     CHANCE,
     OPPOSITE,

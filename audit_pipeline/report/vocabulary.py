@@ -3,7 +3,7 @@
 What belongs here: a number with its interval, what documents and detectors and a pair came to, where scores and labels
 come from; names of levels, verdicts, rules and tests, and what bears on all that is said. What does not: the rules and
 the answers (answer.py, brief.py), reading rows (pair_answer.py), tests of whole sets and the summary (summary.py),
-numbers (numbers.py), layout (sections/).
+numbers (number_format.py), layout (sections/).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from audit_pipeline.metrics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.report.numbers import count, cut, things
+from audit_pipeline.report.number_format import count, cut, things
 
 COULD_NOT = "This comparison could not have found anything:"
 """How the headline of every answer begins that is no finding, but an inability."""
@@ -88,7 +88,7 @@ STEP_IN_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Words:
-    """An answer: its kind (kinds.py) by name, in one sentence, and in a few."""
+    """An answer: its kind (answer_kinds.py) by name, in one sentence, and in a few."""
 
     outcome: str
     headline: str

@@ -18,7 +18,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.in_use import Endpoints
+    from audit_pipeline.endpoints.run_endpoints import Endpoints
 
 
 class HeldModel:
@@ -68,7 +68,7 @@ def open_backend(
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
     if not model.entry.host.is_here:
-        from audit_pipeline.endpoints.in_use import Endpoints  # noqa: PLC0415
+        from audit_pipeline.endpoints.run_endpoints import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
             notify(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")
@@ -78,7 +78,7 @@ def open_backend(
 
         return RayBackend(model, paths, engine, device, notify, lambda: open_backend(model, paths, device, notify))
     # Imported where a model is run: a command that finds everything cached needs no torch.
-    from audit_pipeline.token_statistics.ready import load_forward_pass  # noqa: PLC0415
+    from audit_pipeline.token_statistics.loading import load_forward_pass  # noqa: PLC0415
 
     return load_forward_pass(model, paths, device, notify)
 

@@ -2,8 +2,8 @@
 
 What belongs here: the order of read, run, score and write, how much is worked on at a time, and what the labels in the
 file show: the few numbers that are kept of a file of any length, and each detector's AUROC from them. What does not:
-how far it is (pace.py), how labels are spelt (fetch/labels.py), metrics and intervals (metrics/, evidence/), the
-command's options (cli/).
+how far it is (file_progress.py), how labels are spelt (fetch/labels.py), metrics and intervals (metrics/, evidence/),
+the command's options (cli/).
 
 A chunk of texts is run through the model and scored before the next one is read. It is large enough that batches sorted
 by length waste nothing, and small enough that its statistics are a few hundred megabytes.
@@ -32,8 +32,8 @@ from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.metrics.intervals import Interval, metric_intervals
 from audit_pipeline.metrics.roc import Floats, compute_metrics, explain_undefined
 from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.scoring.file_progress import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.needs.provider import UserInputs
-from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_passes_summaries
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches

@@ -261,8 +261,10 @@ def _parse_score(cell: object) -> tuple[float | None, str | None]:
 def _parse_distinct_cells(
     cells: pa.Table, names: list[str], parse: Callable[..., object], meaning: pa.DataType
 ) -> pa.Table:
-    """The distinct cells of these columns, each with its ``meaning``, or with the ``problem`` why it means nothing:
-    ``parse`` raises ValueError for it."""
+    """The distinct cells of these columns, each with its ``meaning`` or its ``problem``.
+
+    A cell has a problem, and means nothing, where ``parse`` raises ValueError for it.
+    """
     distinct = cells.group_by(names).aggregate([])
     meanings: list[object] = []
     problems: list[str | None] = []

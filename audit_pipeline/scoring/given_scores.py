@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.files import cast_to_columns
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
-from audit_pipeline.evidence.group_rows import ALPHAS
+from audit_pipeline.evidence.decision_tables import ALPHAS
 from audit_pipeline.evidence.thresholds import min_marginal_groups
 from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.metrics.claims import FEW_TEXTS

@@ -22,7 +22,7 @@ from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.min_k import count_selected, z_scores
 from audit_pipeline.detectors.statistics import StatisticsIndex, TextStatistics
-from audit_pipeline.evidence.options import PREFERRED, choose_headline_detector
+from audit_pipeline.evidence.evaluate_options import PREFERRED, choose_headline_detector
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, build_model_inputs, digest
 from audit_pipeline.detectors.recall import MEMBER_PREFIX, NONMEMBER_PREFIX, BehindPrefix
 from audit_pipeline.detectors.registry import REGISTRY

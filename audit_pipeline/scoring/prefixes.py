@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import ClassVar
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.detectors.detector import Settings
 from audit_pipeline.detectors.recall import JOINS, BehindPrefix
@@ -102,7 +102,7 @@ class PrefixProvider(Provider[BehindPrefix]):
         return self._shots
 
     def _room(self, n_shots: int, join: str) -> int:
-        """How many of the first ``n_shots`` shots there is room for, joined by ``join``.
+        """How many of the first ``n_shots`` shots have room, joined by ``join``.
 
         The prefix and a text twice as long as its longest shot have to fit into the model's context.
         """

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import combined, infilling

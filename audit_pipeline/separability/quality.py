@@ -380,7 +380,7 @@ _Read = TypeVar("_Read", ControlAuroc, QualityRow)
 
 
 def _note_sample(result: _Read, sample_note: str) -> _Read:
-    """What was found on a sample, with ``sample_note`` in its method; as it is where that is empty."""
+    """``result`` with the ``sample_note`` in its method; unchanged where the note is empty."""
     return replace(result, method=f"{result.method}; {sample_note}") if sample_note else result
 
 

@@ -80,8 +80,7 @@ def _count_part(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) 
 
 
 def _select_terms(counts: Counts, terms: Places, term_order: npt.NDArray[np.int32] | None = None) -> Counts:
-    """The entries of these terms alone, renumbered: in each row by place in ``term_order``, else by the "
-    "term's number."""
+    """The entries of these terms alone, renumbered: in each row by ``term_order``, or else by number."""
     numbers = np.full(counts.shape[1], -1, np.int32)
     numbers[terms] = np.arange(len(terms), dtype=np.int32)
     columns = numbers[counts.indices]

@@ -14,7 +14,7 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import Field
 
-from audit_pipeline.config.validating import StrictSettings, Text
+from audit_pipeline.config.validation import StrictSettings, Text
 
 FILE_NAME = "sources.yaml"
 

@@ -27,7 +27,7 @@ from audit_pipeline.config.discovery import collect_by_name, merge_entry_points
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
-from audit_pipeline.config.validating import resolve_paths_against, validate_as
+from audit_pipeline.config.validation import resolve_paths_against, validate_as
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection
 

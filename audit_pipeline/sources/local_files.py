@@ -19,7 +19,7 @@ from typing import Annotated, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from audit_pipeline.catalogue.paths import is_workspace
-from audit_pipeline.config.validating import Text
+from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.arrow import detect_saved_kind
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of

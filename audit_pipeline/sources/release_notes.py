@@ -22,7 +22,7 @@ from pydantic import Field, field_validator
 
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
-from audit_pipeline.fetch.index import Index, read_configured_index
+from audit_pipeline.fetch.package_index import Index, read_configured_index
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection, merge_harvests
 from audit_pipeline.sources.rst_text import plain_text, section_titles
 

@@ -202,7 +202,7 @@ class Layout:
 
 
 def build_layout(branches: Branches, rows: Ints, branch_numbers: Ints, device: torch.device) -> Layout:
-    """The ``branch_numbers`` branches, those of one row one after the other, as tensors on ``device``.
+    """The branches with these ``branch_numbers``, those of one row one after the other, as tensors on ``device``.
 
     ``rows`` holds the number of every branch's row.
     """

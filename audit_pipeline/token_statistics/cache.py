@@ -24,7 +24,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.exclusive import HeldError, hold_lock
 from audit_pipeline.catalogue.files import (
     cast_to_columns,
     move_into_place,
@@ -34,6 +33,7 @@ from audit_pipeline.catalogue.files import (
     write_parquet,
 )
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
+from audit_pipeline.catalogue.locks import HeldError, hold_lock
 from audit_pipeline.catalogue.working_copy import copy_of, fetch_folder_on_demand, refetch_damaged_file, remove
 from audit_pipeline.errors import DataError
 

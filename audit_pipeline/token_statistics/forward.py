@@ -17,7 +17,6 @@ from transformers.cache_utils import Cache, DynamicCache
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
 from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, WindowStatistics
-from audit_pipeline.token_statistics.batches import Arguments, LoadCheck, LocalPass, Result, Task
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
 from audit_pipeline.token_statistics.branches import (
     Branches,
@@ -40,6 +39,7 @@ from audit_pipeline.token_statistics.layers import (
     length_step_of,
     use_linear,
 )
+from audit_pipeline.token_statistics.local_pass import Arguments, LoadCheck, LocalPass, Result, Task
 from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
@@ -112,8 +112,10 @@ class ForwardPass(LocalPass):
         return function(self, *arguments)
 
     def _agree_on(self, own_value: Result) -> Result:
-        """``own_value`` of the first of the processes that run in step, so that all use the same one; "
-        "alone, this one's."""
+        """``own_value`` of the first of the processes that run in step, so that all use the same one.
+
+        A process that runs alone gets its own.
+        """
         if not self._in_step:
             return own_value
         of_first = [own_value]

@@ -1,7 +1,7 @@
 """One rank of a model that is divided over several processes: loads its share, and runs the calls that it receives.
 
 What belongs here: the process itself, and the messages that it takes and gives. What does not: starting ranks and what
-is sent to them (ranks.py).
+is sent to them (ranked_pass.py).
 
 It is started with the number of a file as its argument: its end of a socket to the process that writes. Where that
 process ends, however it ends, this one does.
@@ -28,9 +28,9 @@ import torch
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.layers import use_threads
+from audit_pipeline.token_statistics.local_pass import LoadCheck
 
 # A rank that is gone is noticed by the process that writes. This is how long one waits for another that reads its share
 # of the weights from a slower disk.

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     DECISIONS,

@@ -19,11 +19,12 @@ from pathlib import Path
 import duckdb
 
 from audit_pipeline.catalogue.contracts import LINEAGE
-from audit_pipeline.catalogue.exclusive import HeldError, hold_lock
 from audit_pipeline.catalogue.lineage import LineageEntry
+from audit_pipeline.catalogue.locks import HeldError, hold_lock
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.errors import DataError
+from audit_pipeline.warehouse.bucket_warehouse import publish_warehouse
 from audit_pipeline.warehouse.carried_over_rows import (
     BuildRecord,
     compute_crc32,
@@ -34,7 +35,6 @@ from audit_pipeline.warehouse.carried_over_rows import (
 from audit_pipeline.warehouse.fill import Judge, Site, fill_warehouse, read_lineage_entries
 from audit_pipeline.warehouse.query import error_to_one_line
 from audit_pipeline.warehouse.schema import create_tables
-from audit_pipeline.warehouse.shared import publish_warehouse
 from audit_pipeline.warehouse.table_files import UnreadableTableFile, list_files, load_self_digested
 
 LOCK_SECONDS = 600.0

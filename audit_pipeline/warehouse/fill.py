@@ -42,7 +42,7 @@ from audit_pipeline.warehouse.carried_over_rows import (
     plan_reload,
     record_loaded_files,
 )
-from audit_pipeline.warehouse.configured import read_configured_benchmarks, read_configured_models
+from audit_pipeline.warehouse.configuration_rows import read_configured_benchmarks, read_configured_models
 from audit_pipeline.warehouse.query import error_to_one_line, hide_progress_bar
 from audit_pipeline.warehouse.schema import (
     OF_FILES,
@@ -114,9 +114,10 @@ class Site:
 
 
 def fill_warehouse(site: Site, build_environment: Mapping[str, Any], *, include_text: bool, everything: bool) -> Filled:
-    """Fill a new file; again where a run replaced a file while it was read, so that no row is of another than its
-    entry. ``build_environment``: what it is made with, which an earlier one must have been made with to be carried
-    over.
+    """Fill a new file; again where a run replaced a file while it was read.
+
+    So no row is of another file than its entry. ``build_environment`` says what the warehouse is made with: an earlier
+    one is carried over only if it was made with the same.
 
     Raises DataError where a run writes the same file again and again.
     """

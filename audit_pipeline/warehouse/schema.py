@@ -188,7 +188,7 @@ def fill_derived_tables(
     """Bring the derived tables up to date, by what :func:`changed_relation_name` names for scores and examples.
 
     ``files`` are those that were read, for the runs that no row names; ``missing_files`` those that entries of the
-    lineage explain and that are not there, or were ``left_out_reasons`` for the reason that is given with the path.
+    lineage explain and that are not there or were left out. ``left_out_reasons`` says why, by path.
     """
     rows = [dict(zip(_FILES.names, file, strict=True)) for file in files]
     gone = [
@@ -224,9 +224,9 @@ def check_keys(
 ) -> Mapping[str, int]:
     """Fill the table of keys; how many rows too many each table has whose key does not hold.
 
-    ``earlier_counts``: :func:`read_duplicate_counts` of the rows that are carried over. Where these had none too many,
-    and rows of one key agree in their partition columns, only the rows that :func:`changed_relation_name` names are
-    looked at.
+    ``earlier_counts`` is what :func:`read_duplicate_counts` says of the rows that are carried over. Where these had
+    none too many, and rows of one key agree in their partition columns, only the rows that
+    :func:`changed_relation_name` names are looked at.
     """
     broken = {}
     of_files = {table.name for table in OF_FILES}

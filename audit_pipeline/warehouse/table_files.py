@@ -40,7 +40,7 @@ from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand
 from audit_pipeline.errors import AuditError
 from audit_pipeline.token_statistics.cache import digest_in_name
-from audit_pipeline.warehouse.configured import Configured
+from audit_pipeline.warehouse.configuration_rows import Configured
 from audit_pipeline.warehouse.query import error_to_one_line
 
 
@@ -294,7 +294,7 @@ def _sum_file_rows(counted_values: Sequence[tuple[int, tuple[str, ...]]]) -> Fil
 
 
 def delete_changed_rows(connection: duckdb.DuckDBPyConnection, table: Table, relation: str) -> None:
-    """Delete the rows of a table whose partition columns have values of the relation ``relation``."""
+    """Delete the rows of a table whose partition columns have values of this ``relation``."""
     connection.execute(f"DELETE FROM {table.name} USING {relation} WHERE {_build_match_sql(table, relation)}")  # noqa: S608 - declared names
 
 
@@ -311,8 +311,10 @@ def _strip_query(error: Exception) -> str:
 
 
 def remove_duplicate_rows(connection: duckdb.DuckDBPyConnection, relation: str) -> None:
-    """Disjoint workers and a compaction can leave the same text in two part files of the cache of a model; ``relation``
-    is the relation of models whose parts were loaded."""
+    """Delete all but the first row of a text that is in two part files of a model's cache.
+
+    Disjoint workers and a compaction can leave such files. The ``relation`` holds the models whose parts were loaded.
+    """
     connection.execute(
         "DELETE FROM token_statistics USING (SELECT model_fingerprint, key, min(rowid) AS first FROM token_statistics"  # noqa: S608 - a name of ours
         f" SEMI JOIN {relation} USING (model_fingerprint) GROUP BY ALL HAVING count(*) > 1) AS twice"

@@ -1,7 +1,7 @@
 """An EPUB as one document.
 
 What belongs here: its chapters as one text. What does not: the inside of an EPUB (epub.py), and which chapters are
-front and back matter (matter.py).
+front and back matter (book_matter.py).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.whole_files.book_matter import epub_text
 from audit_pipeline.whole_files.document import NoTextError, WholeDocument
 from audit_pipeline.whole_files.epub import EpubError, read_epub
-from audit_pipeline.whole_files.matter import epub_text
 from audit_pipeline.whole_files.prose import SECTION_GAP, prose
 
 

@@ -1,7 +1,7 @@
 """XHTML as running text.
 
 What belongs here: which elements are read, where paragraphs part, and what a page says of itself. What does not: files
-(epub.py, html.py), and which pages are front and back matter (matter.py).
+(epub.py, html.py), and which pages are front and back matter (book_matter.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Prose:
 
 
 def prose(markup: str, unwanted_types: Collection[str] = ()) -> Prose:
-    """The running text of an XHTML document, without elements that are of one of the kinds ``unwanted_types``.
+    """The running text of an XHTML document, without elements of the ``unwanted_types``.
 
     White space is collapsed, zero-width characters go, a line break stays one. Broken markup is read as a browser
     would. ``types`` and ``heading`` (the text of the first heading, whatever is left out) serve to tell what the

@@ -16,7 +16,7 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from made_workspace import COLLECTIONS, SOURCE, Workspace, count_loads, made_documents, made_text, temporal
 from written import read_all
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
 from audit_pipeline.catalogue.files import table_from_rows
@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.stages.shown_pairs import summarise_decisions
+from audit_pipeline.operate.stages.pair_summaries import summarise_decisions
 from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
 

@@ -23,7 +23,7 @@ from made_workspace import (
     tiny_control,
 )
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs

@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.build import (
     count_examples,
     read_inputs,
 )
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, load_benchmarks
 from audit_pipeline.catalogue.contracts import EXAMPLES, text_sha256
 from audit_pipeline.catalogue.files import write_table

@@ -36,9 +36,9 @@ Answers = dict[str, list[dict[str, Any]]]
 COMMAND = """
 from audit_pipeline.token_statistics.cache import PartCache
 PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
-from audit_pipeline.catalogue import exclusive
-exclusive.LEASE_SECONDS = {lease_seconds}
-exclusive._RENEWED_EVERY = {lease_seconds} / 4
+from audit_pipeline.catalogue import locks
+locks.LEASE_SECONDS = {lease_seconds}
+locks._RENEWED_EVERY = {lease_seconds} / 4
 from audit_pipeline.cli import main
 main()
 """

@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 from s3_server import S3Server
 
-from audit_pipeline.catalogue import exclusive as leases
-from audit_pipeline.catalogue.exclusive import HeldError, hold_lock, hold_note, read_live_notes
+from audit_pipeline.catalogue import locks as leases
 from audit_pipeline.catalogue.files import write_json
+from audit_pipeline.catalogue.locks import HeldError, hold_lock, hold_note, read_live_notes
 from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import WorkingCopy, copy_of

@@ -23,7 +23,7 @@ from made_workspace import (
 )
 
 from assets import scores
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import model_page_path
 from audit_pipeline.models.tokenized_model import write_card

@@ -20,7 +20,7 @@ from made_workspace import (
     temporal,
 )
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.sources import local_files
 from audit_pipeline.sources.base import MissingPart
 from audit_pipeline.sources.config import all_sources

@@ -14,7 +14,7 @@ from made_workspace import (
     Workspace,
 )
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.cli import main
 from audit_pipeline.detectors.page import format_as_text

@@ -13,7 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from audit_pipeline.cli.front import main
+from audit_pipeline.cli.command_group import main
 from audit_pipeline.cli.library_output import defer_stderr, release_deferred_stderr
 from audit_pipeline.errors import AuditError, MadeAgainWarning
 from audit_pipeline.operate.console import TELL, tell

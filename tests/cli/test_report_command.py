@@ -9,7 +9,7 @@ import pytest
 from cli_results import told
 from made_workspace import Workspace
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 

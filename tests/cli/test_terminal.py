@@ -21,8 +21,8 @@ from click.testing import CliRunner
 from rich.console import Console, Group
 from rich.text import Text
 
-from audit_pipeline.cli import audit_shown, main
-from audit_pipeline.cli.front import _EXIT_CODES
+from audit_pipeline.cli import audit_output, main
+from audit_pipeline.cli.command_group import _EXIT_CODES
 from audit_pipeline.operate import console, progress
 from audit_pipeline.operate.console import (
     collect_output,
@@ -185,7 +185,7 @@ FINDINGS = [
 
 def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
     fewer = {**FINDINGS[2], "detector": "dc_pdd", "n_members": 98}
-    audit_shown._show_labelled_findings("long_name_of_a_benchmark_128", [*FINDINGS, fewer])
+    audit_output._show_labelled_findings("long_name_of_a_benchmark_128", [*FINDINGS, fewer])
     shown = plain(screen)
     assert max(map(len, shown.splitlines())) <= 80
     lines = [line.rstrip() for line in shown.splitlines()]
@@ -200,9 +200,9 @@ def test_the_table_of_findings_fits_80_columns(screen: io.StringIO) -> None:
 def test_where_membership_is_unknown_the_named_detector_stands_first_and_nothing_is_a_member(
     screen: io.StringIO,
 ) -> None:
-    audit_shown._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=False)
+    audit_output._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=False)
     assert plain(screen) == "\n4 detectors were run: --details shows them, the others beside loss.\n"
-    audit_shown._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=True)
+    audit_output._show_unlabelled_findings({"detector": "loss"}, FINDINGS, details=True)
     shown = plain(screen)
     assert "member" not in shown
     parts = [

@@ -10,7 +10,7 @@ import click
 import pytest
 from pydantic import Field
 
-from audit_pipeline.config.validating import StrictSettings
+from audit_pipeline.config.validation import StrictSettings
 from docs.write_pages import DOCS, pages
 from docs.writers.commands import commands_page
 from docs.writers.configuration import keys_of

@@ -20,12 +20,12 @@ from live_workspace import LiveWorkspace, family, make
 from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of, save_model
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import files
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.front import explain_full_disk
+from audit_pipeline.cli.command_group import explain_full_disk
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.stages.evaluations import evaluate_pair

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.operate.dagster.in_process import PROCESS_TAG
 

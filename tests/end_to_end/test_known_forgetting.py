@@ -19,7 +19,7 @@ import torch
 from made_workspace import Workspace, made_text, make_workspace, quick_folder
 from transformers import PreTrainedTokenizerBase
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.controls.config import Architecture, ControlEntry
 from audit_pipeline.controls.training import START, build_untrained_model, train, train_tokenizer

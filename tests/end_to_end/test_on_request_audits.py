@@ -13,7 +13,7 @@ import pytest
 from made_workspace import Workspace, made_text, make_workspace, quick_folder
 from tiny_models import forward_of, twin_statistics
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import read_latest_run

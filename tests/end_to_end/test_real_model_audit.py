@@ -24,7 +24,7 @@ from made_workspace import (
     temporal,
 )
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS

@@ -18,16 +18,16 @@ from audit_pipeline.detectors import registry
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import build_prompt
-from audit_pipeline.endpoints.in_use import Endpoints
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe_endpoint
+from audit_pipeline.endpoints.run_endpoints import Endpoints
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.token_statistics.batches import load_local_pass
 from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.local_pass import load_local_pass
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, read_prefixed
 from audit_pipeline.token_statistics.run import RunSummary, compute
 from audit_pipeline.token_statistics.tokens import encode, encode_prefix, put_after, windows_of

@@ -14,7 +14,7 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.evidence.conformal import ledger_q_values
-from audit_pipeline.evidence.group_rows import compute_decision_tables
+from audit_pipeline.evidence.decision_tables import compute_decision_tables
 
 K2, K5 = '{"k":0.2}', '{"k":0.5}'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from audit_pipeline.evidence.options import choose_headline_detector
+from audit_pipeline.evidence.evaluate_options import choose_headline_detector
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ import pytest
 from audit_pipeline.catalogue.contracts import EXTRACTION
 from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from_rows
 from audit_pipeline.extraction.documents import SearchedDocument
+from audit_pipeline.extraction.judgements import Judgement
 from audit_pipeline.extraction.search import Extraction
-from audit_pipeline.extraction.set_apart import Judgement
 from audit_pipeline.extraction.tables import ExtractionRate, compute_extraction_rates
 
 

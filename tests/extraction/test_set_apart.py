@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audit_pipeline.extraction.set_apart import (
+from audit_pipeline.extraction.judgements import (
     COMMON_RUN,
     SEVERAL,
     explain_set_apart,

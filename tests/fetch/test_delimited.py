@@ -11,7 +11,7 @@ from made_files import delimited, written
 from profiles import max_examples
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.delimited import USUAL
+from audit_pipeline.fetch.delimited_files import USUAL
 from audit_pipeline.fetch.formats import open_rows, read_rows
 
 

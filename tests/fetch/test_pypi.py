@@ -10,7 +10,7 @@ from loopback_index import FakeIndex, make_archive, make_wheel
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import read_members, read_wheel_member
 from audit_pipeline.fetch.distributions import fetch_archive, fetch_wheel
-from audit_pipeline.fetch.index import Index
+from audit_pipeline.fetch.package_index import Index
 
 
 def test_newest_final_release_that_is_not_yanked(fake_index: FakeIndex, tmp_path: Path) -> None:

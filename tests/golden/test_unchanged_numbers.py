@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.benchmarks.build import build
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import write_json, write_table

@@ -14,7 +14,7 @@ import yaml
 
 from audit_pipeline.benchmarks.build import read_inputs
 from audit_pipeline.benchmarks.builders.labelled import LabelledSettings
-from audit_pipeline.benchmarks.built import BuiltBenchmark, compute_content_digest
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, compute_content_digest
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, example_id

@@ -14,7 +14,7 @@ from handed_on import built_of, example, write
 from huggingface_hub import DatasetCard
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.handing_on.export import ExportCandidate, export
 from audit_pipeline.operate.stages.benchmarks import read_or_assess_quality
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.benchmarks.built import compute_content_digest, to_export_names
+from audit_pipeline.benchmarks.built_benchmark import compute_content_digest, to_export_names
 from audit_pipeline.errors import DataError
 
 FOUR = [

@@ -18,10 +18,10 @@ from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.kept_files import read_tokenizer, weights_are_whole
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.token_statistics import ready
-from audit_pipeline.token_statistics.batches import LoadCheck
+from audit_pipeline.token_statistics import loading
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.ready import load_forward_pass
+from audit_pipeline.token_statistics.loading import load_forward_pass
+from audit_pipeline.token_statistics.local_pass import LoadCheck
 
 FAMILIES = ("llama", "gpt_neox", "gpt2")
 
@@ -172,7 +172,7 @@ def test_the_check_at_loading_is_made_once_a_machine(
     )
     assert (again.equal_lengths, again.packed) == (False, True)
     # Another version of what the check hangs on, and another content of the file, ask for a new one.
-    monkeypatch.setattr(ready, "CHECK_VERSION", ready.CHECK_VERSION + 1)
+    monkeypatch.setattr(loading, "CHECK_VERSION", loading.CHECK_VERSION + 1)
     load_forward_pass(model, paths, "cpu")
     assert len(checks) == 2
     path = paths.load_check(model.identity.model_fingerprint)

@@ -19,7 +19,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models import config_json
 from audit_pipeline.models.tokenized_model import write_card
 from audit_pipeline.models.weights import compute_weight_bytes, count_parameters, load_weights
-from audit_pipeline.token_statistics.ready import load_forward_pass
+from audit_pipeline.token_statistics.loading import load_forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

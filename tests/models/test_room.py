@@ -28,7 +28,7 @@ from audit_pipeline.models.weights import (
     require_enough_memory,
 )
 from audit_pipeline.token_statistics.estimate import estimate_pass_seconds
-from audit_pipeline.token_statistics.ready import load_forward_pass
+from audit_pipeline.token_statistics.loading import load_forward_pass
 
 
 def model_of(folder: Path, **fields: object) -> TokenizedModel:

@@ -15,7 +15,7 @@ import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     DOCUMENT_MEMORISATION,

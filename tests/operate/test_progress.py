@@ -16,7 +16,7 @@ from audit_pipeline.operate import console, progress
 from audit_pipeline.operate.dagster import resources
 from audit_pipeline.operate.dagster.resources import ProgressReporter
 from audit_pipeline.operate.progress import describe, describe_file, file_bar, terminal_bar
-from audit_pipeline.scoring.pace import FileProgress
+from audit_pipeline.scoring.file_progress import FileProgress
 from audit_pipeline.token_statistics.run import Phase, Progress
 
 HALF = Progress(texts_done=5, texts_total=10, tokens_done=1500, tokens_total=3000, seconds=3.0)

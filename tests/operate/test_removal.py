@@ -16,7 +16,7 @@ import pytest
 from made_workspace import Workspace, made_text, make_workspace
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import KINDS, TABLES, Kind, Pair, Table, text_sha256
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, RUN_ID

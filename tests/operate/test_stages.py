@@ -14,7 +14,7 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, te
 from tiny_models import forward_of
 from written import read_all
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import EVALUATIONS, KINDS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
 from audit_pipeline.catalogue.files import read_json, read_table, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256

@@ -13,8 +13,8 @@ from profiles import max_examples
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.references import tally
-from audit_pipeline.references.tally import (
+from audit_pipeline.references import token_counters
+from audit_pipeline.references.token_counters import (
     CheckedCounter,
     DistinctCounter,
     PlainCounter,
@@ -120,8 +120,8 @@ def test_when_what_is_held_is_encoded_changes_nothing(limit: str, monkeypatch: p
     tokenizer = PERMITTED["gpt2"]
     vocabulary = tokenizer.get_vocab_size()
     whole = counted(DistinctCounter(tokenizer, vocabulary), list(SAMPLES) * 3)
-    monkeypatch.setattr(tally, limit, 7)
-    monkeypatch.setattr(tally, "_BATCH_CHARACTERS", 20)
+    monkeypatch.setattr(token_counters, limit, 7)
+    monkeypatch.setattr(token_counters, "_BATCH_CHARACTERS", 20)
     counter = DistinctCounter(tokenizer, vocabulary)
     assert counted(counter, list(SAMPLES) * 3) == whole
     assert counted(PlainCounter(tokenizer, vocabulary), list(SAMPLES) * 3) == whole
@@ -135,7 +135,7 @@ def model(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> Tokenize
 
 
 def test_the_first_documents_are_counted_both_ways(model: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "PROBE_CHARACTERS", 60)
+    monkeypatch.setattr(token_counters, "PROBE_CHARACTERS", 60)
     documents = [*SAMPLES] * 4
     plain = counted(PlainCounter(build_counting_tokenizer(model), vocabulary_size_of(model)), documents)
     good = CheckedCounter(model)
@@ -149,8 +149,8 @@ def test_the_first_documents_are_counted_both_ways(model: TokenizedModel, monkey
 
 
 def test_texts_without_blanks_go_the_plain_way(model: TokenizedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "PROBE_CHARACTERS", 60)
-    monkeypatch.setattr(tally, "_BATCH_CHARACTERS", 50)
+    monkeypatch.setattr(token_counters, "PROBE_CHARACTERS", 60)
+    monkeypatch.setattr(token_counters, "_BATCH_CHARACTERS", 50)
     documents = ["没有空格的文本" * 3 + str(number) for number in range(20)]
     counter = CheckedCounter(model)
     plain = counted(PlainCounter(build_counting_tokenizer(model), vocabulary_size_of(model)), documents)

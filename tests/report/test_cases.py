@@ -15,7 +15,7 @@ import pytest
 from audit_pipeline.catalogue.contracts import LINEAGE, SCORES, Pair, canonical_json, digest
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import with_row_sha256
-from audit_pipeline.evidence.options import EvaluateOptions
+from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import page as report_page
 from audit_pipeline.report.files import build_reports

@@ -15,9 +15,9 @@ from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import choice as report_choice
 from audit_pipeline.report import page as report_page
+from audit_pipeline.report.answer_kinds import KINDS
 from audit_pipeline.report.choice import max_sections_per_model, sort_by_importance
 from audit_pipeline.report.files import build_reports
-from audit_pipeline.report.kinds import KINDS
 from audit_pipeline.report.page import sections
 from audit_pipeline.warehouse.query import query_warehouse
 from tests.warehouse.conftest import MODELS, Folder

@@ -25,7 +25,7 @@ from audit_pipeline.metrics.claims import (
 from audit_pipeline.report import files as report_module
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction, log10_draws
 from audit_pipeline.report.files import SCHEMA, build_reports, json_copy_path
-from audit_pipeline.report.numbers import draws, share, visible
+from audit_pipeline.report.number_format import draws, share, visible
 from audit_pipeline.report.pictures import SHADES, find_shade, strip_shapes
 from tests.warehouse.conftest import DAY, MODELS, Folder
 from tests.warehouse.extracted import Extracted, Window, rate_row, write_extraction

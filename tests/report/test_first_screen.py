@@ -17,9 +17,9 @@ from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
 from audit_pipeline.catalogue.lineage import read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.evaluations import answer_missing
+from audit_pipeline.report.answer_kinds import KINDS, SIGNS, not_shown
 from audit_pipeline.report.brief import brief_of, overall_brief, page_heading
 from audit_pipeline.report.html import IN_SENTENCES, SIGN_SHAPES, Glossary, read_glossary
-from audit_pipeline.report.kinds import KINDS, SIGNS, not_shown
 from audit_pipeline.report.summary import TestOutcome
 from audit_pipeline.report.vocabulary import SOUND, STATISTICAL, Estimate, PairFindings, ScoreOrigin, ShelfDocuments
 

@@ -20,7 +20,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report import files as report_module
 from audit_pipeline.report.files import SCHEMA, build_reports, json_copy_path
 from audit_pipeline.report.filled_columns import flatten_json
-from audit_pipeline.report.numbers import interval, number, signed
+from audit_pipeline.report.number_format import interval, number, signed
 from audit_pipeline.separability import blind_controls
 from audit_pipeline.warehouse.query import query_warehouse
 from audit_pipeline.warehouse.schema import BLIND_CONTROL

@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from audit_pipeline.report.inline_picture import IN_PLACE, draw_auroc_axis_markdown, draw_share_bar_markdown
-from audit_pipeline.report.numbers import count
+from audit_pipeline.report.number_format import count
 from audit_pipeline.report.vocabulary import Estimate
 
 

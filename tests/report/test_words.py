@@ -16,8 +16,8 @@ from scipy.stats import false_discovery_control
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, detectable_auroc, smallest_q
-from audit_pipeline.report.kinds import KINDS, LIMITS
-from audit_pipeline.report.numbers import (
+from audit_pipeline.report.answer_kinds import KINDS, LIMITS
+from audit_pipeline.report.number_format import (
     count,
     duration,
     estimate,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_workspace import Workspace, made_documents, make_workspace, temporal
 from tiny_models import forward_of
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import EXCERPT_WORDS, HIGHLIGHTS, SCORES, Pair
 from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.lineage import LineageStep

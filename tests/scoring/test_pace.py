@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from audit_pipeline.fetch.stream import Expected
-from audit_pipeline.scoring.pace import FileProgress, Pace, PassWeight
+from audit_pipeline.scoring.file_progress import FileProgress, Pace, PassWeight
 from audit_pipeline.token_statistics.run import Progress
 
 

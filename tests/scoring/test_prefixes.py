@@ -11,7 +11,7 @@ import pytest
 from made_files import write_rows, written
 from tiny_models import CONTEXT, SENTENCES
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, example_id
 from audit_pipeline.catalogue.files import table_from_rows, write_json
 from audit_pipeline.catalogue.paths import DataPaths

@@ -29,7 +29,7 @@ from audit_pipeline.fetch.formats import open_texts
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.scoring.file import GROUP, ChunkLimits, FileScores, ProgressListener, score_file
-from audit_pipeline.scoring.pace import FileProgress
+from audit_pipeline.scoring.file_progress import FileProgress
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
 from audit_pipeline.token_statistics.tokens import EncodedText, Window

@@ -19,7 +19,6 @@ from tiny_models import SENTENCES, forward_of, save_model, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import forward as forward_module
-from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.branches import (
     PLACES_A_TOKEN,
     PREFIX_A_TOKEN,
@@ -32,6 +31,7 @@ from audit_pipeline.token_statistics.branches import (
 )
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowBranches, WindowStatistics
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode, window_and_stride, windows_of
 

@@ -21,11 +21,11 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
 from audit_pipeline.models.weights import load_weights
-from audit_pipeline.token_statistics import forward, ranks
-from audit_pipeline.token_statistics.batches import LoadCheck
+from audit_pipeline.token_statistics import forward, ranked_pass
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.loading import load_forward_pass
+from audit_pipeline.token_statistics.local_pass import LoadCheck
 from audit_pipeline.token_statistics.rank_process import Call
-from audit_pipeline.token_statistics.ready import load_forward_pass
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -97,8 +97,8 @@ def test_a_rank_that_is_stopped_ends_the_run_before_long(
     encoded = encode(model, TEXTS)
     batch = windows_of(0, encoded[0], *window_and_stride(model))
     run(divided, encoded, batch)
-    monkeypatch.setattr(ranks, "_LOOK_SECONDS", 0.3)
-    monkeypatch.setattr(ranks, "_IDLE_LOOKS", 6)
+    monkeypatch.setattr(ranked_pass, "_LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(ranked_pass, "_IDLE_LOOKS", 6)
     divided.apply(work_on, 3.0)
     ranks_of_this_process()[1].suspend()
     with pytest.raises(
@@ -115,15 +115,15 @@ def test_the_answer_to_a_question_that_was_broken_off_is_not_taken_for_anothers(
     encoded = encode(model, TEXTS)
     one, other = (windows_of(number, encoded[number], *window_and_stride(model)) for number in (0, 1))
     run(divided, encoded, one)
-    send, sent = ranks._send, list[object]()
+    send, sent = ranked_pass._send, list[object]()
 
-    def broken_off(to: ranks.Process, message: object) -> None:
+    def broken_off(to: ranked_pass.Process, message: object) -> None:
         send(to, message)
         sent.append(message)
         if len(sent) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(ranks, "_send", broken_off)
+    monkeypatch.setattr(ranked_pass, "_send", broken_off)
     with pytest.raises(KeyboardInterrupt):
         run(divided, encoded, one)
     monkeypatch.undo()

@@ -13,8 +13,8 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models import weights
 from audit_pipeline.models.weights import Memory, compute_weight_bytes, fit_of, load_weights
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.loading import load_forward_pass
 from audit_pipeline.token_statistics.prefixed_texts import is_prefix_rerun
-from audit_pipeline.token_statistics.ready import load_forward_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

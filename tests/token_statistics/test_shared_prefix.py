@@ -21,8 +21,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import shared_prefix
-from audit_pipeline.token_statistics.batches import LoadCheck
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.local_pass import LoadCheck
 from audit_pipeline.token_statistics.prefixed_texts import compute_prefixed, plan_prefixed, read_prefixed
 from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, encode, encode_prefix, put_after
 

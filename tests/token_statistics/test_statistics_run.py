@@ -28,10 +28,10 @@ from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics import cached_texts
-from audit_pipeline.token_statistics.batches import TOKEN_BUDGET
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import plan, read_statistics
 from audit_pipeline.token_statistics.forward import ForwardPass, WindowStatistics
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.token_statistics.run import Progress, compute
 from audit_pipeline.token_statistics.tokens import EncodedText, Window, encode
 
@@ -420,7 +420,7 @@ sys.path.insert(0, sys.argv[3])
 from pathlib import Path
 from tiny_models import forward_of, tokenized
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.token_statistics import batches, cached_texts, run
+from audit_pipeline.token_statistics import local_pass, cached_texts, run
 cached_texts.PartCache = functools.partial(cached_texts.PartCache, flush_seconds=0.0)
 model = tokenized(Path(sys.argv[1]), Path(sys.argv[2]))
 forward = forward_of(model)
@@ -430,7 +430,7 @@ def slow(*args, **kinds):
     return real(*args, **kinds)
 forward.run = slow
 texts = Path(sys.argv[2], "texts").read_text().split("|")
-batches.TOKEN_BUDGET["cpu"] = 1
+local_pass.TOKEN_BUDGET["cpu"] = 1
 run.compute(model, texts, DataPaths(Path(sys.argv[2])), lambda: forward)
 """
 

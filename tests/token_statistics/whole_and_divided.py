@@ -23,9 +23,9 @@ from audit_pipeline.extraction.continuations import (
 )
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowBranches, WindowResult, WindowStatistics
-from audit_pipeline.token_statistics.batches import LocalPass, Task
 from audit_pipeline.token_statistics.blocks import KEPT_TYPE
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.local_pass import LocalPass, Task
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, encode, window_and_stride, windows_of
 
 TEXTS = [*SENTENCES, "a", " ".join(SENTENCES)]

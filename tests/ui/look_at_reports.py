@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from browser import Browser, NotSeenError, browser
 
-from audit_pipeline.evidence.options import EvaluateOptions
+from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.operate.evaluate_file import evaluate_file
 from tests.report.four_cases import CASES, written_case
 from tests.report.made_findings import make

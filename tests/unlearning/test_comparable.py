@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.unlearning.comparison import UnlearningRequest, compare_models

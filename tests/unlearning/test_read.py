@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, EXAMPLES, Pair
 from audit_pipeline.catalogue.files import table_from_rows, write_table

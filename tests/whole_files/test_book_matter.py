@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
+from audit_pipeline.whole_files.book_matter import (
+    epub_text,
+    gutenberg_body,
+    gutenberg_head,
+    is_matter,
+    remove_book_matter,
+)
 from audit_pipeline.whole_files.epub import Chapter, Epub
-from audit_pipeline.whole_files.matter import epub_text, gutenberg_body, gutenberg_head, is_matter, remove_book_matter
 from audit_pipeline.whole_files.prose import prose
 
 RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)

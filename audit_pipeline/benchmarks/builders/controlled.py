@@ -25,7 +25,7 @@ from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.control_files import read_control, read_control_texts
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.config.entries import EntryReference
-from audit_pipeline.config.validating import Text
+from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import ConfigError
 
 VERSION = 1

@@ -33,7 +33,7 @@ from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides, FamilySettings
 from audit_pipeline.catalogue.contracts import Split
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.config.validating import Text
+from audit_pipeline.config.validation import Text
 from audit_pipeline.fetch.labels import shorten_spelling
 from audit_pipeline.fetch.rows import Row, RowFile, text_of, unicode_problem
 
@@ -106,8 +106,10 @@ def read_labelled_rows(
 
 
 def label_rows_by_columns(file: RowFile, origin: str, spec: BenchmarkSpec) -> LabelledRows:
-    """The rows with a text of the right length and a label, as :func:`build_labelled_rows`; the settings "
-    "name the columns."""
+    """The rows with a text of the right length and a label, as :func:`build_labelled_rows`.
+
+    The settings name the columns.
+    """
     settings = spec.settings_of(LabelledSettings)
     meanings = dict(settings.label_values)
     reading = Reading(

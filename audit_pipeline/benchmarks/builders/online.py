@@ -43,7 +43,7 @@ from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DesignOfSid
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.config.validating import Text
+from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import Skipped, text_of
 

@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest
 from audit_pipeline.config.entries import EntryReference
-from audit_pipeline.config.validating import StrictSettings, Text
+from audit_pipeline.config.validation import StrictSettings, Text
 from audit_pipeline.errors import DataError
 
 VERSION = 1
@@ -188,7 +188,7 @@ def _find_exclusion_reason(document: Mapping[str, Any], label: int | None, setti
 
 
 def _find_known_groups(documents: Sequence[Mapping[str, Any]], criteria: KnownTexts | None) -> set[str]:
-    """The groups of which every document is as ``criteria`` has it."""
+    """The groups whose documents all meet the ``criteria``; none without criteria."""
     if criteria is None:
         return set()
     unknown = {document["group"] for document in documents if not _is_known_document(document, criteria)}

@@ -18,7 +18,7 @@ from audit_pipeline.benchmarks.rows_origin import OriginRows, concatenate_row_fi
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DesignOfSides
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.config.validating import Text
+from audit_pipeline.config.validation import Text
 from audit_pipeline.fetch.rows import RowFile, text_of
 
 VERSION = 1

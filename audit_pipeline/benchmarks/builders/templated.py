@@ -34,7 +34,7 @@ from audit_pipeline.benchmarks.rows_origin import read_origin
 from audit_pipeline.benchmarks.settings import ANY, MEANINGS, BenchmarkSpec, Count, Design
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.config.validating import Text
+from audit_pipeline.config.validation import Text
 from audit_pipeline.errors import ConfigError, to_one_line
 from audit_pipeline.fetch.rows import Row, text_problem
 

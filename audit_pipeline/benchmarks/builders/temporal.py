@@ -31,7 +31,7 @@ from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSe
 from audit_pipeline.benchmarks.splits import even_quotas
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
-from audit_pipeline.config.validating import StrictSettings
+from audit_pipeline.config.validation import StrictSettings
 from audit_pipeline.errors import DataError
 
 

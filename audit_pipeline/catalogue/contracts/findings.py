@@ -252,7 +252,7 @@ PAIR_ANSWERS = _build_findings_table(
     columns=(
         MODEL,
         BENCHMARK,
-        Column("outcome", pa.string(), "the kind of the answer (report/kinds.py)"),
+        Column("outcome", pa.string(), "the kind of the answer"),
         Column("sign", pa.string(), "found | stands out | nothing found | no conclusion: what the kind comes to"),
         Column("headline", pa.string(), "the answer in one sentence"),
         Column("explanation", pa.string(), "in a few sentences, which say no more than the claim level allows"),

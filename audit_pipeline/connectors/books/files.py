@@ -3,7 +3,7 @@
 What belongs here: reading a metadata file into entries, dates as coarse as a year or a month, which files are read,
 how a file and its entry become a document, and what is said of those that do not. What does not: what a catalogue says
 (gutenberg.py, standard_ebooks.py), the inside of an EPUB (whole_files/epub.py), what is matter and what is the book
-(whole_files/matter.py).
+(whole_files/book_matter.py).
 
 A folder may hold folders; each may have its own metadata file, whose entries name files from there on down.
 
@@ -28,8 +28,8 @@ from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.rows import text_problem, unicode_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.sources.folders import walk_files
+from audit_pipeline.whole_files.book_matter import epub_text, remove_book_matter
 from audit_pipeline.whole_files.epub import EpubError, read_epub
-from audit_pipeline.whole_files.matter import epub_text, remove_book_matter
 
 METADATA_FILES = ("books.csv", "books.jsonl")
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")

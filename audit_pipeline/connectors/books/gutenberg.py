@@ -2,7 +2,7 @@
 
 What belongs here: reading pg_catalog.csv, choosing books, where a mirror keeps their texts, and the year of first
 publication that a text's own head states. What does not: the network (polite_client.py, fetching.py) and what in a text
-is the book (matter.py).
+is the book (book_matter.py).
 
 The catalogue's date is that of the release at Project Gutenberg; a work's own date it does not have. Newer texts name
 the original publication in their heads; of the others the year must come from the user, or they are left out.
@@ -35,7 +35,7 @@ from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
-from audit_pipeline.whole_files.matter import gutenberg_head, remove_book_matter
+from audit_pipeline.whole_files.book_matter import gutenberg_head, remove_book_matter
 
 LICENCE = "public domain in the USA (Project Gutenberg License)"
 COPYRIGHTED = "in copyright, distributed by Project Gutenberg with permission"

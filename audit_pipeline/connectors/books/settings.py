@@ -11,7 +11,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.config.validating import Language, Text
+from audit_pipeline.config.validation import Language, Text
 from audit_pipeline.sources.base import FILE_NAME, Collection, SourceSection
 
 NAME = "books"

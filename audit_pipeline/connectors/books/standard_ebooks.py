@@ -1,7 +1,7 @@
 """Books of Standard Ebooks: a feed (Atom or OPDS) or a list of ids, and the EPUBs they lead to.
 
 What belongs here: reading a feed, where a book's EPUB lies, and the years of publication that its colophon states. What
-does not: the network (polite_client.py, fetching.py), the inside of an EPUB (epub.py), what is matter (matter.py).
+does not: the network (polite_client.py, fetching.py), the inside of an EPUB (epub.py), what is matter (book_matter.py).
 
 The dates in feeds and in a book's metadata are those of the ebook. When the work came out is in the colophon, in
 prose: "was published in 1817 by".
@@ -34,8 +34,8 @@ from audit_pipeline.connectors.polite_client import FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
+from audit_pipeline.whole_files.book_matter import epub_text
 from audit_pipeline.whole_files.epub import Epub, EpubError, read_epub
-from audit_pipeline.whole_files.matter import epub_text
 from audit_pipeline.whole_files.prose import prose
 
 LICENCE = "public domain text in the USA; edition CC0-1.0"

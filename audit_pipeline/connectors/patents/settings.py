@@ -10,7 +10,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.config.validating import Text
+from audit_pipeline.config.validation import Text
 from audit_pipeline.connectors.patents.cleaning import CleaningRules
 from audit_pipeline.connectors.patents.record import PARTS, Part
 from audit_pipeline.sources.base import FILE_NAME, SourceSection

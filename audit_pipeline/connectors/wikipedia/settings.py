@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from audit_pipeline.config.validating import Language, Text
+from audit_pipeline.config.validation import Language, Text
 from audit_pipeline.sources.base import FILE_NAME, Collection, SourceSection
 
 NAME = "wikipedia"

@@ -11,7 +11,7 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import Table, description_of
-from audit_pipeline.operate.shown import Shown
+from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.report.inline_picture import IN_PLACE
 
 _LONG = 250

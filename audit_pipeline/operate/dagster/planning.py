@@ -93,7 +93,7 @@ def plan_new_models(
     ``models`` are versions by configured name; ``benchmarks`` the digests of what is built, by configured name in
     order, None where it is not; ``steps`` the planner's for models that were not seen yet. While a run changes
     benchmarks nothing is requested, and nothing counts as seen.
-    A model that is ``broken_entries`` has not gone, and nothing is done about it.
+    A model whose entry is broken (``broken_entries``) has not gone, and nothing is done about it.
     A model that goes and comes back is new again, with another run key; a cursor that was lost is not: the keys are
     the same, and Dagster runs no key twice.
     """
@@ -201,8 +201,8 @@ def plan_changed_benchmarks(
     run audits pairs, pairs wait for it: it may audit the same ones.
     A fetch (one per setting of its source) or build that failed is named among the problems and not requested again.
 
-    What is ``broken_entries`` has not gone: what was requested for it still counts, and when it is mended its pairs are
-    inspected again, for those that became due meanwhile. So no pair counts as requested while a model is broken.
+    What has a broken entry (``broken_entries``) has not gone: what was requested for it still counts. When the entry is
+    mended, its pairs are inspected again, for those that became due meanwhile. So no pair counts as requested while a model is broken.
     """
     new = tuple(name for name in situation.benchmarks if name not in dagster.benchmarks)
     audits = _reset_changed_requests(seen_benchmarks.pairs, new, broken_entries)
@@ -327,7 +327,7 @@ def _iterate_pair_ranges(
 
 
 def group_neighbours(order: Sequence[str], names: Collection[str]) -> list[list[str]]:
-    """The names of ``names`` in ``order``, those that follow one another together."""
+    """The ``names`` in ``order``, in groups of those that follow one another."""
     groups: list[list[str]] = []
     before: str | None = None
     for name in order:

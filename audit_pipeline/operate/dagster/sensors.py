@@ -47,10 +47,10 @@ from audit_pipeline.operate.dagster.step_runs import SPLIT_QUALITY
 from audit_pipeline.operate.dagster.tags import REASON_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import OF_PAIRS, PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import assume_benchmarks_current, plan
-from audit_pipeline.operate.seen import collect_seen_models, read_cards, sightings_of
+from audit_pipeline.operate.seen_models import collect_seen_models, read_cards, sightings_of
 from audit_pipeline.operate.situation import read_situation
 from audit_pipeline.operate.whole_configuration import Configuration, load_configuration
-from audit_pipeline.warehouse.shared import refresh_warehouse
+from audit_pipeline.warehouse.bucket_warehouse import refresh_warehouse
 
 _PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
 

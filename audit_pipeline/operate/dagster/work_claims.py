@@ -4,7 +4,7 @@ What belongs here: making claims, and finding the live ones. What does not: Dags
 under a claim.
 
 An audit asks Dagster for one run after another, and between two of them Dagster knows nothing of it. So it claims the
-model and its benchmarks beforehand, in a note that is valid as long as its process lives (catalogue/exclusive.py).
+model and its benchmarks beforehand, in a note that is valid as long as its process lives (catalogue/locks.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from audit_pipeline.catalogue.exclusive import HeldError, hold_lock, hold_note, read_live_notes
+from audit_pipeline.catalogue.locks import HeldError, hold_lock, hold_note, read_live_notes
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.errors import AuditError, DataError

@@ -2,8 +2,8 @@
 
 What belongs here: the order of read, compute, record and write, for one partition, and what the UI shows of what was
 written: choosing and rounding a few numbers and small tables. What does not: the computations themselves (sources/,
-benchmarks/, separability/), a benchmark as it was built (benchmarks/built.py), when a stage is run (assets/), and
-Dagster's own types (operate/dagster/metadata.py).
+benchmarks/, separability/), a benchmark as it was built (benchmarks/built_benchmark.py), when a stage is run (assets/),
+and Dagster's own types (operate/dagster/metadata.py).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.build import BenchmarkReport, build
-from audit_pipeline.benchmarks.built import BuiltBenchmark
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.benchmarks.relative_days import ensure_rolled_day
 from audit_pipeline.benchmarks.words import word_unit
@@ -27,7 +27,7 @@ from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS
 from audit_pipeline.operate.facts import SplitFacts, Versions
 from audit_pipeline.operate.plan import explain_stale_split
-from audit_pipeline.operate.shown import Body, Shown
+from audit_pipeline.operate.ui_summary import Body, Shown
 from audit_pipeline.separability.assessment import (
     MEASURE,
     AssessedSplit,

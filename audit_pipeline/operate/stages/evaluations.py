@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, TABLES, Pair

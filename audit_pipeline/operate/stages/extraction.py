@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
 from audit_pipeline.benchmarks.settings import ExtractionSettings
 from audit_pipeline.catalogue import store
@@ -34,15 +34,15 @@ from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from_rows
 from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.extraction.documents import SearchedDocument
+from audit_pipeline.extraction.judgements import Judgement
 from audit_pipeline.extraction.search import Extraction, Search, SearchOptions, parse_search
-from audit_pipeline.extraction.set_apart import Judgement
 from audit_pipeline.extraction.tables import build_extraction_tables
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.tokenized_model import TokenizedModel, build_reference_upstream, load_reference_model
-from audit_pipeline.operate.shown import Shown
 from audit_pipeline.operate.stages.scores import statistics_version
+from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.token_statistics.backend import BackendOf

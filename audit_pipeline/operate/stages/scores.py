@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.built import BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import HIGHLIGHTS, KINDS, SCORES, TOKEN_STATISTICS, Kind, Pair, digest
 from audit_pipeline.catalogue.files import cast_to_columns

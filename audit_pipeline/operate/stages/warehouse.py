@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.coverage import judge
-from audit_pipeline.operate.shown import Shown
 from audit_pipeline.operate.stages.evaluations import answer_missing
+from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.warehouse.build import LineageGap, WarehouseReport, build_warehouse_file, read_lineage_gaps
 from audit_pipeline.warehouse.query import open_read_only
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import TABLES, Table, description_of
 from audit_pipeline.operate.dagster.metadata import column_schema, markdown_table, metadata_of
-from audit_pipeline.operate.shown import Shown
+from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.report.inline_picture import IN_PLACE
 
 

@@ -23,7 +23,7 @@ from made_workspace import (
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.build import compute_current_digest
-from audit_pipeline.benchmarks.built import read_built
+from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BUILDERS, BenchmarkSpec, load_benchmarks, resolve_benchmarks
 from audit_pipeline.catalogue.contracts import Kind
 from audit_pipeline.catalogue.lineage import LineageStep

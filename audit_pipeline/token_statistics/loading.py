@@ -24,10 +24,10 @@ from audit_pipeline.models.weights import (
     require_device,
     require_enough_memory,
 )
-from audit_pipeline.token_statistics.batches import LoadCheck, LocalPass
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.layers import use_threads
-from audit_pipeline.token_statistics.ranks import RankedPass
+from audit_pipeline.token_statistics.local_pass import LoadCheck, LocalPass
+from audit_pipeline.token_statistics.ranked_pass import RankedPass
 
 CHECK_VERSION = 4
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.evidence.options import choose_headline_detector
-from audit_pipeline.operate.shown import Body, Shown
+from audit_pipeline.evidence.evaluate_options import choose_headline_detector
 from audit_pipeline.operate.stages.evaluations import EvaluationReport
 from audit_pipeline.operate.stages.scores import ScoreReport
+from audit_pipeline.operate.ui_summary import Body, Shown
 from audit_pipeline.report.pair_answer import PairAnswer
 from audit_pipeline.report.pair_plots import (
     draw_forest_markdown,

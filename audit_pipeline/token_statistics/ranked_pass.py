@@ -34,8 +34,8 @@ import torch
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import WindowResult
-from audit_pipeline.token_statistics.batches import Arguments, LoadCheck, LocalPass, Result, Task
 from audit_pipeline.token_statistics.forward import BRANCH_TOKENS, ForwardPass, format_branch_mode
+from audit_pipeline.token_statistics.local_pass import Arguments, LoadCheck, LocalPass, Result, Task
 from audit_pipeline.token_statistics.rank_process import Call, NoMemory, RankAnswer, RankFailed, RankReady, Start, serve
 from audit_pipeline.token_statistics.tokens import EncodedText, Window
 

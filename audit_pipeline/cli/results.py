@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, is_writable, require_writable, texts_are_quoted
-from audit_pipeline.cli.audit_shown import tell_damaged_files
+from audit_pipeline.cli.audit_output import tell_damaged_files
 from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import load_dagster_definitions
 from audit_pipeline.errors import AuditError

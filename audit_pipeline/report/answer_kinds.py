@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from audit_pipeline.metrics.claims import BEST_OF_SEVERAL, FEW_TEXTS
-from audit_pipeline.report.numbers import capitalise_first
+from audit_pipeline.report.number_format import capitalise_first
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
 """What an answer comes to: seen directly; higher than chance; the comparison could have found it and did not; the
@@ -253,5 +253,5 @@ _NEVER_SHOWN = "Whether a use was lawful. This page reports a measurement of a m
 
 
 def not_shown(signs: Sequence[str]) -> list[str]:
-    """What answers of these kinds (kinds.py) do not show, a sentence or two each."""
+    """What answers of these kinds (answer_kinds.py) do not show, a sentence or two each."""
     return [sentence for sign in SIGNS if sign in signs for sentence in _NOT_SHOWN[sign]] + [_NEVER_SHOWN]

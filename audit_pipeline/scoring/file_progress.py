@@ -100,7 +100,7 @@ class Pace:
             self._inner = None
 
     def _share_of_chunk(self, pass_share: float) -> float:
-        """How much of the chunk's time is behind, ``pass_share`` of the pass that has begun among it."""
+        """How much of the chunk's time is over, with ``pass_share`` of the pass that has begun."""
         times = [weight.time for weight in self._passes]
         before, now = sum(times[: self._begun - 1]), sum(times[self._begun - 1 : self._begun])
         return min(1.0, (before + now * pass_share) / sum(times))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.operate.shown import Shown
+from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.report.drawing import as_png, markdown_image
 from audit_pipeline.report.picture_data import build_study_panels
 

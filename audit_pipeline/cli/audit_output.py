@@ -114,7 +114,7 @@ def _iterate_answer_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 def _format_level_line(answer: Mapping[str, Any]) -> str:
     """The claim level, and what the blind control makes of the same texts."""
     from audit_pipeline.metrics.claims import format_claim_level
-    from audit_pipeline.report.numbers import interval, number, percent
+    from audit_pipeline.report.number_format import interval, number, percent
 
     level = (
         format_claim_level(answer["claim_level"], answer["claim_stated_by"])
@@ -265,7 +265,7 @@ def _show_unlabelled_findings(answer: Row, findings: Sequence[Row], *, details: 
 
 def show_comparisons(paths: DataPaths, model: str, benchmark: str, detector: str | None) -> None:
     """Compare detectors on the same texts: all pairs, or those of ``detector``."""
-    from audit_pipeline.report.numbers import interval, probability, signed
+    from audit_pipeline.report.number_format import interval, probability, signed
     from audit_pipeline.warehouse.query import read_comparisons
 
     rows = [

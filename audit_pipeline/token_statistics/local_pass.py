@@ -2,7 +2,7 @@
 
 What belongs here: what can be done with such a model, what a window wants run, batches that want the same, and halving
 one that a device has no room for. What does not: which windows there are (cached_texts.py), what becomes of their
-statistics (rows.py), tensors (forward.py), several processes (ranks.py).
+statistics (rows.py), tensors (forward.py), several processes (ranked_pass.py).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from audit_pipeline.cli import (
     extraction,
     first_steps,
     listing,
-    published,
+    results,
     scoring,
     unlearning,
     upkeep,
@@ -51,7 +51,7 @@ _NO_ROOM_BYTES = 1 << 20
 def explain_full_disk(error: BaseException, data_folder: Path) -> str | None:
     """The message to the user, in one line, where a full disk caused ``error``; None where something else did.
 
-    ``data_folder`` is the data folder: it is named where the error names no path.
+    ``data_folder`` is named where the error names no path.
     """
     for cause in _iterate_causes(error):
         if _is_full_disk_error(cause) or (_is_unspecific(cause) and _is_full(data_folder)):
@@ -212,7 +212,7 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     ),
     "Use files of your own, without Dagster": (scoring.score, scoring.count, conclusions.evaluate, conclusions.power),
     "See what there is": (listing.models, listing.benchmarks, listing.detectors),
-    "Read the results": (published.report, published.sql, published.export),
+    "Read the results": (results.report, results.sql, results.export),
     "Run and keep in order": (upkeep.dev, upkeep.doctor, upkeep.forget),
 }
 

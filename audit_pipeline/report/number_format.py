@@ -90,8 +90,10 @@ def estimate(
     format_spec: str = ".3f",
     missing_text: str = "not defined",
 ) -> str:
-    """A value with its interval for a terminal, in a ``format_spec`` of Python's; ``missing_text`` where it "
-    "is not known."""
+    """A value with its interval for a terminal, in a ``format_spec`` of Python's.
+
+    It is ``missing_text`` where the value is not known.
+    """
     if value is None:
         return missing_text
     if low is None or high is None:
@@ -144,7 +146,7 @@ def side(label: int | None) -> str:
 
 
 def cut(text: str, max_characters: int) -> str:
-    """``text``, its end replaced by … where it is longer than ``max_characters`` characters."""
+    """``text``, its end replaced by … where it has more than ``max_characters``."""
     return text if len(text) <= max_characters else f"{text[: max_characters - 1]}…"
 
 

@@ -26,7 +26,7 @@ from audit_pipeline.metrics.claims import (
 )
 from audit_pipeline.operate.console import Columns, Row, report_slow_work, say, show_table
 from audit_pipeline.operate.options import Option
-from audit_pipeline.report.numbers import DASH, format_thousands, percent, probability, share
+from audit_pipeline.report.number_format import DASH, format_thousands, percent, probability, share
 
 if TYPE_CHECKING:
     from audit_pipeline.extraction.search import Extraction, Search
@@ -143,7 +143,7 @@ class GenerationOptions:
 
 
 def show_long_runs(search: Search, backend_of: BackendOf, extractions: Sequence[Extraction], tokens: int) -> None:
-    """A row for each of the documents ``extractions``: how much of it the model gives from its beginning on."""
+    """A row for each of the ``extractions``: how much of its document the model gives from the beginning on."""
     from audit_pipeline.extraction.continuations import BLOCK_WORDS
 
     rows: list[Row] = []
@@ -220,7 +220,7 @@ def show_passages(
     *,
     quoted: bool,
 ) -> None:
-    """The strongest passages of the documents ``extractions``; ``generate_row`` gives what ``columns`` show of each."""
+    """The strongest passages of the ``extractions``; ``generate_row`` gives what ``columns`` show of each."""
     passages: list[Row] = []
     with report_slow_work("generating continuations of passages in") as tell_what:
         for result in extractions:
