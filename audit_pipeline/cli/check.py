@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from audit_pipeline.evidence.possible_conclusions import PassageSearch
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.models.tokenized_model import TokenizedModel
-    from audit_pipeline.operate.own_files import Looked, OwnWorkspace
+    from audit_pipeline.operate.own_files import Inventory, OwnFiles, OwnWorkspace
     from audit_pipeline.sources.base import Document
 
 _NAMED = 5
@@ -77,7 +77,7 @@ class InstrumentCheck:
     command: str
 
 
-def show_file_facts(inventory: Looked) -> None:
+def show_file_facts(inventory: Inventory) -> None:
     """What the files are, and which make no document."""
     rows = [asdict(facts) for facts in inventory.sides.values()]
     show_table(
@@ -132,7 +132,7 @@ def _format_dates(row: Row) -> str:
 
 
 def say_possible_conclusions(
-    inventory: Looked, model: ModelEntry, search: PassageSearch, instrument: InstrumentCheck | None
+    inventory: Inventory, model: ModelEntry, search: PassageSearch, instrument: InstrumentCheck | None
 ) -> None:
     """What can be concluded with these files, and what would make it stronger."""
     from audit_pipeline.evidence.possible_conclusions import list_possible_conclusions
@@ -155,7 +155,7 @@ def _suggest_instrument_check(instrument: InstrumentCheck | None) -> list[str]:
     ]
 
 
-def _suggest_newer_as_held_out(inventory: Looked, model: ModelEntry) -> list[str]:
+def _suggest_newer_as_held_out(inventory: Inventory, model: ModelEntry) -> list[str]:
     """Where some of the audited documents are newer than the model: they could be held out."""
     if model.release_date is None or not (newer := inventory.count_dated_from(model.release_date)):
         return []
@@ -279,22 +279,17 @@ def check(
     from audit_pipeline.operate.own_files import (
         OwnFiles,
         ensure_workspace,
-        inspect_own_files,
         make_dry_run_workspace,
         resolve_workspace_model,
     )
 
     folder = workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)
-    own = OwnFiles(files, held_out, members, text_column, title_column, date_column, group_column, exchangeable)
-    with report_slow_work("reading") as tell_reading:
-        tell_reading("the files")
-        looked = inspect_own_files(own)
-    show_file_facts(looked)
+    columns = (text_column, title_column, date_column, group_column)
+    looked = _inspect_and_show_files(OwnFiles(files, held_out, members, *columns, exchangeable))
     # A workspace's own configuration is in the environment later.
     weekly, control = (
-        _build_workspace_command(folder, "dev --weekly"),
-        _build_workspace_command(folder, f"control {INSTRUMENT_CHECK}"),
+        _build_workspace_command(folder, words) for words in ("dev --weekly", f"control {INSTRUMENT_CHECK}")
     )
     with (
         make_dry_run_workspace(folder, looked, needed)
@@ -304,9 +299,8 @@ def check(
         is_kept = made.folder == folder
         with use_workspace(made.folder, own_data=not is_kept):
             tokenized = load_tokenizer(entry, get_writable_paths())
-            say_possible_conclusions(
-                looked, entry, _assess_passage_search(tokenized, looked), _read_instrument_status(control)
-            )
+            passage_search = _assess_passage_search(tokenized, looked)
+            say_possible_conclusions(looked, entry, passage_search, _read_instrument_status(control))
             _say_workspace(made, folder)
             say_work(_prepare_and_estimate(tokenized, list(looked.benchmarks), asked))
             if not dry_run:
@@ -316,6 +310,16 @@ def check(
     if not (dry_run or no_open or is_json_output()) and has_display():
         with use_workspace(folder):
             open_report_in_browser(DataPaths.from_environment())
+
+
+def _inspect_and_show_files(own: OwnFiles) -> Inventory:
+    from audit_pipeline.operate.own_files import inspect_own_files
+
+    with report_slow_work("reading") as tell_reading:
+        tell_reading("the files")
+        inspection = inspect_own_files(own)
+    show_file_facts(inspection)
+    return inspection
 
 
 def _say_workspace(own_workspace: OwnWorkspace, folder: Path) -> None:
@@ -332,7 +336,7 @@ def _say_workspace(own_workspace: OwnWorkspace, folder: Path) -> None:
     say(f"\nWorkspace: {folder} ({what})", workspace=folder, written=list(own_workspace.written))
 
 
-def _assess_passage_search(model: TokenizedModel, inventory: Looked) -> PassageSearch:
+def _assess_passage_search(model: TokenizedModel, inventory: Inventory) -> PassageSearch:
     """Which of the audited documents are long enough to be searched, by the model's own tokens."""
     from audit_pipeline.evidence.possible_conclusions import PassageSearch
     from audit_pipeline.extraction.windows import encode_windows_at, explain_window_too_long

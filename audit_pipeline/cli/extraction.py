@@ -128,8 +128,7 @@ def extract(
     configured = resolve_model_option(model)
     if out is not None:
         require_output(out, *(path for path in (file, held_out) if path is not None))
-    of_file = [] if file is None else _read_file_documents(file, text_column)
-    unread = [] if held_out is None else _read_file_documents(held_out, text_column)
+    of_file, unread = (_read_file_documents(path, text_column) if path else [] for path in (file, held_out))
 
     from audit_pipeline.extraction.search import Search
     from audit_pipeline.models.tokenized_model import load_reference_model, with_overrides
@@ -143,21 +142,23 @@ def extract(
     if spec is not None:
         documents = _extract_benchmark_documents(entry, spec, asked, options, paths, dry_run=dry_run)
     else:
-        documents = _merge_held_out_documents(
-            of_file if document is None else [_read_source_document(document, paths)], unread
-        )
+        own_documents = of_file if document is None else [_read_source_document(document, paths)]
+        documents = _merge_held_out_documents(own_documents, unread)
     # Of a benchmark its server was asked by then.
     tokenized, backend_of = prepare_model(entry, paths, options, ask_server=not dry_run and spec is None)
     reference = load_reference_model(tokenized, paths)
     search = Search(tokenized, documents, asked, Caches(paths), reference)
-    if unread and not any(map(search.is_as_long_as_a_window, unread)):
-        raise DataError(f"{held_out}: no held-out document is as long as a window: there is nothing to compare with")
+    _require_long_held_out_document(search, unread, held_out)
     if dry_run:
         _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
-        _search_and_show(
-            search, tokenized.entry.name, backend_of, generation, out, quoted=not no_text and texts_are_quoted()
-        )
+        quoted = not no_text and texts_are_quoted()
+        _search_and_show(search, tokenized.entry.name, backend_of, generation, out, quoted=quoted)
+
+
+def _require_long_held_out_document(search: Search, documents: Sequence[SearchedDocument], file: Path | None) -> None:
+    if documents and not any(map(search.is_as_long_as_a_window, documents)):
+        raise DataError(f"{file}: no held-out document is as long as a window: there is nothing to compare with")
 
 
 def _require_one_document_source(

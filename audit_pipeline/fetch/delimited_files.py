@@ -70,8 +70,8 @@ class Dialect:
 def dialect_of(sample: str, *, is_complete: bool, is_tsv: bool) -> Dialect:
     """The dialect of a file that begins with ``sample``; ``is_tsv``: its name says that it is .tsv.
 
-    If the sample is not the whole file (``is_complete``), its last record may be cut and is ignored. Raises ValueError, saying
-    what to do, if the header leaves several delimiters possible and the rows do not decide.
+    If the sample is not the whole file (``is_complete``), its last record may be cut and is ignored. Raises ValueError,
+    saying what to do, if the header leaves several delimiters possible and the rows do not decide.
     """
     in_header = [delimiter for delimiter in USUAL if _count_columns(sample, Dialect(delimiter)) > 1]
     possible = ["\t"] if is_tsv else in_header or [","]

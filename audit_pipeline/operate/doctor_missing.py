@@ -296,7 +296,7 @@ def _find_missing_statistics(records: _Records, paths: DataPaths, on_check: Look
             continue
         folder = paths.token_statistics("base", entry.model_fingerprint)
         lacking = len({*map(text_sha256, texts)} - _read_text_digests(folder))
-        # Looked for where there are scores: a data folder that was never made is not made for it.
+        # Inventory for where there are scores: a data folder that was never made is not made for it.
         models = _load_known_models(paths) if models is None else models
         model = models.get(pair.model)
         if not lacking and model is not None and entry.data_version == statistics_version(model, benchmark.digest):

@@ -35,7 +35,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
 from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given
-from audit_pipeline.separability.assessment import compute_assessed_split
+from audit_pipeline.separability.assessment import AssessedSplit, compute_assessed_split
 
 CODE_VERSION = "2"
 _MARKER = "evaluated_scores.json"
@@ -75,11 +75,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     _check_headline(options, given.scores)
     benchmark = _given_benchmark(options, given, paths)
     known = benchmark.known_split(paths)
-    assessed = (
-        known.assessed
-        if known
-        else compute_assessed_split(relabel_for_comparison(given.examples), benchmark.design, options.language)
-    )
+    assessed = known.assessed if known else _assess_given_examples(given.examples, benchmark.design, options.language)
     findings = compute_findings(given.scores, given.examples, pair, assessed, run_id)
     _require_comparison(options.file, given, findings)
     _refuse_other_texts(paths, pair, benchmark, given.examples)
@@ -116,6 +112,11 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     build_warehouse(paths, include_text=not options.no_text, config=paths.root)
     summary = build_reports(paths.warehouse, paths.reports, include_text=not options.no_text)
     return Evaluated(pair, given, findings, paths, summary.path)
+
+
+def _assess_given_examples(examples: pa.Table, design: str, language: str) -> AssessedSplit:
+    """What separates the two sides that are compared without a model."""
+    return compute_assessed_split(relabel_for_comparison(examples), design, language)
 
 
 @dataclass(frozen=True)

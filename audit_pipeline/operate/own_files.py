@@ -106,7 +106,7 @@ class SideFacts:
 
 
 @dataclass(frozen=True)
-class Looked:
+class Inventory:
     """What the files hold. ``unused`` are files and rows that make no document, each with the reason.
 
     ``unit`` and ``words`` say how the texts that detectors read are cut.
@@ -191,7 +191,7 @@ class Looked:
         return entries
 
 
-def inspect_own_files(own_files: OwnFiles) -> Looked:
+def inspect_own_files(own_files: OwnFiles) -> Inventory:
     """Read the files, and say what they hold.
 
     Raises DataError where a side that was named has no document, and where a text or a group is on two sides.
@@ -215,7 +215,7 @@ def inspect_own_files(own_files: OwnFiles) -> Looked:
         )
         for side in own_files.sides
     }
-    return Looked(own_files, sides, tuple(documents), unused, unit, words)
+    return Inventory(own_files, sides, tuple(documents), unused, unit, words)
 
 
 def _list_unused_parts(harvest: Harvest) -> tuple[tuple[str, str], ...]:
@@ -337,7 +337,9 @@ def _build_entry_fields(entry: ModelEntry, entries: Entries[ModelEntry]) -> dict
     return {**fields, "path": str(entry.path)} if entry.path is not None else fields
 
 
-def ensure_workspace(folder: Path, inventory: Looked, model_entries: Mapping[str, Mapping[str, Any]]) -> OwnWorkspace:
+def ensure_workspace(
+    folder: Path, inventory: Inventory, model_entries: Mapping[str, Mapping[str, Any]]
+) -> OwnWorkspace:
     """Make ``folder`` the workspace of these files, or the one that is there that of this request.
 
     ``model_entries`` are the models' entries that it must have. Raises ConfigError where the folder holds something
@@ -382,7 +384,7 @@ def ensure_workspace(folder: Path, inventory: Looked, model_entries: Mapping[str
 
 @contextmanager
 def make_dry_run_workspace(
-    folder: Path, inventory: Looked, model_entries: Mapping[str, Mapping[str, Any]]
+    folder: Path, inventory: Inventory, model_entries: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[OwnWorkspace]:
     """The workspace of these files for a dry run: the one in ``folder``, or one that is gone when the block ends.
 
@@ -401,7 +403,7 @@ def _is_free(folder: Path) -> bool:
 
 
 def _build_config_files(
-    inventory: Looked, model_entries: Mapping[str, Mapping[str, Any]], *, has_control: bool
+    inventory: Inventory, model_entries: Mapping[str, Mapping[str, Any]], *, has_control: bool
 ) -> dict[str, str]:
     control = _entries_of_control(load_benchmarks(DEFAULTS / "config").families) if has_control else {}
     return {

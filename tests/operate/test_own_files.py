@@ -10,7 +10,13 @@ import pytest
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
-from audit_pipeline.operate.own_files import Looked, OwnFiles, ensure_workspace, explain_unused_parts, inspect_own_files
+from audit_pipeline.operate.own_files import (
+    Inventory,
+    OwnFiles,
+    ensure_workspace,
+    explain_unused_parts,
+    inspect_own_files,
+)
 
 GERMAN = "Die Laternen wurden angezündet, bevor der Wagen den langen Hügel herunterkam, und niemand sagte ein Wort. "
 ENGLISH = "The lanterns were lit before the carriage came down the long hill, and nobody said a word about it. "
@@ -116,7 +122,7 @@ def test_a_reason_that_many_files_share_is_said_once(tmp_path: Path) -> None:
     assert str(raised.value).count("convert it to EPUB") == 1
 
 
-def both_sides(folder: Path, *, exchangeable: bool = False) -> Looked:
+def both_sides(folder: Path, *, exchangeable: bool = False) -> Inventory:
     sides = {
         side: (shelf(folder / side, a=f"{text} {side}"),) for side, text in zip("abc", (ENGLISH,) * 3, strict=True)
     }

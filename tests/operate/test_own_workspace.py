@@ -14,7 +14,7 @@ from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate import own_files
 from audit_pipeline.operate.own_files import (
-    Looked,
+    Inventory,
     OwnFiles,
     ensure_workspace,
     inspect_own_files,
@@ -29,7 +29,7 @@ TINY: dict[str, dict[str, Any]] = {"tiny": {"hub": "owner/tiny"}}
 TEXT = "The lanterns were lit before the carriage came down the long hill, and nobody said a word about it. "
 
 
-def looked(folder: Path, *names: str, held_out: str | None = None) -> Looked:
+def looked(folder: Path, *names: str, held_out: str | None = None) -> Inventory:
     for name in (*names, *([held_out] if held_out else [])):
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "a.txt").write_text(f"{TEXT * 9}{name}")

@@ -202,7 +202,8 @@ def plan_changed_benchmarks(
     A fetch (one per setting of its source) or build that failed is named among the problems and not requested again.
 
     What has a broken entry (``broken_entries``) has not gone: what was requested for it still counts. When the entry is
-    mended, its pairs are inspected again, for those that became due meanwhile. So no pair counts as requested while a model is broken.
+    mended, its pairs are inspected again, for those that became due meanwhile. So no pair counts as requested while a
+    model is broken.
     """
     new = tuple(name for name in situation.benchmarks if name not in dagster.benchmarks)
     audits = _reset_changed_requests(seen_benchmarks.pairs, new, broken_entries)
