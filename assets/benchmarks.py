@@ -67,11 +67,11 @@ def benchmark(context: dg.AssetExecutionContext, data: AuditData) -> dg.Material
     return dg.MaterializeResult(
         data_version=dg.DataVersion(report.digest),
         metadata=metadata_of(summarise_build(report)),
-        check_results=[_build_check_result(name, report.checks) for name in CHECKS],
+        check_results=[_select_check_result(name, report.checks) for name in CHECKS],
     )
 
 
-def _build_check_result(name: str, results: tuple[CheckResult, ...]) -> dg.AssetCheckResult:
+def _select_check_result(name: str, results: tuple[CheckResult, ...]) -> dg.AssetCheckResult:
     """The result of one check; a check that has nothing to look at in this benchmark passes and says so."""
     result = next((result for result in results if result.name == name), None)
     if result is None:

@@ -18,7 +18,7 @@ from audit_pipeline.operate.dagster.jobs import CONTROLS_ON_REQUEST
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.progress import progress_logger
-from audit_pipeline.operate.stages.control_summaries import summarise_control, summarise_convergence, summarise_study
+from audit_pipeline.operate.stages.control_ui_summaries import summarise_control, summarise_convergence, summarise_study
 
 if TYPE_CHECKING:
     from audit_pipeline.controls.build import OnControlStep

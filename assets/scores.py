@@ -53,7 +53,7 @@ from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
 )
 def scores(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Score every pair of the run."""
-    from audit_pipeline.operate.stages.pair_summaries import summarise_scores  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.operate.stages.pair_ui_summaries import summarise_scores  # noqa: PLC0415 - it imports matplotlib
 
     failed: dict[str, int] = {}
 
@@ -98,7 +98,7 @@ def _build_zero_check(counts: Mapping[str, int], label: str) -> PairCheck:
 )
 def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Models) -> PairResults:
     """Evaluate the latest scores of every pair of the run."""
-    from audit_pipeline.operate.stages.pair_summaries import summarise_findings  # noqa: PLC0415 - it imports matplotlib
+    from audit_pipeline.operate.stages.pair_ui_summaries import summarise_findings  # noqa: PLC0415 - it imports matplotlib
 
     wrong: dict[str, int] = {}
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.builder import BuilderInputs, Drawn, ReadDocuments
+from audit_pipeline.benchmarks.builder_interface import BuilderInputs, Drawn, ReadDocuments
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, compute_content_digest, read_built
 from audit_pipeline.benchmarks.checks import CheckResult, run_checks
 from audit_pipeline.benchmarks.config import BUILDERS

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from audit_pipeline.benchmarks.builder import MATCHED
+from audit_pipeline.benchmarks.builder_interface import MATCHED
 from audit_pipeline.benchmarks.rows import parse_name
 from audit_pipeline.catalogue.contracts import (
     EXAMPLES,

@@ -1,8 +1,8 @@
 """config/benchmarks.yaml: the families of benchmarks, what each is built by, and the benchmarks that they expand to.
 
 What belongs here: every builder by the name that entries give it, found by its module; reading the file, what it
-expands to, and finding what a user named. What does not: what a builder is (builder.py) and does (builders/), the
-entries' fields (settings.py, and each builder's module) and building (build.py).
+expands to, and finding what a user named. What does not: what a builder is (builder_interface.py) and does (builders/),
+the entries' fields (settings.py, and each builder's module) and building (build.py).
 
 A benchmark has one length in words; a family lists several: `release_notes` with words [32, 64] is the benchmarks
 `release_notes_32` and `release_notes_64`. A family with words `any` is one benchmark of its own name, whose texts are
@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from audit_pipeline.benchmarks import builders
-from audit_pipeline.benchmarks.builder import Builder
-from audit_pipeline.benchmarks.relative_days import RelativeDay, parse_cutoff, read_current_day
+from audit_pipeline.benchmarks.builder_interface import Builder
+from audit_pipeline.benchmarks.days_before_today import RelativeDay, parse_cutoff, read_current_day
 from audit_pipeline.benchmarks.settings import FILE_NAME, BenchmarkSpec, FamilySettings, build_benchmark_name
 from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.config.discovery import collect_by_name

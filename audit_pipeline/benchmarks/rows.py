@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
-from audit_pipeline.benchmarks.builder import BuilderInputs, Drawn, LabelledText, Provenance, build_examples_table
+from audit_pipeline.benchmarks.builder_interface import (
+    BuilderInputs,
+    Drawn,
+    LabelledText,
+    Provenance,
+    build_examples_table,
+)
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
 from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.benchmarks.words import WordUnit, word_unit

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from audit_pipeline.benchmarks.builder import Provenance
+from audit_pipeline.benchmarks.builder_interface import Provenance
 from audit_pipeline.benchmarks.row_settings import SUBSET_PLACE, WORDS_PLACE, DataSetPart, PackageFile, RowsSettings
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.fetch.archives import read_wheel_member

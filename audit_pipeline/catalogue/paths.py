@@ -161,7 +161,7 @@ def config_dir() -> Path:
 
 
 def workspace_file() -> Path:
-    """The workspace.yaml that Dagster is given: that of the :func:`find_workspace`, else the one in the package."""
+    """The workspace.yaml that Dagster is given: that of :func:`find_workspace`, else the one in the package."""
     return (find_workspace() or SHIPPED) / WORKSPACE_FILE
 
 

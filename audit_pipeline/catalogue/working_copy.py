@@ -35,7 +35,7 @@ MARKER = ".bucket.json"
 LOCKS = "locks"
 """The folder of the bucket's leases; a working copy never fetches it."""
 WAREHOUSES = "warehouse"
-"""The folder of the bucket's warehouses: warehouse/bucket_warehouse.py."""
+"""The folder of the bucket's warehouses: warehouse/bucket_copy.py."""
 REFRESH_SECONDS = 30.0
 """The longest time after which a command, a step or a sensor lists the bucket again."""
 

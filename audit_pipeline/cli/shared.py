@@ -94,7 +94,7 @@ def prepare_model(
 
     Raises ConfigError where ``limits`` have no meaning for it.
     """
-    from audit_pipeline.endpoints.run_endpoints import Endpoints
+    from audit_pipeline.endpoints.used_endpoints import Endpoints
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.scoring.backends import build_backend_loader
 
@@ -151,7 +151,7 @@ def say_sending(to_send: Sequence[tuple[TokenizedModel, int]], limits: Limits) -
     here. Asking each server which model it is comes on top, once for the command and once for its run. ``limits`` are
     the command's.
     """
-    from audit_pipeline.endpoints.run_endpoints import estimate_sending
+    from audit_pipeline.endpoints.used_endpoints import estimate_sending
 
     hosts: list[dict[str, object]] = []
     total, total_cost, no_price, allowed, is_over = 0, 0.0, False, [], False

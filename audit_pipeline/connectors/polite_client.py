@@ -1,12 +1,12 @@
 """A polite client for the web: one request at a time, with pauses, robots.txt, retries and a store of every answer.
 
 What belongs here: how a page is requested, how often, and how much of it is read. What does not: which pages a source
-requests, and what they say (one module per source), and where answers are kept (responses.py).
+requests, and what they say (one module per source), and where answers are kept (answer_store.py).
 
 requests speaks HTTP, tenacity repeats (fetch/retry.py), protego reads robots.txt, SQLite keeps the answers (a
 transaction each, so a killed crawl loses none of them), filelock keeps two processes from asking at once. Ours is
 their wiring, and the limits: size before and after decompression, time, redirects. requests-cache would do
-none of that: it stores what was read already, and paces and limits nothing (responses.py says more).
+none of that: it stores what was read already, and paces and limits nothing (answer_store.py says more).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import urllib3
 from filelock import FileLock
 from protego import Protego
 
-from audit_pipeline.connectors.responses import FetchedPage, ResponseStore
+from audit_pipeline.connectors.answer_store import FetchedPage, ResponseStore
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.fetch.retry import (

@@ -46,7 +46,7 @@ class EvaluateOptions:
 
     ``file`` is the table as the user typed its path. ``out``: None, FILE_findings beside it. ``benchmark``: None, the
     file's name. ``design``: how the two sides came about (metrics/claims.py); None: selected, or unlabelled where
-    no text is a member. ``headline``: the headline detector; None: see evidence/evaluate_options.py.
+    no text is a member. ``headline``: the headline detector; None: see :func:`choose_headline_detector`.
     """
 
     file: Path

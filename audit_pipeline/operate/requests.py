@@ -93,7 +93,7 @@ def score_texts(
 
     Raises ConfigError, ModelError, DataError and what else a user can act on.
     """
-    from audit_pipeline.endpoints.run_endpoints import Endpoints  # noqa: PLC0415
+    from audit_pipeline.endpoints.used_endpoints import Endpoints  # noqa: PLC0415
     from audit_pipeline.models.tokenized_model import with_overrides  # noqa: PLC0415
     from audit_pipeline.scoring.backends import build_backend_loader  # noqa: PLC0415
     from audit_pipeline.scoring.file import score_file  # noqa: PLC0415

@@ -47,7 +47,7 @@ from audit_pipeline.scoring.needs.registry import is_extra
 from audit_pipeline.scoring.session import find_current_upstream
 from audit_pipeline.sources.config import SourceSettings, load_source_settings
 from audit_pipeline.sources.store import read_settings_digest
-from audit_pipeline.warehouse.bucket_warehouse import refresh_warehouse
+from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
 from audit_pipeline.warehouse.query import open_read_only
 
 

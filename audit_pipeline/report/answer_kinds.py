@@ -253,5 +253,5 @@ _NEVER_SHOWN = "Whether a use was lawful. This page reports a measurement of a m
 
 
 def not_shown(signs: Sequence[str]) -> list[str]:
-    """What answers of these kinds (answer_kinds.py) do not show, a sentence or two each."""
+    """What answers of these kinds do not show, a sentence or two each."""
     return [sentence for sign in SIGNS if sign in signs for sentence in _NOT_SHOWN[sign]] + [_NEVER_SHOWN]

@@ -18,7 +18,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 
 if TYPE_CHECKING:
-    from audit_pipeline.endpoints.run_endpoints import Endpoints
+    from audit_pipeline.endpoints.used_endpoints import Endpoints
 
 
 class HeldModel:
@@ -68,7 +68,7 @@ def open_backend(
     be made ready, ClusterError where the workers of ``engine`` cannot be had.
     """
     if not model.entry.host.is_here:
-        from audit_pipeline.endpoints.run_endpoints import Endpoints  # noqa: PLC0415
+        from audit_pipeline.endpoints.used_endpoints import Endpoints  # noqa: PLC0415
 
         if engine.name == "ray":
             notify(f"{model.entry.name} is behind an interface: it is asked from this process, and Ray is not used")

@@ -275,7 +275,7 @@ class _Run:
         texts = [row.text for row in part.rows]
         if not self.summaries:
             of = "" if part.is_last else f"the first {len(texts):,} texts, "
-            for words in self.session.costs(texts):
+            for words in self.session.describe_extra_costs(texts):
                 self.listener.step(of + words)
         self.summaries.append(self.session.run(texts, self.backend_of, on_progress=part.pace))
         statistics = self.session.statistics(texts)

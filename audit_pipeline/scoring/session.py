@@ -181,7 +181,7 @@ class Session:
         }
         return sum(self.further_passes.values()) + round(sum(sizes.values()) / sizes["base"])
 
-    def costs(self, texts: Sequence[str]) -> list[str]:
+    def describe_extra_costs(self, texts: Sequence[str]) -> list[str]:
         """What more than a pass over the texts will be run, a line each; nothing where that is little or cached."""
         words = (one.cost(texts) for one in self._find_met_providers(other_model=False))
         return [one for one in words if one is not None]

@@ -24,7 +24,7 @@ from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.archives import Archive, read_members
 from audit_pipeline.fetch.package_index import Index, read_configured_index
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, Source, SourceSection, merge_harvests
-from audit_pipeline.sources.rst_text import plain_text, section_titles
+from audit_pipeline.sources.rst_text import rst_to_text, section_titles
 
 NAME = "release_notes"
 
@@ -122,7 +122,7 @@ def harvest_archive(project: Project, archive: Archive) -> Harvest:
     left_out: list[LeftOut] = []
     for name in filter(project.is_notes, pages):
         for release in project.releases(name.removeprefix(project.documentation), pages[name]):
-            text = plain_text(release.markup, titles) if release.problem is None else ""
+            text = rst_to_text(release.markup, titles) if release.problem is None else ""
             problem = release.problem or ("no text" if not text else None)
             if problem:
                 left_out.append(LeftOut(f"{project.title} {release.version}", problem))

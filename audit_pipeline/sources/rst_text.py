@@ -71,7 +71,7 @@ _CAPTIONS: Final[Mapping[str, str]] = {
 }
 
 
-def plain_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
+def rst_to_text(markup: str, titles: Mapping[str, str] | None = None) -> str:
     """The prose of ``markup``: paragraphs and headings parted by blank lines, code kept line by line.
 
     Roles, links, literals and emphasis become the words they show; rulers, comments, targets, bullets and directive
@@ -93,7 +93,7 @@ def section_titles(markup: str) -> dict[str, str]:
         if label:
             waiting.append(label.group(1))
         elif _is_title(lines, number):
-            shown = plain_text(line.strip())
+            shown = rst_to_text(line.strip())
             titles.setdefault("", shown)
             titles.update((name, shown) for name in waiting)
             waiting = []

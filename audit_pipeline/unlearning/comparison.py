@@ -102,7 +102,7 @@ def compare_models(request: UnlearningRequest, paths: DataPaths) -> UnlearningCo
         known.forget,
         known.groups,
         {role: {name: column[scored] for name, column in of.items()} for role, of in values.items()},
-        threshold.on(known),
+        threshold.with_calibration_texts(known),
         no_first_choices,
     )
     findings = [

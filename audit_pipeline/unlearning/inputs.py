@@ -173,7 +173,7 @@ class AuditThreshold:
     words: str
     reason: str | None
 
-    def on(self, sides: Sides) -> ThresholdBefore:
+    def with_calibration_texts(self, sides: Sides) -> ThresholdBefore:
         """The threshold beside the texts that chose it."""
         examples = sides.examples
         calibrating = pc.and_(pc.equal(examples["split"], "calibration"), pc.equal(examples["label"], NON_MEMBER))

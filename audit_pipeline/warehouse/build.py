@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.locks import HeldError, hold_lock
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
 from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.errors import DataError
-from audit_pipeline.warehouse.bucket_warehouse import publish_warehouse
+from audit_pipeline.warehouse.bucket_copy import publish_warehouse
 from audit_pipeline.warehouse.carried_over_rows import (
     BuildRecord,
     compute_crc32,

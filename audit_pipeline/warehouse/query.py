@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
 from audit_pipeline.errors import AuditError, DataError
-from audit_pipeline.warehouse.bucket_warehouse import refresh_warehouse
+from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
 
 _READING = frozenset({"SELECT", "EXPLAIN"})
 """SHOW, DESCRIBE and SUMMARIZE count as SELECT; PRAGMA and CALL could switch on logging to a file."""

@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
-from audit_pipeline.operate.stages.pair_summaries import summarise_decisions
+from audit_pipeline.operate.stages.pair_ui_summaries import summarise_decisions
 from audit_pipeline.scoring import session
 from audit_pipeline.sources.base import MissingPart
 

@@ -15,7 +15,7 @@ from profiles import max_examples
 from pydantic import ValidationError
 
 from audit_pipeline.benchmarks.build import BenchmarkReport, build
-from audit_pipeline.benchmarks.builder import LabelledText
+from audit_pipeline.benchmarks.builder_interface import LabelledText
 from audit_pipeline.benchmarks.builders.online import JoinedText, draw_online, read_online_rows, split_into_chunks
 from audit_pipeline.benchmarks.config import BenchmarkSpec
 from audit_pipeline.benchmarks.words import word_unit

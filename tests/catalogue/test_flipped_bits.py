@@ -19,7 +19,7 @@ from made_workspace import SOURCE, Workspace, made_documents, make_workspace, qu
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
-from audit_pipeline.benchmarks.relative_days import read_rolled_day, roll_day
+from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, UNLEARNING, Pair
 from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, read_control, read_control_texts

@@ -31,8 +31,8 @@ from bad_server import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from audit_pipeline.connectors.answer_store import FetchedPage
 from audit_pipeline.connectors.polite_client import STORE_NAME, FetchError, PoliteClient, Politeness, user_agent
-from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
 
 AGENT = "corpus-audit-test/1.0 (ann@example.org)"

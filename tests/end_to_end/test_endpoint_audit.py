@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.definitions import defs
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.run_endpoints import Endpoints, estimate_probe_tokens
+from audit_pipeline.endpoints.used_endpoints import Endpoints, estimate_probe_tokens
 from audit_pipeline.fetch.retry import RetryPolicy
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import load_tokenizer

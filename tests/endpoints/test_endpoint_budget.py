@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, find_endpoint_models
-from audit_pipeline.endpoints.run_endpoints import Endpoints
+from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import BudgetError, ConfigError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.operate.dagster.tags import COMMAND_TAG, compute_remaining_limits, note_spent

@@ -20,7 +20,7 @@ from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import build_prompt
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe_endpoint
-from audit_pipeline.endpoints.run_endpoints import Endpoints
+from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend

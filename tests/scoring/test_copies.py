@@ -128,13 +128,13 @@ def test_what_is_planned_is_run_once(tiny: Tiny, tmp_path: Path) -> None:
     paths, texts = DataPaths(tmp_path), list(SENTENCES[:3])
     session = Session(model, pac(TEXT), paths, user_inputs=UserInputs())
     planned = session.plan(texts)
-    [words] = session.costs(texts)
+    [words] = session.describe_extra_costs(texts)
     assert words.startswith("pac: 5 copies of each text")
     summary = session.run(texts, lambda wanted: forward)
     assert summary.extra["copies"].tokens_computed == planned.tokens_to_run - summary.own.tokens_computed > 0
     assert session.further_passes == {"copies": 5}
     again = Session(model, pac(TEXT), paths, user_inputs=UserInputs())
-    assert again.costs(texts) == []
+    assert again.describe_extra_costs(texts) == []
     assert again.run(texts, never).extra["copies"].tokens_computed == 0
 
 

@@ -227,7 +227,7 @@ def test_each_text_is_held_against_the_shots_asked_for_and_no_others_once(
     session = Session(model, selection, DataPaths(tmp_path), user_inputs=UserInputs(known={NON_MEMBERS: KNOWN}))
     for texts in (TEXTS, [*TEXTS, KNOWN[3]]):
         session.plan(texts)
-        session.costs(texts)
+        session.describe_extra_costs(texts)
         session.run(texts, lambda _: forward)
         scored = session.score(texts, texts)
         assert {row["status"] for row in scored.to_pylist()} == {"ok"}
@@ -380,12 +380,12 @@ def test_a_pass_is_planned_and_told(tiny: Tiny, tmp_path: Path) -> None:
     own = Session(model, select(["loss"]), DataPaths(tmp_path))
     planned = session.plan(TEXTS)
     assert planned.tokens_to_run == 2 * own.plan(TEXTS).tokens_to_run
-    [cost] = session.costs(TEXTS)
+    [cost] = session.describe_extra_costs(TEXTS)
     assert f"prefixes of 7 non-members, 1 pass, about {planned.tokens_to_run // 2:,} tokens" in cost
     done = session.run(TEXTS, lambda _: forward)
     assert sum(one.tokens_computed for one in done.all) == planned.tokens_to_run
     assert session.plan(TEXTS).tokens_to_run == 0
-    assert session.costs(TEXTS) == []
+    assert session.describe_extra_costs(TEXTS) == []
     assert isinstance(session.score(TEXTS, TEXTS), pa.Table)
 
 
@@ -399,7 +399,7 @@ def test_a_prefix_that_is_run_anew_with_every_text_counts_in_the_plan(shared: bo
     before = session.plan(TEXTS).tokens_to_run
     found = {**asdict(forward.checked), "shared_prefix": shared}
     write_json(paths.load_check(model.identity.model_fingerprint), {"machine": {}, "found": found})
-    [cost] = session.costs(TEXTS)
+    [cost] = session.describe_extra_costs(TEXTS)
     more = sum(len(encode_prefix(model, "".join(KNOWN[:shots])).ids) - 1 for shots in (1, 2))
     assert session.plan(TEXTS).tokens_to_run - before == (0 if shared else more * len(TEXTS))
     assert ("each with its prefix anew, 2 passes" in cost) is not shared

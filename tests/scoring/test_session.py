@@ -199,7 +199,7 @@ def test_what_it_costs_is_told_before(tmp_path: Path) -> None:
     model = tokenized(save_model(tmp_path / "llama"), tmp_path)
     world = World(model, model, tmp_path / "data")
     session = world.session(EVERY)
-    branches, neighbours, copies = sorted(session.costs(TEXTS))
+    branches, neighbours, copies = sorted(session.describe_extra_costs(TEXTS))
     assert "branches of 4 tokens" in branches
     assert "30" in neighbours, "three neighbours of ten texts"
     assert copies.startswith("pac: 5 copies of each text")

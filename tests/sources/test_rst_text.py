@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 
-from audit_pipeline.sources.rst_text import plain_text, section_titles
+from audit_pipeline.sources.rst_text import rst_to_text, section_titles
 
 
 @pytest.mark.parametrize(
@@ -36,17 +36,17 @@ from audit_pipeline.sources.rst_text import plain_text, section_titles
     ],
 )
 def test_inline_markup(markup: str, shown: str) -> None:
-    assert plain_text(markup) == shown
+    assert rst_to_text(markup) == shown
 
 
 def test_named_references_lose_their_underscore_only_where_a_target_is() -> None:
-    assert plain_text("Use Widget_ or other_.\n\n.. _widget: https://example.invalid") == "Use Widget or other_."
+    assert rst_to_text("Use Widget_ or other_.\n\n.. _widget: https://example.invalid") == "Use Widget or other_."
 
 
 def test_references_show_the_title_of_their_section() -> None:
     titles = {"whats-new": "What is new", "/howto/move": "How to move"}
     markup = "See :ref:`whats-new`, :ref:`these <whats-new>`, :doc:`/howto/move` and :ref:`nowhere`."
-    assert plain_text(markup, titles) == "See What is new, these, How to move and nowhere."
+    assert rst_to_text(markup, titles) == "See What is new, these, How to move and nowhere."
 
 
 PAGE = """\
@@ -153,7 +153,7 @@ The end.
 
 
 def test_blocks() -> None:
-    assert plain_text(BLOCKS).split("\n\n") == [
+    assert rst_to_text(BLOCKS).split("\n\n") == [
         "Heading",
         "A paragraph over two lines.",
         "first point goes on",
@@ -204,7 +204,7 @@ def test_changelog_entries_lose_their_tags() -> None:
 
         :class:`.Shelf` opens a paragraph.
     """
-    assert plain_text(markup, {"shelves": "On shelves"}).split("\n\n") == [
+    assert rst_to_text(markup, {"shelves": "On shelves"}).split("\n\n") == [
         "Fixed the shelf.",
         "On shelves",
         "Under-indented body.",
@@ -218,13 +218,13 @@ WORDS = st.lists(st.from_regex(r"[A-Za-z]{2,8}", fullmatch=True), min_size=1, ma
 @max_examples(80)
 @given(paragraphs=st.lists(WORDS, min_size=1, max_size=5))
 def test_plain_prose_comes_back_as_it_was(paragraphs: list[str]) -> None:
-    assert plain_text("\n\n".join(paragraphs)).split("\n\n") == paragraphs
-    assert plain_text("\n".join(f"* {paragraph}" for paragraph in paragraphs)).split("\n\n") == paragraphs
+    assert rst_to_text("\n\n".join(paragraphs)).split("\n\n") == paragraphs
+    assert rst_to_text("\n".join(f"* {paragraph}" for paragraph in paragraphs)).split("\n\n") == paragraphs
 
 
 @max_examples(150)
 @given(markup=st.text(alphabet="ab *`:_.\\|<>=-#[]1\n\t", max_size=120))
 def test_any_markup_ends_and_invents_nothing(markup: str) -> None:
     """Whatever stands in a page: the function returns, and every letter it shows was there (or is a role's ``()``)."""
-    shown = plain_text(markup)
+    shown = rst_to_text(markup)
     assert len(re.findall("[ab]", shown)) <= len(re.findall("[ab]", markup))

@@ -61,9 +61,9 @@ def test_of_one_benchmark_members_stand_against_non_members_that_chose_nothing(t
 def test_of_a_shelf_audited_texts_stand_against_held_out_ones(tmp_path: Path) -> None:
     shelf = built(tmp_path, "shelf", (("a", None, "evaluation"), ("c", 0, "calibration"), ("d", 0, "calibration")))
     assert sides_of(shelf, shelf) == (["a"], ["c", "d"])
-    threshold = AuditThreshold(0.2, -1.0, "shelf", "words", None).on(read_sides(shelf, shelf))
+    threshold = AuditThreshold(0.2, -1.0, "shelf", "words", None).with_calibration_texts(read_sides(shelf, shelf))
     assert threshold.chosen_on.tolist() == [False, True, True], "the held-out texts chose the threshold"
-    elsewhere = AuditThreshold(0.2, -1.0, "another", "words", None).on(read_sides(shelf, shelf))
+    elsewhere = AuditThreshold(0.2, -1.0, "another", "words", None).with_calibration_texts(read_sides(shelf, shelf))
     assert not elsewhere.chosen_on.any()
 
 

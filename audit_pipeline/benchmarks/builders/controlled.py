@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import (
+from audit_pipeline.benchmarks.builder_interface import (
     Builder,
     BuilderInputs,
     Drawn,

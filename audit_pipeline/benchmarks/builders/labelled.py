@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import MATCHED, Builder, BuilderInputs, Drawn, ReadDocuments
+from audit_pipeline.benchmarks.builder_interface import MATCHED, Builder, BuilderInputs, Drawn, ReadDocuments
 from audit_pipeline.benchmarks.row_settings import (
     DataSetPart,
     Files,

@@ -16,7 +16,13 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, Drawn, LabelledText, build_examples_table, read_documents_of
+from audit_pipeline.benchmarks.builder_interface import (
+    Builder,
+    Drawn,
+    LabelledText,
+    build_examples_table,
+    read_documents_of,
+)
 from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, ReadDocuments
+from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, ReadDocuments
 from audit_pipeline.benchmarks.row_settings import DataSetPart, GroupedRowsSettings
 from audit_pipeline.benchmarks.rows import LabelledRows, Reading, build_labelled_rows, build_rows_inputs, draw_rows
 from audit_pipeline.benchmarks.rows_origin import OriginRows, concatenate_row_files, read_origin

@@ -14,7 +14,7 @@ from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import Field, StringConstraints, model_validator
 
-from audit_pipeline.benchmarks.builder import Builder, BuilderInputs, Drawn, ReadDocuments
+from audit_pipeline.benchmarks.builder_interface import Builder, BuilderInputs, Drawn, ReadDocuments
 from audit_pipeline.benchmarks.row_settings import (
     DataSetPart,
     Files,

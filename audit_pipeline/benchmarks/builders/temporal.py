@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, Self
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from audit_pipeline.benchmarks.builder import (
+from audit_pipeline.benchmarks.builder_interface import (
     MATCHED,
     Builder,
     Drawn,

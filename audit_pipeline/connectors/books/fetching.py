@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from audit_pipeline.connectors.answer_store import FetchedPage
 from audit_pipeline.connectors.polite_client import FetchError, PoliteClient
-from audit_pipeline.connectors.responses import FetchedPage
 
 MOST_FAILURES = 3
 _ABSENT = frozenset((403, 404, 410))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.connectors.answer_store import FetchedPage
 from audit_pipeline.connectors.books.fetching import fetch_books
 from audit_pipeline.connectors.books.files import (
     BookEntry,
@@ -31,7 +32,6 @@ from audit_pipeline.connectors.books.files import (
 )
 from audit_pipeline.connectors.books.settings import GutenbergSettings
 from audit_pipeline.connectors.polite_client import PoliteClient
-from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart

@@ -94,7 +94,7 @@ def decode_page(content: bytes, charset: str | None = None) -> str:
         (codecs.BOM_UTF16_BE, "utf-16"),
     ):
         if content.startswith(mark):
-            return _try_decode(content, name) or _raise_undecodable([name])
+            return _try_decode(content, name) or _raise_charset_error([name])
     match = _DECLARED.search(content[:_DECLARED_WITHIN])
     inside = match.group(1).decode("ascii") if match else None
     declared = [_WIDER.get(name.lower(), name.lower()) for name in (charset, inside) if name]
@@ -105,10 +105,10 @@ def decode_page(content: bytes, charset: str | None = None) -> str:
     guess = _try_decode(content, "gb18030")
     if guess is not None and _is_chinese(guess):
         return guess
-    return _raise_undecodable(["utf-8", *declared, "gb18030"])
+    return _raise_charset_error(["utf-8", *declared, "gb18030"])
 
 
-def _raise_undecodable(names: list[str]) -> str:
+def _raise_charset_error(names: list[str]) -> str:
     raise UnusablePatentError(f"wrong charset: its bytes are not {' nor '.join(dict.fromkeys(names))}")
 
 

@@ -30,10 +30,10 @@ from warcio.limitreader import LimitReader
 from warcio.recordloader import ArcWarcRecord
 from warcio.statusandheaders import StatusAndHeadersParserException
 
+from audit_pipeline.connectors.answer_store import FetchedPage
 from audit_pipeline.connectors.patents.page import LARGEST_PAGE, NOT_A_PATENT, RawPage
 from audit_pipeline.connectors.patents.record import page_address, parse_publication_number
 from audit_pipeline.connectors.polite_client import FetchError, PoliteClient
-from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import LeftOut, MissingPart
@@ -315,7 +315,7 @@ def crawl_pages(numbers: Sequence[str], client: PoliteClient, site: str = SITE) 
             yield _build_missing_part(number, f"not fetched after {failures} failures in a row; the last: {last}")
             continue
         try:
-            page = client.get(page_address(number, site), limit=LARGEST_PAGE, find_refusal=_find_refusal)
+            page = client.get(page_address(number, site), limit=LARGEST_PAGE, find_refusal=_explain_not_a_patent)
         except FetchError as error:
             last = str(error)
             failures = failures if error.status in _ABOUT_ONE_PAGE else failures + 1
@@ -329,6 +329,6 @@ def _build_missing_part(number: str, reason: str) -> MissingPart:
     return MissingPart(number, reason, number[:2], number)
 
 
-def _find_refusal(page: FetchedPage) -> str | None:
+def _explain_not_a_patent(page: FetchedPage) -> str | None:
     """Why an answer is no patent page: a site that is busy may say so in a page of its own."""
     return None if _FIELD in page.content else f"the answer is {NOT_A_PATENT}"

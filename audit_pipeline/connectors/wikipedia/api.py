@@ -17,8 +17,8 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from audit_pipeline.connectors.answer_store import FetchedPage
 from audit_pipeline.connectors.polite_client import FetchError, PoliteClient, Politeness, user_agent
-from audit_pipeline.connectors.responses import FetchedPage
 from audit_pipeline.connectors.wikipedia.pages import (
     LeftOutPages,
     PageText,

@@ -14,12 +14,12 @@ import dagster as dg
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, load_benchmarks
-from audit_pipeline.benchmarks.relative_days import ensure_rolled_day, roll_day, utc_today
+from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day, roll_day, utc_today
 from audit_pipeline.catalogue.contracts import OPTIONAL_KINDS, Pair
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.controls.config import load_controls, load_studies
-from audit_pipeline.endpoints.run_endpoints import Endpoints
+from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.working_copy import refresh
 from audit_pipeline.cluster.engine import Engine, choose_engine
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.endpoints.budget import Limits
-from audit_pipeline.endpoints.run_endpoints import Endpoints
+from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags

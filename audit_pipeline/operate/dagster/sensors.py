@@ -50,7 +50,7 @@ from audit_pipeline.operate.plan import assume_benchmarks_current, plan
 from audit_pipeline.operate.seen_models import collect_seen_models, read_cards, sightings_of
 from audit_pipeline.operate.situation import read_situation
 from audit_pipeline.operate.whole_configuration import Configuration, load_configuration
-from audit_pipeline.warehouse.bucket_warehouse import refresh_warehouse
+from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
 
 _PREPARING_JOBS = ("refresh_sources", "build_benchmarks", "weekly_audit")
 

@@ -17,7 +17,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.controls.config import load_controls
 from audit_pipeline.endpoints.budget import Limits
-from audit_pipeline.endpoints.run_endpoints import Endpoints
+from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import AuditError, PairsFailedError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.dagster import in_process, partitions

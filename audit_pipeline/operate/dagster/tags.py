@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 
 from audit_pipeline.endpoints.budget import Limits, find_endpoint_models
-from audit_pipeline.endpoints.run_endpoints import Endpoints
+from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.models.config import ModelEntry
 
 REASON_TAG = "why"

@@ -14,10 +14,10 @@ import dagster as dg
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, find_moved_cutoffs, load_benchmarks
-from audit_pipeline.benchmarks.relative_days import roll_day, utc_today
+from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents_version
-from audit_pipeline.endpoints.run_endpoints import Endpoints
+from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -126,7 +126,7 @@ def _fetch(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
 
 
 def _try_step(step: PlannedStep, failure_message: str, runner: Runner, week: WeeklySummary) -> bool:
-    """Carry out a step and return whether that went well; the ``failure_message`` is told where it did not."""
+    """Run a step and return whether it went well; where it did not, log the ``failure_message``."""
     try:
         run_step(step, runner)
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the rest goes on

@@ -17,7 +17,7 @@ import pyarrow as pa
 from audit_pipeline.benchmarks.build import BenchmarkReport, build
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
 from audit_pipeline.benchmarks.config import BenchmarkSpec, resolve_benchmarks
-from audit_pipeline.benchmarks.relative_days import ensure_rolled_day
+from audit_pipeline.benchmarks.days_before_today import ensure_rolled_day
 from audit_pipeline.benchmarks.words import word_unit
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import BLIND_SCORES, DOCUMENTS, EXAMPLES, SPLIT_QUALITY

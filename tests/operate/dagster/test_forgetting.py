@@ -281,7 +281,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize(
-    "where", ["remove", *(pytest.param(one, marks=pytest.mark.slow) for one in ("publish", "finished"))]
+    "where", ["remove", *(pytest.param(one, marks=pytest.mark.slow) for one in ("publish", "mark_removal_finished"))]
 )
 def test_what_was_killed_on_the_way_is_finished_by_the_same_command(
     audited: Workspace,
