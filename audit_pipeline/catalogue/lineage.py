@@ -25,7 +25,14 @@ from typing import Any, TypedDict, Unpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from audit_pipeline.catalogue.contracts import LINEAGE, TABLES, Pair, canonical_json, digest_of_items
+from audit_pipeline.catalogue.contracts import (
+    LINEAGE,
+    TABLES,
+    Pair,
+    canonical_json,
+    digest_of_items,
+    each_to_canonical_json,
+)
 from audit_pipeline.catalogue.files import read_rows, table_from_rows, write_table
 from audit_pipeline.catalogue.integrity import cached_sha256, digest_of_files, with_row_sha256
 from audit_pipeline.catalogue.paths import DataPaths
@@ -86,17 +93,16 @@ def _values_to_canonical_json(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type):
         return pa.array([canonical_json(_to_json_value(value)) for value in column.to_pylist()], pa.large_string())
     if any(is_kind(column.type) for is_kind in (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean)):
-        # All at once: no spelling of theirs holds a comma.
-        return pa.array(canonical_json(column.to_pylist())[1:-1].split(",") if len(column) else [], pa.large_string())
+        return pa.array(each_to_canonical_json(column.to_pylist()), pa.large_string())
     distinct = column.dictionary_encode(null_encoding="encode")
-    spelled = [canonical_json(_to_json_value(value)) for value in distinct.dictionary.to_pylist()]
-    return pa.array(spelled, pa.large_string()).take(distinct.indices)
+    values = map(_to_json_value, distinct.dictionary.to_pylist())
+    return pa.array(each_to_canonical_json(values), pa.large_string()).take(distinct.indices)
 
 
 def _to_json_value(value: object) -> object:
-    if isinstance(value, list):
-        return [_to_json_value(item) for item in value]
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return [_to_json_value(item) for item in value] if isinstance(value, list) else str(value)
 
 
 @dataclass(frozen=True)

@@ -151,12 +151,11 @@ def split_folds_by_group(
     canonical = np.array(sorted(range(len(classes)), key=lambda index: (groups[index], example_ids[index])))
     by_group = np.asarray(groups, dtype=object)[canonical]
     # Imported where it is used: other importers need not wait for scikit-learn.
-    from sklearn.model_selection import StratifiedGroupKFold  # noqa: PLC0415
+    from audit_pipeline.separability.stratified_folds import split_folds  # noqa: PLC0415
 
-    drawn = StratifiedGroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed)
     parts = tuple(
         (canonical[training], canonical[held_out])
-        for training, held_out in drawn.split(canonical, classes[canonical], by_group)
+        for training, held_out in split_folds(classes[canonical], by_group, n_folds=FOLDS, seed=seed)
     )
     if any(len(np.unique(classes[training])) < 2 for training, _ in parts):
         reason = "the groups are too unequal in size: a training fold has one side only"
@@ -178,7 +177,8 @@ def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) ->
         if isinstance(found, str):
             reason = found
             break
-        # liblinear: one thread, no random numbers, and on these sparse features ten times as fast as lbfgs.
+        # liblinear: one thread, no random numbers, and on these sparse features ten times as fast as lbfgs. (Folds side
+        # by side on two cores took as long: what bounds them is memory.)
         classifier = LogisticRegression(C=10.0, class_weight="balanced", solver="liblinear", max_iter=1000)
         classifier.fit(found[0], folds.labels[training])
         if len(held_out):

@@ -167,10 +167,15 @@ def normalise_text(text: str) -> str:
     """A text without what a reader does not see: case, white space beyond a blank, characters of no width, the form of
     a character that has several (NFKC)."""
     if not text.isascii():
-        text = "".join(
-            character for character in unicodedata.normalize("NFKC", text) if unicodedata.category(character) != "Cf"
-        )
+        text = unicodedata.normalize("NFKC", text)
+        # A text has few characters that are not alike: each is asked once.
+        for character in filter(_has_no_width, set(text)):
+            text = text.replace(character, "")
     return " ".join(text.casefold().split())
+
+
+def _has_no_width(character: str) -> bool:
+    return unicodedata.category(character) == "Cf"
 
 
 SIZES = (7, 13)

@@ -6,10 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from audit_pipeline.catalogue.contracts import TABLES, Pair, canonical_json, digest, digest_of_items, example_id
+from audit_pipeline.catalogue.contracts import (
+    TABLES,
+    Pair,
+    canonical_json,
+    digest,
+    digest_of_items,
+    each_to_canonical_json,
+    example_id,
+)
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, name_from_path_segment, to_path_segment
 
 VALUES = st.recursive(
@@ -40,9 +48,17 @@ def test_canonical_json_by_hand() -> None:
         canonical_json(float("nan"))
 
 
-@pytest.mark.parametrize("items", [[], ["a"], ['b"\\', "c\n", "é"], [("a", 1.0), [None, True]]])
+@pytest.mark.parametrize("items", [[], ["a"], [1.5] * 3000, ['b"\\', "c\n", "é"], [("a", 1.0), [None, True]]])
 def test_a_digest_of_items_is_that_of_their_list(items: list[object]) -> None:
     assert digest_of_items(iter(items)) == digest(items)
+
+
+@given(
+    st.lists(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text())
+)
+@example(["a\nb", "\n", "\x1e", "\u2028", ""])
+def test_each_value_is_spelled_as_alone(values: list[object]) -> None:
+    assert each_to_canonical_json(values) == [canonical_json(value) for value in values]
 
 
 def test_a_digest_keeps_its_parts_apart() -> None:

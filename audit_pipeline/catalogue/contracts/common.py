@@ -7,6 +7,7 @@ digests, a partition's name. What does not: tables.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from audit_pipeline.catalogue.table import Column
 
 # One encoder for all: making it takes longer than what it does for a short value.
 _JSON = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+# JSON spells a line break within a string as \n, so one never stands within a value.
+_JSON_LINES = json.JSONEncoder(ensure_ascii=False, separators=("\n", ":"), allow_nan=False)
+_ITEMS_AT_ONCE = 1024
 
 
 def canonical_json(value: object) -> str:
@@ -26,6 +30,12 @@ def canonical_json(value: object) -> str:
     Floats are rounded so that ``0.1 * 3`` and ``0.3`` name the same parameter setting.
     """
     return _JSON.encode(_canonical(value))
+
+
+def each_to_canonical_json(values: Iterable[object]) -> list[str]:
+    """What :func:`canonical_json` is of each of the ``values`` (strings, numbers, None), all at once."""
+    rounded = [float(f"{value:.12g}") if isinstance(value, float) else value for value in values]
+    return _JSON_LINES.encode(rounded)[1:-1].split("\n") if rounded else []
 
 
 def _canonical(value: object) -> object:
@@ -49,8 +59,9 @@ def digest(*parts: object) -> str:
 def digest_of_items(items: Iterable[object]) -> str:
     """What :func:`digest` is of a list of them, which need not all be in memory."""
     found, between = hashlib.sha256(b"[["), b""
-    for item in items:
-        found.update(between + canonical_json(item).encode())
+    remaining = iter(items)
+    while some := list(itertools.islice(remaining, _ITEMS_AT_ONCE)):
+        found.update(between + canonical_json(some)[1:-1].encode())
         between = b","
     found.update(b"]]")
     return found.hexdigest()
