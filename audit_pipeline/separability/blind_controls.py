@@ -177,8 +177,7 @@ def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) ->
         if isinstance(found, str):
             reason = found
             break
-        # liblinear: one thread, no random numbers, and on these sparse features ten times as fast as lbfgs. (Folds side
-        # by side on two cores took as long: what bounds them is memory.)
+        # liblinear: one thread, no random numbers, and on these sparse features ten times as fast as lbfgs.
         classifier = LogisticRegression(C=10.0, class_weight="balanced", solver="liblinear", max_iter=1000)
         classifier.fit(found[0], folds.labels[training])
         if len(held_out):

@@ -168,7 +168,7 @@ def normalise_text(text: str) -> str:
     a character that has several (NFKC)."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
-        # A text has few characters that are not alike: each is asked once.
+        # A text has few distinct characters: each is looked up once.
         for character in filter(_has_no_width, set(text)):
             text = text.replace(character, "")
     return " ".join(text.casefold().split())

@@ -28,8 +28,8 @@ def split_folds(
 
 
 class _StratifiedGroupKFold(StratifiedGroupKFold):  # type: ignore[misc]
-    # scikit-learn asks numpy several times for every group and fold: of 15,000 groups that takes seconds. Here numpy is
-    # asked once a group. A version of scikit-learn that asks another method gets the same folds, later.
+    # scikit-learn calls numpy several times for each group and fold, which takes seconds for 15,000 groups; this method
+    # calls it once a group. A version of scikit-learn without this private method draws the same folds, only slower.
     def _find_best_fold(self, y_counts_per_fold: Counts, y_cnt: Counts, group_y_counts: Counts) -> int:
         """The fold with which the group leaves the classes most even; of equal ones the one of fewest examples."""
         tried = y_counts_per_fold + np.eye(len(y_counts_per_fold))[:, :, None] * group_y_counts

@@ -34,7 +34,7 @@ def canonical_json(value: object) -> str:
 
 def each_to_canonical_json(values: Iterable[object]) -> list[str]:
     """What :func:`canonical_json` is of each of the ``values`` (strings, numbers, None), all at once."""
-    rounded = [float(f"{value:.12g}") if isinstance(value, float) else value for value in values]
+    rounded = [_canonical(value) if isinstance(value, float) else value for value in values]
     return _JSON_LINES.encode(rounded)[1:-1].split("\n") if rounded else []
 
 
