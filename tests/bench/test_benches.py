@@ -1,4 +1,7 @@
-"""Benches run, with settings so small that their figures say nothing: what they are is told in docs/measurements.md."""
+"""Benches run, with settings so small that their figures say nothing: what they are is told in docs/measurements.md.
+
+Not here are those that take minutes at their smallest: they train controls, start clusters or run whole commands.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,18 @@ pytestmark = pytest.mark.slow
 
 BENCH = Path(__file__).parent.parent.parent / "bench"
 RUNS = {
+    "bench_bucket": "--objects 20 --parts 2",
     "bench_corpus_tests": "orders --data-sets 20",
     "bench_coverage": "--repeats 2 --resamples 10",
     "bench_decisions": "--sets 4",
     "bench_evaluate": "--shapes 200x2 --formats .csv",
     "bench_infilling": "--words 16 --steps 1 --texts 2 --repeats 1",
+    "bench_prefix": "--words 16 --shots 1 --tokens 100",
+    "bench_score_file": "--rows 20",
     "bench_sweep_memory": "--vocabularies 2048 --positions 64",
+    "bench_token_counts": "--megabytes 0.05 --repeats 1",
     "bench_token_statistics": "--texts 2 --words 16 --repeats 1 --dtypes float32 bfloat16",
+    "bench_warehouse": "--rows 2000 --models 2 --benchmarks 2 --texts 20 --runs 1 --repeats 1",
 }
 JUDGED = 1
 """The exit code of a bench whose figures are not as they should be: on so little data they need not be."""
