@@ -47,7 +47,7 @@ from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window
 # Matrix products of fewer rows take other kernels. Where a model has massive activations (at a start token, say), their
 # rounding moved log-probabilities by 2e-4: a text of one token alone must take the path that it takes among others.
 _MIN_LENGTH = 16
-_ROW_TOKENS = {"cpu": 64, "cuda": 512}
+_ROW_TOKENS = {"cpu": 128, "cuda": 512}
 BRANCH_TOKENS = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch of branches."""
 _MEASURED = frozenset(measured.name for measured in MEASURED)

@@ -1,6 +1,6 @@
 """Benches run, with settings so small that their figures say nothing: what they are is told in docs/measurements.md.
 
-Not here are those that take minutes at their smallest: they train controls, start clusters or run whole commands.
+Not here are those that take minutes at their smallest, or need a control or a source that is built before.
 """
 
 from __future__ import annotations
