@@ -27,7 +27,7 @@ CORPUS = "corpus"
 _LOGGED = 20
 
 
-def _list_corpora() -> list[str]:
+def list_corpora() -> list[str]:
     """The corpora of references.yaml, those with a broken entry too, and the default one even where it cannot be read.
 
     So everything else still loads. A run of the asset reads the file again, and says what is wrong with it.
@@ -38,7 +38,7 @@ def _list_corpora() -> list[str]:
         return [DEFAULT]
 
 
-corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(_list_corpora()), MODEL: model_partitions})
+corpus_partitions = PairPartitions({CORPUS: dg.StaticPartitionsDefinition(list_corpora()), MODEL: model_partitions})
 
 
 @dg.asset(

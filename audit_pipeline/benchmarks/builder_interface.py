@@ -127,13 +127,15 @@ class Builder(Generic[Content]):
 
     ``settings`` is what an entry may say; its field ``builder`` has the builder's name as the only value. ``read``
     takes the benchmark, the data folder and what gives a source's documents; ``draw`` takes what it read, the benchmark
-    and the run's id. Both raise DataError (SourceError) where there is nothing to build from.
+    and the run's id. ``read_versions`` gives the versions that ``read`` gives, without reading any text (None: they
+    are known by reading alone). All raise DataError (SourceError) where there is nothing to build from.
     """
 
     version: int
     settings: type[FamilySettings]
     read: Callable[[BenchmarkSpec, DataPaths, ReadDocuments], BuilderInputs[Content]]
     draw: Callable[[Content, BenchmarkSpec, str], Drawn]
+    read_versions: Callable[[BenchmarkSpec, DataPaths], Mapping[str, str]] | None = None
 
     @property
     def name(self) -> str:

@@ -124,7 +124,8 @@ def load_benchmarks(folder: Path | None = None, today: date | None = None) -> Be
     families = _build_entry_file(day).load(folder)
     if not families.names:
         raise BrokenFileError(Problem(families.path, None, "holds no family under 'benchmarks'"))
-    return Benchmarks(families.without(_find_name_collisions(families)))
+    benchmarks = Benchmarks(families.without(_find_name_collisions(families)))
+    return benchmarks.without(_find_missing_pools(benchmarks))
 
 
 def exclude_on_request(benchmarks: Mapping[str, BenchmarkSpec]) -> Mapping[str, BenchmarkSpec]:
@@ -180,6 +181,18 @@ def _find_name_collisions(families: Entries[Family]) -> dict[str, Sequence[Fault
         for words in family.settings.words or ()
         if f"{name}_{words}" in families.names
     }
+
+
+def _find_missing_pools(benchmarks: Benchmarks) -> dict[str, Sequence[Fault]]:
+    """What is wrong with families that are made of a benchmark that there is not, or of themselves."""
+    pools = {name: family.settings.made_of_benchmark for name, family in benchmarks.families.items()}
+    faults: dict[str, Sequence[Fault]] = {}
+    for name, pool in pools.items():
+        others = [spec.name for spec in benchmarks.values() if spec.family != name]
+        if pool is not None and pool not in others and not benchmarks.is_broken(pool):
+            words = f"pool: there is no other benchmark '{pool}'; {did_you_mean(pool, others)}"
+            faults[name] = [Fault(("pool",), words)]
+    return faults
 
 
 def _parse_family(day: Callable[[], date], name: str, fields: Any, folder: Path) -> Family:

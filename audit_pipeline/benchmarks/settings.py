@@ -29,6 +29,10 @@ MEANINGS: Mapping[Design, str] = {
     "selected": "by different rules, none of them the date",
     "unlabelled": "it is unknown which texts are members",
 }
+LabelSource = Literal["dates", "publisher", "corpus", "training", "configuration", "none"]
+"""What labels are known from: documents' dates, whoever published the rows, a search of a corpus that was read
+completely, training a control here, the benchmark's own entry; none: nothing that is audited is labelled."""
+
 DesignOfSides = Annotated[
     Design,
     Field(
@@ -79,14 +83,19 @@ class FamilySettings(StrictSettings):
     takes_any_length: ClassVar[bool] = False
     # Whether the design follows from how the texts are drawn, so that it need not be declared.
     design_follows: ClassVar[bool] = False
+    # What the labels are known from, where there are any.
+    labels_from: ClassVar[LabelSource] = "publisher"
     # Keys that hold a date, or words relative to today; and the day that stands for one that cannot be read, so
     # that the rest of the entry is looked at all the same.
     cutoffs: ClassVar[Mapping[str, date]] = {}
     # Keys that name a source, a control or the like.
-    leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("combined",), "one-pass detector"),)
+    leads: ClassVar[tuple[EntryReference, ...]] = (
+        EntryReference(("combined",), "one-pass detector"),
+        EntryReference(("corpora",), "corpus"),
+    )
     # Fields that came later: left out of an entry's description at their default, so that digests stay.
     added: ClassVar[frozenset[str]] = frozenset(
-        {"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction", "title"}
+        {"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction", "title", "corpora"}
     )
 
     builder: str = Field(description="how the benchmark is built; the other keys depend on it")
@@ -118,6 +127,9 @@ class FamilySettings(StrictSettings):
     extraction: Annotated[ExtractionSettings | None, BeforeValidator(_parse_extraction)] = Field(
         default=None,
         description="true, or the keys below: an audit also searches whole documents for passages that the model gives",
+    )
+    corpora: tuple[Text, ...] = Field(
+        default=(), description="corpora of references.yaml that an audit searches for its texts (docs/overlap.md)"
     )
     infilling_m: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = Field(
         default=None, description="future tokens of the Infilling Score; None: 1 up to 32 words, else 5"
@@ -152,6 +164,11 @@ class FamilySettings(StrictSettings):
     @property
     def made_of_control(self) -> str | None:
         """The control whose texts it is made of, or None."""
+        return None
+
+    @property
+    def made_of_benchmark(self) -> str | None:
+        """The other benchmark whose texts it is made of, or None."""
         return None
 
     @model_validator(mode="after")
@@ -264,6 +281,11 @@ class BenchmarkSpec:
         """Who declares the design; None if it follows from how the texts are drawn here."""
         follows = self.settings.design_follows or self.design == "unlabelled"
         return None if follows else f"whoever wrote config/{FILE_NAME}"
+
+    @property
+    def label_source(self) -> LabelSource:
+        """What its labels are known from."""
+        return "none" if self.design == "unlabelled" else self.settings.labels_from
 
     @property
     def sources(self) -> tuple[str, ...]:

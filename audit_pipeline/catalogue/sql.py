@@ -155,6 +155,7 @@ def _row_counts_query(table: Table) -> str:
     source, counted = table.rows_by_run or (table.name, "count(*)")
     partition, benchmark, model = {
         "pair": ("benchmark || '|' || model", "benchmark", "model"),
+        "overlap": ("benchmark || '|' || corpus", "benchmark", "NULL"),
         "benchmark": ("benchmark", "benchmark", "NULL"),
     }.get(table.per, (quote_identifier(table.per), "NULL", "NULL"))
     return (

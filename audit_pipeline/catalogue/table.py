@@ -7,7 +7,7 @@ writing and reading rows (store.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,15 @@ import pyarrow as pa
 from audit_pipeline.catalogue.integrity import ROW_SHA256
 from audit_pipeline.catalogue.paths import DataPaths
 
-Per = Literal["none", "source", "benchmark", "pair", "study", "corpus", "control", "entry"]
-"""What one partition is of. ``corpus``: of a corpus and a tokenizer; ``entry``: of a table and its partition."""
+Per = Literal["none", "source", "benchmark", "pair", "study", "corpus", "overlap", "control", "entry"]
+"""What one partition is of. ``corpus``: of a corpus and a tokenizer; ``overlap``: of a benchmark and a corpus;
+``entry``: of a table and its partition."""
+
+_PARTITION_COLUMNS: Mapping[Per, tuple[str, ...]] = {
+    "pair": ("benchmark", "model"),
+    "overlap": ("benchmark", "corpus"),
+    "entry": ("table", "partition"),
+}
 
 Kept = Literal["runs", "rewritten", "cache", "inside", "given", "derived"]
 """How rows are kept. ``runs``: append-only, every run adds a file to its partition; ``rewritten``: one file per
@@ -142,7 +149,7 @@ class Table:
         what rows of one file have in common."""
         if self.kept == "cache":
             return ("model_fingerprint",)
-        of_partition = {"pair": ("benchmark", "model"), "entry": ("table", "partition")}.get(self.per, (self.per,))
+        of_partition = _PARTITION_COLUMNS.get(self.per, (self.per,))
         return (*of_partition, "run_id") if self.append_only else of_partition
 
     def texts(self, rows: pa.Table) -> list[str]:

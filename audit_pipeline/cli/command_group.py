@@ -31,7 +31,9 @@ from audit_pipeline.cli import (
     corpus_tests,
     extraction,
     first_steps,
+    items,
     listing,
+    overlap,
     results,
     scoring,
     unlearning,
@@ -204,6 +206,8 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Audit a model": (
         audit.audit,
         extraction.extract,
+        overlap.overlap,
+        items.items,
         unlearning.compare,
         controls.control,
         controls.study,

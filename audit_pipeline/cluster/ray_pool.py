@@ -18,7 +18,7 @@ import sys
 import textwrap
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,27 @@ def connect_cluster(engine: Engine, notify: Callable[[str], None]) -> Cluster:
             notify(warning)
         _connected.append(Cluster(at, [node["Resources"] for node in ray.nodes() if node["Alive"]]))
     return _connected[0]
+
+
+def iterate_task_results(
+    engine: Engine, function: Callable[..., Any], shared: object, tasks: Sequence[tuple[Any, ...]]
+) -> Iterator[Any]:
+    """What ``function(shared, *task)`` gives for each of the ``tasks``, as they are done, a core of the cluster each.
+
+    Raises ClusterError where the cluster cannot be reached, or loses a task.
+    """
+    connect_cluster(engine, lambda words: None)
+    import ray  # noqa: PLC0415
+
+    kept = ray.put(shared)
+    remote = ray.remote(num_cpus=1)(function)
+    waiting = [remote.remote(kept, *task) for task in tasks]
+    try:
+        while waiting:
+            done, waiting = ray.wait(waiting)
+            yield from ray.get(done)
+    except ray.exceptions.RayError as error:
+        raise ClusterError(f"a task on the Ray cluster did not come to its end: {to_one_line(error)}") from error
 
 
 def _connect(address: str) -> None:

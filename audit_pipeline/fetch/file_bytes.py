@@ -13,10 +13,12 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
+
+import pyarrow as pa
 
 from audit_pipeline.errors import to_one_line
 from audit_pipeline.fetch.rows import UnreadableFileError
@@ -33,6 +35,7 @@ _MAGIC = {
     b"PAR1": "a Parquet file",
     b"ARROW1": "an Arrow file",
     b"\x1f\x8b": "a .gz file",
+    b"\x28\xb5\x2f\xfd": "a .zst file",
     b"PK": "a .zip file",
 }
 
@@ -61,14 +64,15 @@ class Meter:
 class InputFile:
     """A file as the reader of its format gets it.
 
-    ``name`` is what locations call it; ``kind`` its suffix without .gz. ``unpacked_limit``: the most bytes that a .gz
-    may unpack to; None: any number, for readers that keep nothing. ``spooled`` holds what came by standard input.
+    ``name`` is what locations call it; ``kind`` its suffix, ``packed`` what follows that (.gz, .zst).
+    ``unpacked_limit``: the most bytes that it may unpack to; None: any number, for readers that keep nothing.
+    ``spooled`` holds what came by standard input.
     """
 
     path: Path
     name: str
     kind: str
-    packed: bool = False
+    packed: str = ""
     unpacked_limit: int | None = UNPACKED_LIMIT
     spooled: IO[bytes] | None = None
     meter: Meter = field(default_factory=Meter, compare=False)
@@ -91,11 +95,17 @@ def open_bytes(file: InputFile) -> Iterator[BinaryIO]:
         if not file.packed:
             yield cast(BinaryIO, content)
             return
-        unpacked = stack.enter_context(gzip.GzipFile(fileobj=content))
+        unpacked = stack.enter_context(_open_packed(file.packed, content))
         most = f"{(file.unpacked_limit or 0) // MEBIBYTE} MiB"
         too_large = UnreadableFileError(file.path, f"unpacks to more than is read ({most}); unpack it yourself")
         bounded = BoundedReader(cast(IO[bytes], unpacked), file.unpacked_limit, too_large)
         yield cast(BinaryIO, io.BufferedReader(bounded, _BUFFER))
+
+
+def _open_packed(suffix: str, content: io.BufferedReader[Any]) -> AbstractContextManager[Any]:
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=content)
+    return cast(AbstractContextManager[Any], pa.CompressedInputStream(pa.PythonFile(content, "r"), "zstd"))
 
 
 @contextmanager

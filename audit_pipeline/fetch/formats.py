@@ -31,14 +31,15 @@ _PLAIN: Mapping[str, Format] = {
     ".feather": open_arrow_rows,
 }
 _PACKED = (".jsonl", ".json", ".csv", ".tsv", ".txt")
+_COMPRESSIONS = (".gz", ".zst")
 
-SUFFIXES = (*_PLAIN, *(f"{suffix}.gz" for suffix in _PACKED))
+SUFFIXES = (*_PLAIN, *(f"{suffix}{compression}" for compression in _COMPRESSIONS for suffix in _PACKED))
 ROW_SUFFIXES = tuple(suffix for suffix in SUFFIXES if not suffix.startswith(".txt"))
 """The formats whose rows have columns."""
 
 
 def suffix_of(path: Path) -> str | None:
-    """The suffix of a name that says its format, ``.gz`` included; None where it says none."""
+    """The suffix of a name that says its format, ``.gz`` or ``.zst`` included; None where it says none."""
     name = path.name.lower()
     return next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
 
@@ -56,7 +57,7 @@ def open_rows(
     ``name`` is the file in the rows' locations, which count lines from 1 in text files (where the row begins) and rows
     from 1 in the others; positions count rows from 0, bad ones included, blank lines not. ``string_lines`` is the
     column of a line that is a JSON string and no object (MIMIR has such files); without it such a line is skipped.
-    ``unpacked_limit`` is the most bytes that a .gz may unpack to; None, for those who keep no row: any number.
+    ``unpacked_limit`` is the most bytes that a .gz or .zst may unpack to; None, for those who keep no row: any number.
 
     Raises DataError where there is no such file, its format cannot be told from its name, or its beginning cannot be
     read.
@@ -72,8 +73,9 @@ def open_rows(
         raise DataError(f"{path}: cannot tell its format from its name; use one of {', '.join(SUFFIXES)}")
     if not path.is_file():
         raise DataError(f"{path}: {'is not a file' if path.exists() else 'no such file'}")
-    kind = suffix.removesuffix(".gz")
-    file = InputFile(path, name or path.name, kind, packed=suffix.endswith(".gz"), unpacked_limit=unpacked_limit)
+    packed = next((compression for compression in _COMPRESSIONS if suffix.endswith(compression)), "")
+    kind = suffix.removesuffix(packed)
+    file = InputFile(path, name or path.name, kind, packed=packed, unpacked_limit=unpacked_limit)
     return _PLAIN[kind](file, string_lines)
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from audit_pipeline.errors import DataError
 
 TXT_COLUMN = "text"
+EMPTY = "is empty"
+"""How the reason ends why a row without any text is skipped."""
 USUAL_TEXT_COLUMNS = ("text", "input")
 
 _NAMED_SKIPS = 1000
@@ -182,7 +184,7 @@ def text_problem(value: object) -> str | None:
     if not isinstance(value, str):
         return f"is not a string but {type(value).__name__}"
     if not value.strip():
-        return "is empty"
+        return EMPTY
     return unicode_problem(value)
 
 

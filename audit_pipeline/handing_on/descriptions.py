@@ -93,6 +93,7 @@ def format_benchmark_card(
         design=first["design"],
         design_in_words=MEANINGS.get(first["design"], ""),
         stated_by=first["design_stated_by"],
+        label_source=first.get("label_source"),
         sizes=[row for built in benchmarks for row in _iterate_split_sizes(built)],
         columns=COLUMNS,
         version=version("corpus-audit"),

@@ -135,6 +135,9 @@ class _Records:
             return shlex.join(["corpus-audit", per, partition])
         if per == "pair":
             return self._command_of_pair(table, partition)
+        if per == "overlap":
+            benchmark, _, corpus = partition.partition("|")
+            return shlex.join(["corpus-audit", "overlap", "--benchmark", benchmark, "--corpus", corpus])
         pair = self._pair_made_of(table, partition)
         if pair is not None:
             return self._command_of_pair(SCORES.name, pair).removesuffix(" --again")

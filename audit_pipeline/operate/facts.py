@@ -14,7 +14,7 @@ from typing import Literal
 from audit_pipeline.catalogue.contracts import Pair, digest
 from audit_pipeline.catalogue.outcomes import PairOutcome
 
-Kind = Literal["fetch", "train", "build", "assess", "count", "run", "extract", "score", "evaluate", "publish"]
+Kind = Literal["fetch", "train", "build", "assess", "search", "count", "run", "extract", "score", "evaluate", "publish"]
 Status = Literal["failed", "not_applicable", "stale", "missing", "done"]
 
 OF_PAIRS: tuple[Kind, ...] = ("run", "score", "evaluate", "extract")
@@ -26,8 +26,8 @@ EXTRACTION = "extraction"
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """Something to be done. ``what`` is a source, control or benchmark by its name, ``corpus|model`` or
-    ``benchmark|model``; of ``publish`` it is warehouse and report."""
+    """Something to be done. ``what`` is a source, control or benchmark by its name, ``corpus|model``,
+    ``benchmark|corpus`` or ``benchmark|model``; of ``publish`` it is warehouse and report."""
 
     kind: Kind
     what: str
@@ -79,6 +79,16 @@ class SplitFacts:
 
 
 @dataclass(frozen=True)
+class OverlapFacts:
+    """A search of a corpus for a benchmark's texts. ``wanted``: the version of texts, corpus and code; ``there``: that
+    of the search that was made, None where none was."""
+
+    corpus: str
+    wanted: str
+    there: str | None
+
+
+@dataclass(frozen=True)
 class BenchmarkFacts:
     """A benchmark. ``wanted``: the digest that it would have if it were built now, None where that is not known;
     ``built``: that of what is built, None where nothing is.
@@ -86,7 +96,7 @@ class BenchmarkFacts:
     ``problem``: why it cannot be told, where it is not for a source or control that is not there yet.
     ``is_removed``: whether it is no longer in the configuration. ``extraction``: the version of the search
     of its documents that an audit makes, too; None where it makes none. ``split``: None where it is not known what was
-    assessed.
+    assessed. ``overlaps``: the corpora that an audit searches for its texts.
     """
 
     wanted: str | None
@@ -97,6 +107,7 @@ class BenchmarkFacts:
     is_removed: bool = False
     split: SplitFacts | None = None
     extraction: str | None = None
+    overlaps: tuple[OverlapFacts, ...] = ()
 
     @property
     def as_audited(self) -> str | None:

@@ -46,6 +46,7 @@ _FIRST = {
     "train": "the control {} is trained first",
     "build": "the benchmark {} is built first",
     "assess": "the split of {} is assessed first",
+    "search": "the texts of {} are looked for first",
     "count": "the tokens of {} are counted first",
     "run": "{} is audited first",
     "extract": "the documents of {} are searched first",
@@ -71,13 +72,14 @@ def plan(situation: Situation, request: PlanRequest) -> tuple[PlannedStep, ...]:
         "build", needs.benchmarks, lambda name: _why_build(situation.benchmarks[name], [*fetch, *train])
     )
     assess = _build_steps("assess", needs.benchmarks, lambda name: _why_assess(name, situation, build))
+    search = [step for name in needs.benchmarks for step in _plan_searches(name, situation, build)]
     count = _build_steps("count", needs.counts, lambda what: _why_count(needs.counts[what], fetch))
     before = [*train, *build, *assess, *count]
     of_pairs = [step for pair in request.pairs for step in _plan_pair(pair, situation, request, before)]
     audit = sorted(of_pairs, key=lambda step: OF_PAIRS.index(step.kind))
-    why = _why_publish(situation, request, [*train, *build, *assess, *audit]) if request.publish else None
+    why = _why_publish(situation, request, [*train, *build, *assess, *search, *audit]) if request.publish else None
     publish = [] if why is None else [PlannedStep("publish", "warehouse and report", why)]
-    return (*fetch, *train, *build, *assess, *count, *audit, *publish)
+    return (*fetch, *train, *build, *assess, *search, *count, *audit, *publish)
 
 
 @dataclass(frozen=True)
@@ -355,6 +357,20 @@ def _why_assess(name: str, situation: Situation, build_steps: Iterable[PlannedSt
     return _find_stale_split_reason(situation.benchmarks[name], situation.code) or _find_earlier_step_reason(
         build_steps, "build", [name]
     )
+
+
+def _plan_searches(name: str, situation: Situation, build_steps: Sequence[PlannedStep]) -> Iterator[PlannedStep]:
+    """The corpora that are to be searched for a benchmark's texts."""
+    benchmark = situation.benchmarks[name]
+    built_first = _find_earlier_step_reason(build_steps, "build", [name])
+    for overlap in benchmark.overlaps if benchmark.built is not None or built_first is not None else ():
+        because = built_first
+        if overlap.there is None:
+            because = "its texts have not been looked for in this corpus"
+        elif overlap.there != overlap.wanted:
+            because = "the texts, the corpus or the code changed since it was searched"
+        if because is not None:
+            yield PlannedStep("search", f"{name}|{overlap.corpus}", because)
 
 
 def _why_count(frequencies: FrequencyFacts, fetch_steps: Iterable[PlannedStep]) -> str | None:

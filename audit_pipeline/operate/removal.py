@@ -184,6 +184,8 @@ class _Partition:
         if self.table.per == "pair":
             benchmark, bar, model = self.name.partition("|")
             return {"benchmark": benchmark, "model": model}[dimension] if bar else None
+        if self.table.per == "overlap":
+            return self.name.partition("|")[0] if dimension == "benchmark" else None
         return self.name if self.table.per == dimension else None
 
 

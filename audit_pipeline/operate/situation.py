@@ -213,11 +213,26 @@ def _read_benchmark_facts(
                 wanted = compute_wanted_digest(spec, built, paths, version_of, ask_hub=ask_hub)
             except AuditError as error:
                 problem = str(error)
-        split = _read_split_or_empty(spec.name, paths)
         found[spec.name] = facts.BenchmarkFacts(
-            wanted, built, spec.sources, spec.control, problem, split=split, extraction=find_search_version(spec)
+            wanted,
+            built,
+            spec.sources,
+            spec.control,
+            problem,
+            split=_read_split_or_empty(spec.name, paths),
+            extraction=find_search_version(spec),
+            overlaps=_read_overlaps(spec, built, paths),
         )
     return found
+
+
+def _read_overlaps(spec: BenchmarkSpec, built: str | None, paths: DataPaths) -> tuple[facts.OverlapFacts, ...]:
+    if not spec.settings.corpora:
+        return ()
+    # Here and not above: most benchmarks name no corpus.
+    from audit_pipeline.operate.stages.overlap import read_overlap_facts  # noqa: PLC0415
+
+    return tuple(read_overlap_facts(spec.name, built, corpus, paths) for corpus in spec.settings.corpora)
 
 
 def _read_split_or_empty(benchmark: str, paths: DataPaths) -> facts.SplitFacts:

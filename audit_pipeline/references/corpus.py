@@ -28,7 +28,7 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.fetch.formats import SUFFIXES, digest_of, has_row_format, open_texts
 from audit_pipeline.fetch.hub_faults import HubDataUnreachableError, fault_of, hub_faults_as_errors
-from audit_pipeline.fetch.rows import Row, Skipped, UnreadableFileError, json_row, text_row
+from audit_pipeline.fetch.rows import Row, Skipped, TextRow, UnreadableFileError, json_row, text_row
 from audit_pipeline.sources.config import require_source
 
 State = Mapping[str, Any]
@@ -37,7 +37,7 @@ State = Mapping[str, Any]
 class DocumentStream(Protocol):
     """Documents in a fixed order; an iterator begins where ``state`` says."""
 
-    def __iter__(self) -> Iterator[str | Skipped]: ...
+    def __iter__(self) -> Iterator[TextRow | Skipped]: ...
 
     def state(self) -> State:
         """The place after the last document that was yielded, as values that JSON can hold."""
@@ -60,7 +60,7 @@ class FileStream:
         self._files, self._names, self._column = files, names, column
         self._file, self._row = (0, 0) if state is None else (int(state["file"]), int(state["row"]))
 
-    def __iter__(self) -> Iterator[str | Skipped]:
+    def __iter__(self) -> Iterator[TextRow | Skipped]:
         while self._file < len(self._files):
             begin, row = self._row, 0
             name = self._names[self._file]
@@ -71,7 +71,7 @@ class FileStream:
                     row += 1
                     if row > begin:
                         self._row = row
-                        yield item if isinstance(item, Skipped) else item.text
+                        yield item
             except UnreadableFileError as error:
                 if row >= begin:
                     self._row = row + 1
@@ -89,10 +89,10 @@ class TextsInMemory:
         self._texts = texts
         self._next = 0 if state is None else int(state["next"])
 
-    def __iter__(self) -> Iterator[str | Skipped]:
+    def __iter__(self) -> Iterator[TextRow | Skipped]:
         while self._next < len(self._texts):
             self._next += 1
-            yield self._texts[self._next - 1]
+            yield TextRow(f"document {self._next}", self._next - 1, self._texts[self._next - 1], {})
 
     def state(self) -> State:
         return {"next": self._next}
@@ -104,7 +104,7 @@ def corpus_from_files(path: Path, column: str | None) -> Corpus:
     The digest covers the names and bytes of the files: it reads all of them once. Raises DataError where there is no
     such file, and none of a readable kind in the folder.
     """
-    files = _list_readable_files(path)
+    files = list_readable_files(path)
     names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
     try:
         version = digest([[name, digest_of(file)] for name, file in zip(names, files, strict=True)])
@@ -133,7 +133,8 @@ def corpus_from_source(source: str, paths: DataPaths) -> Corpus:
     return Corpus(version[:16], lambda state: TextsInMemory([text for _, text in by_digest], state), upstream)
 
 
-def _list_readable_files(path: Path) -> list[Path]:
+def list_readable_files(path: Path) -> list[Path]:
+    """The file at ``path``, or those of a readable kind in that folder and the folders in it; DataError if none is."""
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
     if has_row_format(path):
@@ -165,8 +166,10 @@ _MOST_UNUSABLE = 1000
 class HubStream:
     """The documents of a data set's files (addresses or paths, all Parquet or all JSON lines), in their order."""
 
-    def __init__(self, corpus_label: str, files: Sequence[str], column: str, state: State | None) -> None:
-        self._what, self._column = corpus_label, column
+    def __init__(
+        self, corpus_label: str, files: Sequence[str], column: str, state: State | None, *, all_columns: bool = False
+    ) -> None:
+        self._what, self._column, self._all_columns = corpus_label, column, all_columns
         parquet = [name for name in files if _is_parquet(name)]
         lines = [name for name in files if not _is_parquet(name)]
         self._groups = [group for group in (parquet, lines) if group]
@@ -178,7 +181,7 @@ class HubStream:
         self._usable = state is not None and bool(state.get("usable", True))
         self._unusable: str | None = None if state is None else state.get("unusable")
 
-    def __iter__(self) -> Iterator[str | Skipped]:
+    def __iter__(self) -> Iterator[TextRow | Skipped]:
         # Here and not above: importing datasets takes a second, and only this needs it.
         from datasets import load_dataset  # noqa: PLC0415
         from datasets.exceptions import DatasetsError  # noqa: PLC0415
@@ -186,7 +189,7 @@ class HubStream:
         while self._group < len(self._groups):
             files = self._groups[self._group]
             parquet = _is_parquet(files[0])
-            options: dict[str, Any] = {"columns": [self._column]} if parquet else {}
+            options: dict[str, Any] = {"columns": [self._column]} if parquet and not self._all_columns else {}
             try:
                 rows = load_dataset(
                     "parquet" if parquet else "text", data_files=files, split="train", streaming=True, **options
@@ -204,7 +207,7 @@ class HubStream:
                 raise self._build_stream_error(error) from error
             self._group, self._begin, self._rows = self._group + 1, None, None
 
-    def _require_usable(self, item: str | Skipped) -> None:
+    def _require_usable(self, item: TextRow | Skipped) -> None:
         if not isinstance(item, Skipped):
             self._usable = True
         elif not self._usable:
@@ -227,14 +230,13 @@ class HubStream:
             return HubDataUnreachableError(f"{problem} (counting again goes on from the last checkpoint), {_REMEDY}")
         return DataError(f"{problem}, {_REMEDY}")
 
-    def _parse_row(self, row: dict[str, Any], *, parquet: bool) -> str | Skipped | None:
+    def _parse_row(self, row: dict[str, Any], *, parquet: bool) -> TextRow | Skipped | None:
         location = f"{self._what}:{self._row}"
         if not parquet and not row["text"].strip():
             return None
         index = self._row - 1
         found = Row(location, index, row) if parquet else json_row(row["text"].encode(), location, index)
-        item = found if isinstance(found, Skipped) else text_row(found, self._column)
-        return item if isinstance(item, Skipped) else item.text
+        return found if isinstance(found, Skipped) else text_row(found, self._column)
 
     def state(self) -> State:
         inner = self._begin if self._rows is None else self._rows.state_dict()
@@ -247,18 +249,29 @@ def corpus_from_hub(hub: str, patterns: Sequence[str], revision: str | None, col
 
     Raises DataError if the data set cannot be read or none of its files matches.
     """
+    commit, files = list_hub_files(hub, patterns, revision)
+    addresses = [hub_address(hub, commit, name) for name in files]
+    return Corpus(
+        digest(hub, commit, files)[:16],
+        lambda state: HubStream(f"the data set {hub}", addresses, column or "text", state),
+        {f"hub:{hub}": commit},
+    )
+
+
+def list_hub_files(hub: str, patterns: Sequence[str], revision: str | None) -> tuple[str, list[str]]:
+    """The commit, and those of the data set's files that match one of ``patterns``; DataError where none does."""
     commit, names = _fetch_hub_listing(hub, revision)
     files = [name for name in sorted(names) if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
     if not files:
         raise DataError(
             f"the data set {hub} has no file that matches {', '.join(patterns)}: correct files of its entry"
         )
-    addresses = [f"hf://datasets/{hub}@{commit}/{name}" for name in files]
-    return Corpus(
-        digest(hub, commit, files)[:16],
-        lambda state: HubStream(f"the data set {hub}", addresses, column or "text", state),
-        {f"hub:{hub}": commit},
-    )
+    return commit, files
+
+
+def hub_address(hub: str, commit: str, name: str) -> str:
+    """Where a file of a data set is, for `datasets`."""
+    return f"hf://datasets/{hub}@{commit}/{name}"
 
 
 def _fetch_hub_listing(hub: str, revision: str | None) -> tuple[str, list[str]]:

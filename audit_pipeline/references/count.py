@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.contracts import TOKEN_FREQUENCIES, digest
 from audit_pipeline.catalogue.files import cast_to_columns, read_parquet, write_table
 from audit_pipeline.catalogue.integrity import add_json_digest, verify_json_digest
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.fetch.rows import Skipped, TextRow
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references.corpus import Corpus, State, corpus_from_files
 from audit_pipeline.references.token_counters import CheckedCounter, Counts, vocabulary_size_of
@@ -193,15 +193,15 @@ class _RunningCount:
             limits.max_bytes is not None and self._bytes >= limits.max_bytes
         )
 
-    def add(self, item: str | Skipped) -> None:
+    def add(self, item: TextRow | Skipped) -> None:
         if isinstance(item, Skipped):
             self._skipped_rows += 1
             if len(self._skipped) < NAMED_SKIPS:
                 self._skipped.append(item)
         else:
-            self._counter.add(item)
+            self._counter.add(item.text)
             self._documents += 1
-            self._bytes += len(item.encode())
+            self._bytes += len(item.text.encode())
 
     def snapshot(self) -> CorpusCount:
         """The count so far, special tokens 0."""

@@ -254,7 +254,7 @@ def _fill_benchmarks(benchmarks: list[Row]) -> None:
         manifest = json.loads(row["_manifest"] or "{}")
         for check, made in zip(row["checks"], manifest.get("checks") or [], strict=False):
             check["counts"] = list_facts(made.get("counts"))
-        left_out = ("benchmark", "digest", "design", "description", "checks", "matched")
+        left_out = ("benchmark", "digest", "design", "label_source", "description", "checks", "matched")
         row["manifest"] = list_facts({name: value for name, value in manifest.items() if name not in left_out})
 
 

@@ -75,6 +75,7 @@ LABELS_IN_WORDS: Mapping[str, str] = {
     "given": "the column label of the table that was handed over",
     "temporal": "dates of publication",
     "controlled": "chance, drawn here before the model was trained",
+    "found_in_corpus": "corpus: what a search of all of it found, word for word",
     "shelf": "config/benchmarks.yaml, of the texts that are held out or known; nobody knows the others",
 }
 """Who says which texts are members, by the benchmark's builder; of rows, whoever published them."""

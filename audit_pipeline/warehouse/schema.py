@@ -95,6 +95,7 @@ DEFINED: tuple[View | Macro, ...] = (
     _read_view("current_corpus_tests", "corpus_tests"),
     _read_view("current_unlearning", "unlearning"),
     _read_view("split_summary", "split_quality", "lineage"),
+    _read_view("overlap_summary", "corpus_overlap", "lineage"),
     _read_view("leaderboard_history", "evaluations", "lineage"),
     _read_view("control_models"),
     _read_view("leaderboard", "leaderboard_history"),

@@ -101,7 +101,8 @@ def test_the_shipped_file_holds_the_families_and_their_lengths() -> None:
 def test_what_the_shipped_file_has_on_request_is_one_of_every_builder() -> None:
     benchmarks = load_benchmarks(PROJECT_ROOT / "config", date(2026, 11, 21))
     asked_for = {name: spec for name, spec in benchmarks.items() if name not in exclude_on_request(benchmarks)}
-    assert {spec.settings.builder for spec in benchmarks.values()} == set(BUILDERS)
+    # What a corpus holds of the user's texts is found by a search of the user's.
+    assert {spec.settings.builder for spec in benchmarks.values()} == {*BUILDERS} - {"found_in_corpus"}
     # What needs no file and no answer of the user's takes no turn by itself either: the control is trained for it.
     assert asked_for["instrument_check_64"].control == "instrument_check"
     assert asked_for["instrument_check_64"].design == "randomised"
@@ -152,7 +153,11 @@ def test_a_name_that_is_neither_names_the_nearest(tmp_path: Path, monkeypatch: p
         ("member_before: 2022-01-01", "member_before: soon", "notes: member_before: .*'soon'"),
         ("sources: [made]", "sources: []", "notes: sources: "),
         ("sources: [made]", "sources: [made, made]", "notes: sources: a source is named twice"),
-        ("builder: temporal", "builder: random", "notes: builder: must be controlled, labelled, .*temporal"),
+        (
+            "builder: temporal",
+            "builder: random",
+            "notes: builder: must be controlled, found_in_corpus, .*temporal",
+        ),
         ("    builder: temporal\n", "", "notes: key 'builder' is missing"),
         ("seed: 1", "seed: 1\n    design: randomised", "notes: design: .*'randomised'"),
         ("seed: 1", "seed: 1\n    calibration_fraction: 1", "notes: calibration_fraction: "),

@@ -60,8 +60,8 @@ def test_what_there_is(audited: Workspace) -> None:
     lines = told(audited.run("benchmarks", "--long")).splitlines()
     built = next(line for line in lines if line.startswith("made_8"))
     members = sum(label == 1 for label in read_built(audited.paths, "made_8").examples.column("label").to_pylist())
-    assert built.split()[:6] == ["made_8", "8", "temporal", "yes", str(members), str(members)]
-    assert next(line for line in lines if line.startswith("other_10")).split()[3:6] == ["no", "-", "-"]
+    assert built.split()[:7] == ["made_8", "8", "temporal", "dates", "yes", str(members), str(members)]
+    assert next(line for line in lines if line.startswith("other_10")).split()[4:7] == ["no", "-", "-"]
 
 
 def test_which_pairs_have_findings(audited: Workspace) -> None:

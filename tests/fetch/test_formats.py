@@ -71,7 +71,9 @@ def test_a_stream_can_be_gone_through_again_and_says_how_far_it_is(tmp_path: Pat
     halfway = texts.rows.expected(1500)
     exact = suffix in (".parquet", ".arrow", ".feather")
     assert halfway.estimated == (not exact)
-    assert (3000 if exact else 2500) <= halfway.rows <= (3000 if exact else 3600)
+    # What unpacks a .zst reads further ahead.
+    fewest = 2300 if suffix.endswith(".zst") else 2500
+    assert (3000 if exact else fewest) <= halfway.rows <= (3000 if exact else 3600)
     assert [row.text for row in texts] == [row["text"] for row in rows]
     assert texts.rows.expected(3000).rows == 3000
 

@@ -131,6 +131,7 @@ def test_the_card_says_how_it_was_built(built: Workspace, tmp_path: Path) -> Non
     for said in (
         "members are from before 2022-01-01",
         "non-members are from 2025-01-01 or later",
+        "\nLabel source: dates.\n",
         "CC0-1.0 (36 documents)",
         "| made\\_12 | evaluation |",
         "2020-03-01 to 2020-03-01 | 2025-03-01 to 2025-03-01 |",

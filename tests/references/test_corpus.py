@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from pyarrow import feather
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import SUFFIXES, suffix_of
-from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.fetch.rows import Skipped, TextRow
 from audit_pipeline.references import corpus
 from audit_pipeline.references.corpus import (
     Corpus,
@@ -51,13 +51,18 @@ def write(path: Path, texts: list[str]) -> Path:
     elif suffix in (".arrow", ".feather"):
         feather.write_feather(table, path)
     else:
-        content = rows[suffix.removesuffix(".gz")]
-        path.write_bytes(gzip.compress(content) if suffix.endswith(".gz") else content)
+        kind = suffix.removesuffix(".gz").removesuffix(".zst")
+        codec = {".gz": "gzip", ".zst": "zstd"}.get(suffix.removeprefix(kind))
+        path.write_bytes(pa.compress(rows[kind], codec, asbytes=True) if codec else rows[kind])
     return path
 
 
+def texts_of(stream: Iterable[TextRow | Skipped]) -> list[str | Skipped]:
+    return [item.text if isinstance(item, TextRow) else item for item in stream]
+
+
 def items(corpus: Corpus) -> list[str | Skipped]:
-    return list(corpus.open(None))
+    return texts_of(corpus.open(None))
 
 
 def reasons(corpus: Corpus) -> list[tuple[str, str]]:
@@ -186,7 +191,7 @@ def hub_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
 
 
 def test_a_data_set_is_streamed_and_a_broken_line_costs_one_document(hub_files: list[str]) -> None:
-    found = list(HubStream("the data set x/y", hub_files, "text", None))
+    found = texts_of(HubStream("the data set x/y", hub_files, "text", None))
     assert [item for item in found if isinstance(item, str)] == TEXTS * 3
     assert [item.reason.split(":")[0] for item in found if isinstance(item, Skipped)] == [
         "broken JSON",
@@ -213,7 +218,7 @@ def test_a_count_that_goes_on_is_refused_where_no_row_can_be_used(hub_files: lis
     assert len(list(HubStream("x/y", hub_files[:1], "text", of_old))) == 901
     Path(hub_files[0]).write_bytes(gzip.compress(GOOD + lines))
     used = HubStream("x/y", hub_files[:1], "text", None)
-    assert isinstance(next(iter(used)), str)
+    assert isinstance(next(iter(used)), TextRow)
     assert len(list(HubStream("x/y", hub_files[:1], "text", used.state()))) == len(TEXTS) - 1 + 1501
 
 

@@ -123,6 +123,27 @@ def test_a_dot_at_the_end_of_a_scale_is_whole() -> None:
     assert float(scale.width(0.25, 0.75).rstrip("%")) / 100 == pytest.approx(0.5 * (1 - 2 * ROOM))
 
 
+def test_where_labels_are_from_stands_wherever_they_are_shown(audited: Folder) -> None:
+    path = audited.paths.benchmark_manifest("notes_32")
+    manifest = read_json(path)
+    spec = {**manifest["spec"], "builder": "found_in_corpus"}
+    write_json(path, {**manifest, "label_source": "corpus", "spec": spec})
+    found = written(audited)
+    report, text = found.reports[TINY], found.pages[TINY].text
+    for rows, name in ((report.benchmarks, "name"), (report.splits, "benchmark"), (report.sheets, "benchmark")):
+        assert {row[name]: row.label_source for row in rows} == {"notes_32": "corpus", "speeches_64": None}
+    labels = {answer.benchmark: answer.labels_by for answer in report.answers}
+    assert labels["notes_32"] == "corpus: what a search of all of it found, word for word"
+    # The benchmark, its sheet, its split, its answer.
+    for words in (
+        "label source corpus",
+        "Label source corpus",
+        "label source: corpus;",
+        "Labels: corpus: what a search",
+    ):
+        assert text.count(words) == 1, words
+
+
 def test_no_curves_and_no_texts_of_another_build(audited: Folder) -> None:
     path = audited.paths.benchmark_manifest("notes_32")
     write_json(path, {**read_json(path), "digest": digest("another build")})

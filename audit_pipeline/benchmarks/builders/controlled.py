@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.builder_interface import (
     ReadDocuments,
     build_examples_table,
 )
-from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, FamilySettings, LabelSource
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.catalogue.control_files import read_control, read_control_texts
 from audit_pipeline.catalogue.paths import DataPaths
@@ -37,6 +37,7 @@ class ControlledSettings(FamilySettings):
     """Members and held-out texts of a control (config/controls.yaml): chance decided what the model was trained on."""
 
     design_follows: ClassVar[bool] = True
+    labels_from: ClassVar[LabelSource] = "training"
     leads: ClassVar[tuple[EntryReference, ...]] = (EntryReference(("control",), "control"),)
 
     builder: Literal["controlled"]

@@ -23,7 +23,7 @@ from audit_pipeline.benchmarks.builder_interface import (
     build_examples_table,
     read_documents_of,
 )
-from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, DocumentsSettings, LabelSource
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Split, digest
 from audit_pipeline.config.entries import EntryReference
@@ -61,6 +61,7 @@ class ShelfSettings(DocumentsSettings):
     """
 
     added: ClassVar[frozenset[str]] = DocumentsSettings.added | {"held_out", "members", "evaluates"}
+    labels_from: ClassVar[LabelSource] = "configuration"
     leads: ClassVar[tuple[EntryReference, ...]] = (
         *DocumentsSettings.leads,
         EntryReference(("held_out", "sources"), "source"),

@@ -27,7 +27,7 @@ from audit_pipeline.benchmarks.builder_interface import (
     build_examples_table,
     read_documents_of,
 )
-from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings
+from audit_pipeline.benchmarks.settings import BenchmarkSpec, Count, DocumentsSettings, FamilySettings, LabelSource
 from audit_pipeline.benchmarks.splits import even_quotas
 from audit_pipeline.benchmarks.words import WordUnit, word_unit
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, digest
@@ -73,6 +73,7 @@ class TemporalSettings(DocumentsSettings):
 
     added: ClassVar[frozenset[str]] = FamilySettings.added | {"match"}
     design_follows: ClassVar[bool] = True
+    labels_from: ClassVar[LabelSource] = "dates"
     cutoffs: ClassVar[Mapping[str, date]] = {"member_before": date.min, "nonmember_from": date.max}
 
     builder: Literal["temporal"]

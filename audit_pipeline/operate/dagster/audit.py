@@ -299,7 +299,7 @@ def _resolve_relative_cutoffs(
 def _prepare_benchmarks(
     benchmarks: Sequence[BenchmarkSpec], runner: Runner, *, refresh: bool = False, leave_out: bool = False
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Fetch, train, build and assess where that is needed.
+    """Fetch, train, build, assess and search corpora where that is needed.
 
     Returns the runs by what they made, and the reasons of the benchmarks that are left out. Raises the AuditError that
     keeps a benchmark from being built, unless ``leave_out``.
@@ -308,7 +308,7 @@ def _prepare_benchmarks(
     runs: dict[str, str] = {}
     left_out: dict[str, str] = {}
     # One kind after the other, each planned after the one before: what came out as it was changes nothing.
-    for kind in ("fetch", "train", "build", "assess"):
+    for kind in ("fetch", "train", "build", "assess", "search"):
         specs = [spec for spec in benchmarks if spec.name not in left_out]
         request = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=refresh and kind == "fetch")
         situation = read_situation(request, runner.paths, specs=specs, ask_hub=refresh and kind == "build")
@@ -415,6 +415,6 @@ def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: Dat
             built.require_passed_checks()
             session = build_audit_session(built, model, paths)
             plans[spec.name] = (session.plan(built.texts, request.options.kinds), reasons.get(spec.name, ""))
-    first = [step for step in steps if step.kind in ("fetch", "train", "build", "count")]
+    first = [step for step in steps if step.kind in ("fetch", "train", "build", "search", "count")]
     not_built = [spec.name for spec in request.benchmarks if spec.name not in plans and spec.name not in cannot]
     return DryRun(plans, first, not_built, cannot)

@@ -62,8 +62,14 @@ JOBS = [
     ),
     dg.define_asset_job(
         "build_benchmarks",
-        selection=dg.AssetSelection.groups(BENCHMARKS),
+        selection=dg.AssetSelection.groups(BENCHMARKS) - dg.AssetSelection.assets("corpus_overlap"),
         description="Build benchmarks from their sources' documents.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
+        "search_corpora",
+        selection=dg.AssetSelection.assets("corpus_overlap"),
+        description="Look for the texts of benchmarks in open corpora, word for word.",
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(

@@ -57,7 +57,7 @@ class Runner:
 
 
 def run_step(step: PlannedStep, runner: Runner) -> str:
-    """Fetch, train, build, assess or count; returns the run's id. Raises the AuditError that the run ended with."""
+    """Carry out a step before an audit; returns the run's id. Raises the AuditError that the run ended with."""
     if step.kind == "fetch":
         runner.tell(f"fetching documents: {step.what}")
         return runner.run("refresh_sources", step.because, selection=[dg.AssetKey(["documents", step.what])])
@@ -71,6 +71,10 @@ def run_step(step: PlannedStep, runner: Runner) -> str:
     if step.kind == "assess":
         runner.tell(f"assessing the split of {step.what}")
         return runner.run("build_benchmarks", step.because, selection=[SPLIT_QUALITY], partition_key=step.what)
+    if step.kind == "search":
+        benchmark, _, corpus = step.what.partition("|")
+        runner.tell(f"looking for the texts of {benchmark} in {corpus}")
+        return runner.run("search_corpora", step.because, partition_key=step.what)
     if step.kind == "count":
         corpus, _, model = step.what.partition("|")
         runner.tell(f"counting tokens of {corpus} for {model}")
@@ -83,6 +87,7 @@ _PRODUCT: Mapping[Kind, str] = {
     "train": "controls",
     "build": "examples",
     "assess": "split_quality",
+    "search": "corpus_overlap",
     "count": "token_frequencies",
 }
 

@@ -159,10 +159,12 @@ def _build(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) 
 
 
 def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
-    """Assess the splits of what is built where the build did not: the code that does it changed since, for one."""
+    """Assess the splits of what is built where the build did not (the code that does it changed since, for one), and
+    search the corpora that entries name."""
     request = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
     for step in plan(assume_benchmarks_current(read_situation(request, runner.paths, specs=specs)), request):
-        if _try_step(step, f"the split of {step.what} could not be assessed", runner, week):
+        what = f"the split of {step.what}" if step.kind == "assess" else f"the overlap of {step.what}"
+        if _try_step(step, f"{what} could not be assessed", runner, week):
             week.assessed.append(step.what)
 
 

@@ -187,7 +187,7 @@ def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Se
     built = read_built(paths, benchmark)
     built.require_matching_control(model.name, model.control.name if model.control is not None else None)
     rows = built.examples.select(["example_id", "document_id", "label", "group", "collection"]).to_pylist()
-    whole = _whole_documents(built, paths)
+    whole = read_whole_documents(built, paths)
     texts = EXAMPLES.texts(built.examples)
     trained: Sequence[int | None] = [None] * len(texts)
     if built.control is not None:
@@ -209,8 +209,9 @@ def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Se
     return list(found.values())
 
 
-def _whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Mapping[str, str]]:
-    """The documents of the sources that the benchmark was drawn from, by document_id; none where it is of rows."""
+def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Mapping[str, str]]:
+    """The documents of the sources that the benchmark was drawn from (title, text, url), by document_id; none where it
+    is of rows. Raises DataError where one is no longer there."""
     wanted = built.examples["document_id"].unique()
     names: list[str] = wanted.to_pylist()
     sources = [one for one in built.manifest["source_versions"] if one in all_sources()]
@@ -218,7 +219,7 @@ def _whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Ma
     for source in sources:
         documents = read_documents(paths, source)
         own = documents.filter(pc.is_in(documents["document_id"], value_set=wanted))
-        found |= {row["document_id"]: row for row in own.select(["document_id", "title", "text"]).to_pylist()}
+        found |= {row["document_id"]: row for row in own.select(["document_id", "title", "text", "url"]).to_pylist()}
     gone = [name for name in names if sources and name not in found]
     if gone:
         raise DataError(

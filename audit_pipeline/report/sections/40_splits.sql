@@ -1,5 +1,6 @@
 -- How far a benchmark's two sides differ without any model, one row per benchmark.
 --
+-- label_source: what the labels are known from; null where it was not kept
 -- controls: classifiers that never see the model, by what they see: words, characters, length or dates
 -- matched: what matching the two sides achieved, step by step
 -- n: texts that it read
@@ -14,9 +15,10 @@ WITH controls AS (
     WHERE quality.measure = 'blind_auroc' AND quality.benchmark IN (SELECT benchmark FROM shown_pairs)
     GROUP BY ALL
 ), matched AS (
-    SELECT benchmark, manifest -> 'matched' -> 'achieved' AS achieved FROM benchmarks
+    SELECT benchmark, manifest -> 'matched' -> 'achieved' AS achieved, manifest ->> 'label_source' AS label_source
+    FROM benchmarks
 )
-SELECT summary.benchmark, summary.split_verdict, NULL::VARCHAR AS verdict_in_words,
+SELECT summary.benchmark, matched.label_source, summary.split_verdict, NULL::VARCHAR AS verdict_in_words,
     coalesce(controls.controls, []) AS controls,
     coalesce([{
         'name': step,

@@ -6,6 +6,7 @@
 -- answers: what was concluded: word for word, by tests of the whole set, from scores
 -- not_shown: what answers of these kinds do not show
 -- compared: the texts that were evaluated and that calibrate, a row a split
+-- label_source: what the labels are known from; null where it was not kept
 -- model: the model's name in commands
 -- fingerprint: of the model that the current results are of
 -- tokenizer: fingerprint of its tokenizer
@@ -56,7 +57,8 @@ WITH pairs AS (
 )
 SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS number, pairs.model, pairs.benchmark,
     model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title, concluded.question,
-    concluded.answers, NULL::VARCHAR[] AS not_shown, coalesce(answers.counted, []) AS compared, made.fingerprint,
+    concluded.answers, NULL::VARCHAR[] AS not_shown, coalesce(answers.counted, []) AS compared,
+    benchmarks.manifest ->> 'label_source' AS label_source, made.fingerprint,
     made.tokenizer, (
         SELECT any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200)) FROM models
         WHERE models.fingerprint = made.fingerprint
@@ -65,4 +67,5 @@ SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS
     used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all
 FROM pairs JOIN concluded USING (model, benchmark) LEFT JOIN made USING (model, benchmark)
 LEFT JOIN answers USING (model, benchmark) LEFT JOIN used ON used.benchmark = pairs.benchmark
+LEFT JOIN benchmarks ON benchmarks.benchmark = pairs.benchmark
 ORDER BY number LIMIT 12;

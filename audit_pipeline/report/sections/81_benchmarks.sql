@@ -1,5 +1,6 @@
 -- The benchmarks of the shown pairs, as they were built.
 --
+-- label_source: what the labels are known from; null where it was not kept
 -- sides: the texts of every label, split and language
 -- checks: what was checked when the benchmark was built
 -- what: what the check looked at
@@ -44,7 +45,8 @@ WITH shown AS (
     }) AS checks
     FROM checks GROUP BY ALL
 )
-SELECT shown.benchmark AS name, cut(nullif(manifest ->> 'description', ''), 600) AS description, design, digest,
+SELECT shown.benchmark AS name, cut(nullif(manifest ->> 'description', ''), 600) AS description, design,
+    manifest ->> 'label_source' AS label_source, digest,
     coalesce(sides.sides, []) AS sides, coalesce(checked.checks, []) AS checks,
     coalesce(sources.sources[1:40], []) AS sources,
     greatest(0, coalesce(len(sources.sources), 0) - 40) AS more_sources,

@@ -39,6 +39,8 @@ WITH shown AS (
         FROM current_unlearning AS compared, page WHERE compared.model = page.model
     UNION SELECT 'examples', benchmark, run_id FROM examples SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'split_quality', benchmark, run_id FROM split_quality SEMI JOIN shown_pairs USING (benchmark)
+    UNION SELECT 'corpus_overlap', benchmark || '|' || corpus, run_id
+        FROM overlap_summary SEMI JOIN shown_pairs USING (benchmark)
     UNION SELECT 'documents', source, run_id FROM documents
         WHERE document_id IN (SELECT document_id FROM examples SEMI JOIN shown_pairs USING (benchmark))
     UNION SELECT 'control_studies', study, run_id FROM control_studies

@@ -8,6 +8,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from made_overlap import FOUND, write_search
 from made_workspace import (
     NEW,
     OLD,
@@ -141,6 +142,10 @@ EVERY_BUILDER: Mapping[str, Mapping[str, Any]] = {
     },
     "online": {**ROWS, "builder": "online", "path": "rows.jsonl", "words": [4], "lengths": [8]},
     "known": controlled("check"),
+    "searched": {
+        **{"builder": "found_in_corpus", "description": "made up", "pool": "labelled_8", "corpus": "open"},
+        **{"words": [8], "seed": 5},
+    },
 }
 # Of each family one setting that decides its texts, as another might have it.
 OTHERWISE: Mapping[str, Mapping[str, Any]] = {
@@ -152,6 +157,7 @@ OTHERWISE: Mapping[str, Mapping[str, Any]] = {
     "shelf": {"windows_per_document": 1},
     "online": {"order": "random"},
     "known": {"near_duplicate_threshold": 0.9},
+    "searched": {"share": 0.8},
 }
 
 
@@ -173,7 +179,9 @@ def every_builder(workspace: Workspace) -> Workspace:
     workspace.fetch(*made_documents(5, 40))
     train(workspace)
     workspace.write_benchmarks(**EVERY_BUILDER)
-    for family in EVERY_BUILDER:
+    for family, fields in EVERY_BUILDER.items():
+        if "corpus" in fields:
+            write_search(workspace.paths, fields["pool"], fields["corpus"], lambda row: FOUND if row["label"] else {})
         workspace.build(family)
     assert stale(workspace) == []
     return workspace

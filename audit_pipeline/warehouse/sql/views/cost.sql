@@ -4,7 +4,7 @@ WITH steps AS (
     SELECT split_part("partition", '|', 1) AS benchmark, split_part("partition", '|', 2) AS model, asset_key AS stage,
         run_id, max(model_fingerprint) AS model_fingerprint, max(benchmark_digest) AS benchmark_digest,
         min(started_at) AS started_at, max(finished_at) AS finished_at
-    FROM lineage WHERE contains("partition", '|') GROUP BY ALL
+    FROM lineage WHERE contains("partition", '|') AND asset_key <> 'corpus_overlap' GROUP BY ALL
 ), texts AS (
     SELECT benchmark, count(*) AS texts FROM examples GROUP BY ALL
 ), lengths AS (

@@ -1,0 +1,126 @@
+"""The audited texts as an index of their runs of n words: what is held in memory while a corpus streams by.
+
+What belongs here: building it, finding which of many runs are in it, and keeping it in a folder that several processes
+map into their memory. What does not: what a word is (words.py), from runs to passages (matching.py).
+
+A run that stands at more than 100 places of the audited texts is a *template* of the test set (its instructions, the
+same sentence in every item): it tells nothing of any one text, and is not looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from audit_pipeline.errors import DataError
+from audit_pipeline.overlap.words import Hashes, Places, hash_runs, split_texts
+
+MOST_PLACES = 100
+_TEMPLATE = -1
+_BITS_PER_RUN = 16
+_MOST_BITS = 33
+
+
+@dataclass(frozen=True, eq=False)
+class TextIndex:
+    """The runs of n words of t texts with w words together.
+
+    ``runs`` (uint64 [r], ascending): the distinct runs that are looked for. Those of run i stand at the words
+    ``places[first[i] : first[i + 1]]``. ``run_at`` (int64 [w]): which run begins at a word; -1: none does, or a
+    template. ``templates`` (bool [w]): where a template begins. ``first_word`` (int64 [t + 1]): where each text begins
+    among the words. ``starts``, ``ends`` (int64 [w]): each word's characters in its text. ``seen`` (uint8): a bit for
+    every value of the first ``bits`` bits of a run's hash, so that few of a corpus's runs are searched for.
+    """
+
+    n: int
+    exact: bool
+    bits: int
+    runs: Hashes
+    first: Places
+    places: Places
+    run_at: Places
+    templates: npt.NDArray[np.bool_]
+    first_word: Places
+    starts: Places
+    ends: Places
+    seen: npt.NDArray[np.uint8]
+
+    def find(self, hashes: Hashes) -> tuple[Places, Places]:
+        """Which of ``hashes`` (uint64 [k]) are runs of the texts: their positions, and the number of each one's run."""
+        top = hashes >> np.uint64(64 - self.bits)
+        likely = np.flatnonzero(self.seen[top >> np.uint64(3)] >> (top & np.uint64(7)).astype(np.uint8) & 1)
+        wanted = hashes[likely]
+        number = np.minimum(np.searchsorted(self.runs, wanted), len(self.runs) - 1)
+        found = self.runs[number] == wanted
+        return likely[found], number[found]
+
+    def text_of(self, words: Places) -> Places:
+        """The text that each of these words is of."""
+        return np.searchsorted(self.first_word, words, side="right") - 1
+
+    def save(self, folder: Path) -> None:
+        """Write it into ``folder``, for :meth:`load`."""
+        for field in fields(self):
+            np.save(folder / f"{field.name}.npy", getattr(self, field.name))
+
+    @classmethod
+    def load(cls, folder: Path) -> TextIndex:
+        """The index in ``folder``, mapped into memory: processes of one machine share it."""
+        arrays = {field.name: np.load(folder / f"{field.name}.npy", mmap_mode="r") for field in fields(cls)}
+        scalars = {name: arrays.pop(name).item() for name in ("n", "exact", "bits")}
+        return cls(**scalars, **arrays)
+
+
+def build_index(texts: Sequence[str], n: int, *, exact: bool = False) -> TextIndex:
+    """Index the runs of ``n`` words of ``texts``; raises DataError where no text has one."""
+    words, first_word = split_texts(texts, exact=exact)
+    hashes, places = _list_runs(words.hashes, first_word, n)
+    if not len(hashes):
+        raise DataError(f"none of the {len(texts):,} texts has {n} words: nothing can be looked for")
+    order = np.argsort(hashes, kind="stable")
+    hashes, places = hashes[order], places[order]
+    begins = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))
+    counts = np.diff(np.append(begins, len(hashes)))
+    wanted = counts <= MOST_PLACES
+    of_wanted = np.repeat(wanted, counts)
+    templates = np.zeros(first_word[-1], np.bool_)
+    templates[places[~of_wanted]] = True
+    run_at = np.full(first_word[-1], _TEMPLATE, np.int64)
+    run_at[places[of_wanted]] = np.repeat(np.arange(np.count_nonzero(wanted)), counts[wanted])
+    runs = hashes[begins[wanted]]
+    bits, seen = _mark_first_bits(runs)
+    return TextIndex(
+        n,
+        exact,
+        bits,
+        runs,
+        np.concatenate([[0], np.cumsum(counts[wanted])]),
+        places[of_wanted],
+        run_at,
+        templates,
+        first_word,
+        words.starts,
+        words.ends,
+        seen,
+    )
+
+
+def _list_runs(words: Hashes, first_word: Places, n: int) -> tuple[Hashes, Places]:
+    """The hash of every run of n words within a text, and the word that it begins at."""
+    hashes = hash_runs(words, n)
+    counts = np.maximum(np.diff(first_word) - n + 1, 0)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = np.repeat(first_word[:-1], counts) + within
+    return hashes[places], places
+
+
+def _mark_first_bits(runs: Hashes) -> tuple[int, npt.NDArray[np.uint8]]:
+    bits = min(max(int(len(runs) * _BITS_PER_RUN - 1).bit_length(), 3), _MOST_BITS)
+    top = runs >> np.uint64(64 - bits)
+    seen = np.zeros(1 << (bits - 3), np.uint8)
+    np.bitwise_or.at(seen, top >> np.uint64(3), np.uint8(1) << (top & np.uint64(7)).astype(np.uint8))
+    return bits, seen

@@ -1,0 +1,89 @@
+"""What the items of a test set are judged by, as it lies in the data folder: the corpus's overlap, a model's findings.
+
+What belongs here: reading, and saying which command makes what is missing. What does not: judging (items.py).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from audit_pipeline.catalogue.contracts import (
+    CORPUS_OVERLAP,
+    DOCUMENT_MEMORISATION,
+    EXTRACTION_WINDOWS,
+    GROUP_TESTS,
+    OVERLAP_SPANS,
+    PAIR_ANSWERS,
+    Pair,
+)
+from audit_pipeline.catalogue.lineage import iterate_entries, read_latest_run
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.store import iterate_partitions, read
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.overlap.items import CorpusFindings, ModelEvidence
+
+
+def choose_corpus(paths: DataPaths, benchmark: str, corpus: str | None, *, required: bool = True) -> str | None:
+    """``corpus``, or the only one that was searched for the texts of ``benchmark``.
+
+    None where none was named and none was searched, and none is ``required``. Raises ConfigError where the one that was
+    named was not searched (with the command that does it), or several were and none was named (with their names).
+    """
+    partitions = [name.partition("|") for name, _ in iterate_partitions(paths, CORPUS_OVERLAP)]
+    corpora = [name for of, _, name in partitions if of == benchmark]
+    chosen = corpora if corpus is None else [name for name in corpora if name == corpus]
+    if len(chosen) == 1:
+        return chosen[0]
+    if chosen:
+        raise ConfigError(
+            f"{len(chosen)} corpora were searched for {benchmark}; say which: --corpus {', '.join(chosen)}"
+        )
+    if not (corpora or corpus or required):
+        return None
+    others = f" (searched were: {', '.join(corpora)})" if corpora else ""
+    raise ConfigError(
+        f"{corpus or 'no corpus'} was {'not ' if corpus else ''}searched for the texts of {benchmark}{others}: "
+        f"corpus-audit overlap --benchmark {benchmark} --corpus {corpus or 'C'}"
+    )
+
+
+def read_corpus_findings(paths: DataPaths, benchmark: str, corpus: str) -> CorpusFindings:
+    """What a corpus holds of a benchmark's texts; raises DataError where that cannot be read."""
+    partition, label = f"{benchmark}|{corpus}", f"the overlap of {benchmark} with {corpus}"
+    overlap, spans = (read(paths, table, partition, label=label) for table in (CORPUS_OVERLAP, OVERLAP_SPANS))
+    return CorpusFindings(corpus, overlap, spans)
+
+
+def read_model_evidence(paths: DataPaths, pair: Pair) -> ModelEvidence:
+    """The newest findings on a model and a benchmark; raises DataError, naming the command, where there are none."""
+    answers, tests, documents, windows = (
+        _read_newest(paths, table, pair)
+        for table in (PAIR_ANSWERS, GROUP_TESTS, DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS)
+    )
+    if not (answers or documents):
+        raise DataError(
+            f"nothing is known of {pair.model} on {pair.benchmark} yet: "
+            f"corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}"
+        )
+    named = {(answer["run_id"], answer["detector"], answer["parameters"]) for answer in answers}
+    by_document = defaultdict(list)
+    for window in windows:
+        by_document[window["document_id"]].append(window)
+    return ModelEvidence(
+        pair.model,
+        {row["group"]: row for row in tests if (row["run_id"], row["detector"], row["parameters"]) in named},
+        {row["document_id"]: row for row in documents},
+        by_document,
+    )
+
+
+def _read_newest(paths: DataPaths, table: Table, pair: Pair) -> list[dict[str, Any]]:
+    """The rows that a run wrote last; none where no run did."""
+    if not any(iterate_entries(paths, table.name, pair.partition)):
+        return []
+    run_id = read_latest_run(paths, table.name, pair.partition).run_id
+    label = f"{table.name} of {pair.model} on {pair.benchmark}"
+    rows: list[dict[str, Any]] = read(paths, table, pair, label=label, run_id=run_id).to_pylist()
+    return rows

@@ -1,0 +1,246 @@
+"""The items of a test set one by one: what of each stands in a corpus, what the model shows of it, and a verdict.
+
+What belongs here: one row an item with its reason, from rows of tables; their order changes nothing. What does not:
+reading tables (item_inputs.py), users' results (results_files.py, item_results.py), printing (cli/items.py).
+
+Where a benchmark has contexts, ``context`` is the question and ``text`` the answer; the search reads both as one text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import EXAMPLES
+
+Record = Mapping[str, Any]
+Verdict = Literal["contaminated", "suspect", "common phrase", "clean", "unknown"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+Where = Literal[
+    "question and answer",
+    "question and part of the answer",
+    "question and answer apart",
+    "question only",
+    "answer only",
+    "text",
+    "nothing",
+]
+"""What of an item stands in the corpus. The answer is with the question where one passage runs from the one into the
+other, or both stand in one document at most 1,000 characters apart; of less than half of it only a part is."""
+
+LEVEL = 0.05
+"""A q-value of at most this is a sign."""
+LEAST_PROBABILITY = 0.001
+"""With at least this probability the model gives a stretch of an answer, as extraction counts it."""
+_NEAR = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusFindings:
+    """Rows of corpus_overlap and overlap_spans, of one benchmark and one corpus."""
+
+    corpus: str
+    overlap: pa.Table
+    spans: pa.Table
+
+
+@dataclass(frozen=True)
+class ModelEvidence:
+    """What the newest findings say of a model on the benchmark.
+
+    ``tests``: rows of group_tests by group, of the detector that answers. ``documents``: rows of document_memorisation
+    by document_id, which of a benchmark of rows is the example_id. ``windows``: rows of extraction_windows by the same.
+    """
+
+    model: str
+    tests: Mapping[str, Record]
+    documents: Mapping[str, Record]
+    windows: Mapping[str, Sequence[Record]]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a test set.
+
+    ``where`` is None where the corpus was not searched for it; ``covered``, ``passages`` and ``documents`` are those of
+    corpus_overlap; ``first_place``: where its longest passage stands first. ``p_value`` is conformal, of what
+    ``p_value_of`` says; ``longest_run``: most characters on end that the model gives; ``answer_probability``: of the
+    likeliest stretch of the answer, behind the question. ``correct``: 0 to 1, None without a result.
+    """
+
+    example_id: str
+    document_id: str
+    group: str
+    verdict: Verdict
+    reason: str
+    where: Where | None = None
+    covered: float | None = None
+    passages: int | None = None
+    documents: int | None = None
+    first_place: str | None = None
+    p_value: float | None = None
+    p_value_of: str | None = None
+    longest_run: int | None = None
+    answer_probability: float | None = None
+    correct: float | None = None
+
+
+def judge_items(
+    examples: pa.Table,
+    corpus: CorpusFindings | None,
+    evidence: ModelEvidence | None = None,
+    correct: Mapping[str, float] | None = None,
+) -> list[Item]:
+    """A row for each of ``examples`` (schema EXAMPLES), in their order; ``correct`` is by example_id.
+
+    The stronger verdict holds, the corpus's or the model's. An item that was not found is *clean* only where all of the
+    corpus was read; without a corpus none is.
+    """
+    overlap = {} if corpus is None else {row["example_id"]: row for row in corpus.overlap.to_pylist()}
+    spans: dict[str, list[Record]] = defaultdict(list)
+    for span in [] if corpus is None else corpus.spans.to_pylist():
+        spans[span["example_id"]].append(span)
+    rows = examples.select(["example_id", "document_id", "group", "context"]).to_pylist()
+    items = []
+    for row, text in zip(rows, EXAMPLES.texts(examples), strict=True):
+        border = len(row.pop("context") or "")
+        facts: dict[str, Any] = {"correct": (correct or {}).get(row["example_id"])}
+        verdict: Verdict = "unknown"
+        reason = ""
+        if corpus is not None:
+            found = overlap.get(row["example_id"])
+            reason = f"{corpus.corpus} was not searched for it as it is now: run overlap again"
+            if found is not None:
+                own = spans[row["example_id"]]
+                # Beside copies, phrases that stand everywhere say nothing.
+                copies = [span for span in own if not span["is_common"]] or own
+                facts |= {name: found[name] for name in ("covered", "passages", "documents")}
+                facts |= {"where": locate_item(text, border, copies), "first_place": _format_first_place(copies)}
+                verdict, reason = _judge_by_corpus(found, facts["where"])
+        if evidence is not None:
+            sign, words, shown = _judge_by_model(evidence, row, border)
+            facts |= shown
+            stronger = VERDICTS.index(sign) < VERDICTS.index(verdict)
+            verdict = sign if stronger else verdict
+            reason = "; ".join(filter(None, (reason, words)))
+        items.append(Item(**row, verdict=verdict, reason=reason, **facts))
+    return items
+
+
+def locate_item(text: str, border: int, spans: Sequence[Record]) -> Where:
+    """What of a text stands in the corpus; its first ``border`` characters are the question (0: it has none).
+
+    ``spans`` are rows of overlap_spans. A passage that has no letter or digit of a side does not count for it.
+    """
+    if not border:
+        return "text" if spans else "nothing"
+    question = [span for span in spans if _has_word(text[span["char_start"] : min(span["char_end"], border)])]
+    answer = [span for span in spans if _has_word(text[max(span["char_start"], border) : span["char_end"]])]
+    near = [span for span in answer if any(span is other or _is_near(span, other) for other in question)]
+    if near:
+        begin = border + len(text[border:]) - len(text[border:].lstrip())
+        half = (len(text.rstrip()) - begin) / 2
+        return "question and answer" if _count_covered(near, begin) >= half else "question and part of the answer"
+    if question and answer:
+        return "question and answer apart"
+    return "question only" if question else "answer only" if answer else "nothing"
+
+
+def _has_word(part: str) -> bool:
+    return any(character.isalnum() for character in part)
+
+
+def _is_near(span: Record, other: Record) -> bool:
+    """Whether one of the documents that are named holds both passages near each other."""
+    places = [list(zip(row["shards"], row["found_in"], row["starts"], strict=True)) for row in (span, other)]
+    length, other_length = (row["char_end"] - row["char_start"] for row in (span, other))
+    return any(
+        document == other_document and -length - _NEAR <= start - other_start <= other_length + _NEAR
+        for *document, start in places[0]
+        for *other_document, other_start in places[1]
+    )
+
+
+def _count_covered(spans: Sequence[Record], place: int) -> int:
+    """Characters from ``place`` on that lie in some passage."""
+    count = 0
+    for start, end in sorted((span["char_start"], span["char_end"]) for span in spans):
+        count += max(0, end - max(start, place))
+        place = max(place, end)
+    return count
+
+
+def _format_first_place(spans: Sequence[Record]) -> str | None:
+    """Where the longest passage stands first: the url or the document, and the character there."""
+    span = min(spans, key=lambda span: (-span["words"], span["char_start"]), default=None)
+    if span is None or not span["found_in"]:
+        return None
+    name = span["urls"][0] or f"{span['shards'][0]}, {span['found_in'][0]}"
+    return f"{name}, character {span['starts'][0]:,}"
+
+
+def _judge_by_corpus(found: Record, where: Where) -> tuple[Verdict, str]:
+    """The verdict on a row of corpus_overlap."""
+    read = "" if found["is_complete"] else f" in the {found['shards_read']} of {found['shards']} shards that were read"
+    counted = f"{where} ({found['covered'] or 0:.0%} of its words, in {found['documents']:,} document(s){read})"
+    verdict: Verdict = "suspect"
+    match found["verdict"]:
+        case "too short":
+            verdict, reason = "unknown", f"its {found['words']} words are fewer than the {found['n']} looked for"
+        case "common":
+            verdict, reason = "common phrase", f"only phrases of it were found that stand in many documents{read}"
+        case "not found" if not found["runs"]:
+            verdict, reason = "unknown", "it was not looked for: all of it stands in many items of the test set"
+        case "not found" if read:
+            verdict, reason = "unknown", f"not found{read}, which does not say that it is not in the others"
+        case "not found":
+            verdict, reason = "clean", f"no {found['n']} words on end of it stand in the corpus"
+        case _ if not found["contaminated"]:
+            reason = f"found: {counted}; by the rule {found['rule']} this is too little to count"
+        case _:
+            reason = f"found: {counted}"
+            verdict = "contaminated" if where in ("question and answer", "text") else "suspect"
+    return verdict, reason
+
+
+def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[Verdict, str, Record]:
+    """What the model shows of an item: a verdict (unknown: nothing), its reasons, and the facts."""
+    name = row["example_id"] if row["example_id"] in evidence.documents else row["document_id"]
+    test, document = evidence.tests.get(row["group"]), evidence.documents.get(name)
+    facts: dict[str, Any] = {}
+    signs: list[tuple[Verdict, str]] = []
+    if document is not None:
+        facts["longest_run"] = document["longest_run"]
+        if document["claim"] == "reproduced":
+            what = "it" if name == row["example_id"] else "its document"
+            words = f"{evidence.model} gives {document['longest_run']:,} characters of {what} word for word"
+            if document["q_bh"] is not None and document["q_bh"] <= LEVEL:
+                signs.append(("contaminated", f"{words}, more than held-out texts (q = {document['q_bh']:.2g})"))
+            else:
+                signs.append(("suspect", words))
+    # Of a whole document, places are none of the item's.
+    windows = evidence.windows.get(name, ()) if border and name == row["example_id"] else ()
+    behind = [
+        window["log_p_top_40"]
+        for window in windows
+        if window["suffix_begin"] >= border and window["set_apart"] is None and window["log_p_top_40"] is not None
+    ]
+    if behind:
+        facts["answer_probability"] = math.exp(max(behind))
+        if facts["answer_probability"] >= LEAST_PROBABILITY:
+            words = f"a stretch of the answer has probability {facts['answer_probability']:.2g} behind the question"
+            signs.append(("suspect", words))
+    if test is not None:
+        against = f"against {test['n_calibration_groups']} held-out groups"
+        facts |= {"p_value": test["p_value"], "p_value_of": f"{test['detector']} of its group, {against}"}
+        if test["q_bh"] <= LEVEL and test["direction"] != "opposite":
+            words = f"its group stands out by {test['detector']} (q = {test['q_bh']:.2g}, {test['claim_level']})"
+            signs.append(("suspect", words))
+    if not signs:
+        return "unknown", f"{evidence.model} shows no sign of it, which does not say that it never read it", facts
+    return min((sign for sign, _ in signs), key=VERDICTS.index), "; ".join(words for _, words in signs), facts

@@ -1,0 +1,172 @@
+"""A corpus as shards: files or parts of a data set that are read one by one, and the documents in each.
+
+What belongs here: which shards a corpus has, by what each is known again, and its documents with their identities. What
+does not: file formats (fetch/), the data sets of the hub and the folders that hold files (references/corpus.py).
+
+A .txt file is one document here, and not one a line: a passage may run over lines. One of more than 64 MiB is read in
+parts of that size, cut at line ends.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from audit_pipeline.catalogue.contracts import digest, text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.fetch.file_bytes import LINE_LIMIT, InputFile, open_bytes
+from audit_pipeline.fetch.formats import digest_of, open_texts, suffix_of
+from audit_pipeline.fetch.rows import EMPTY, Skipped, TextRow, UnreadableFileError
+from audit_pipeline.overlap.matching import CorpusDocument
+from audit_pipeline.references.config import ReferenceEntry, load_references
+from audit_pipeline.references.corpus import (
+    HubStream,
+    corpus_from_source,
+    hub_address,
+    list_hub_files,
+    list_readable_files,
+)
+
+_IDENTITIES = ("id", "document_id", "doc_id", "blob_id", "warc_record_id", "sha256", "sha1")
+_URL = "url"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of a corpus, or all documents of a source. ``stamp``: changes with what lies there. ``bytes``: its size
+    on disk; None where that is not known."""
+
+    name: str
+    stamp: str
+    bytes: int | None
+    path: Path | None = None
+    address: str | None = None
+    source: str | None = None
+    text_column: str | None = None
+
+    def documents(self) -> Iterator[CorpusDocument | Skipped]:
+        """Its documents in their order; raises UnreadableFileError, or another AuditError, where it cannot be read."""
+        for row in self._rows():
+            if not isinstance(row, Skipped):
+                yield _document_of(row)
+            elif not row.reason.endswith(EMPTY):
+                # An empty document holds nothing that would be missed.
+                yield row
+
+    def digest(self) -> str | None:
+        """The sha256 of its bytes; of what is not a file here None: its stamp says what it is."""
+        try:
+            return None if self.path is None else digest_of(self.path)
+        except OSError:
+            return None
+
+    def _rows(self) -> Iterator[TextRow | Skipped]:
+        if self.address is not None:
+            stream = HubStream(self.name, [self.address], self.text_column or "text", None, all_columns=True)
+            return iter(stream)
+        if self.source is not None:
+            return iter(corpus_from_source(self.source, DataPaths.from_environment()).open(None))
+        if self.path is None:
+            raise TypeError(f"{self.name} is neither a file nor of the hub nor of a source")
+        suffix = suffix_of(self.path) or ""
+        if suffix.startswith(".txt"):
+            return _read_whole_text(self.path, self.name, suffix.removeprefix(".txt"))
+        also = (*_IDENTITIES, _URL)
+        # Nothing is kept of what a file unpacks to: it may be any amount.
+        return open_texts(self.path, self.text_column, also, name=self.name, unpacked_limit=None).entries()
+
+
+@dataclass(frozen=True)
+class ShardedCorpus:
+    """A corpus by its name, with all of its shards, and those that are to be read, by their numbers."""
+
+    name: str
+    shards: Sequence[Shard]
+    selected: Sequence[int]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is to be read."""
+        return len(self.selected) == len(self.shards)
+
+    @property
+    def stamp(self) -> str:
+        """Changes with the names of its shards and what lies there."""
+        return digest([[shard.name, shard.stamp] for shard in self.shards])[:16]
+
+
+def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str | None = None) -> ShardedCorpus:
+    """A corpus of config/references.yaml by its name, or the files at a path.
+
+    ``only``: the shards whose names match this pattern are to be read, the others are left unread. Raises an AuditError
+    where there is no such corpus, it cannot be listed, or no shard matches.
+    """
+    references = load_references()
+    if corpus in references.names:
+        shards = _shards_of_entry(references.named(corpus))
+    elif Path(corpus).expanduser().exists():
+        shards = _shards_of_path(Path(corpus).expanduser(), text_column)
+    else:
+        names = ", ".join(references.names)
+        raise ConfigError(f"{corpus} is neither a file or folder nor a corpus of config/references.yaml ({names})")
+    selected = [number for number, shard in enumerate(shards) if only is None or fnmatch.fnmatchcase(shard.name, only)]
+    if not selected:
+        raise DataError(f"none of the {len(shards):,} shards of {corpus} is called {only}; the first: {shards[0].name}")
+    name = corpus if corpus in references.names else Path(corpus).expanduser().resolve().name
+    return ShardedCorpus(name, shards, selected)
+
+
+def _shards_of_entry(entry: ReferenceEntry) -> list[Shard]:
+    if entry.path is not None:
+        return _shards_of_path(entry.path, entry.text_column)
+    if entry.package is not None:
+        corpus = corpus_from_source(entry.package, DataPaths.from_environment())
+        return [Shard(entry.package, corpus.digest, None, source=entry.package)]
+    commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
+    return [
+        Shard(name, commit, None, address=hub_address(str(entry.hub), commit, name), text_column=entry.text_column)
+        for name in files
+    ]
+
+
+def _shards_of_path(path: Path, text_column: str | None) -> list[Shard]:
+    shards = []
+    for file in list_readable_files(path):
+        name = str(file.relative_to(path)) if path.is_dir() else file.name
+        status = file.stat()
+        stamp = f"{status.st_size} {status.st_mtime_ns}"
+        shards.append(Shard(name, stamp, status.st_size, path=file.resolve(), text_column=text_column))
+    return shards
+
+
+def _document_of(row: TextRow) -> CorpusDocument:
+    identity = next((row.values[name] for name in _IDENTITIES if row.values.get(name) is not None), row.location)
+    url = row.values.get(_URL)
+    return CorpusDocument(row.index, str(identity), None if url is None else str(url), row.text)
+
+
+def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | Skipped]:
+    with open_bytes(InputFile(path, name, ".txt", packed=packed, unpacked_limit=None)) as binary:
+        number, kept = 0, b""
+        while piece := binary.read(LINE_LIMIT - len(kept)):
+            content = kept + piece
+            cut = content.rfind(b"\n") + 1 if len(content) >= LINE_LIMIT else len(content)
+            content, kept = content[: cut or len(content)], content[cut or len(content) :]
+            location = name if number == 0 and not kept else f"{name}, part {number + 1}"
+            try:
+                yield TextRow(location, number, content.decode("utf-8-sig" if number == 0 else "utf-8"), {})
+            except UnicodeDecodeError as error:
+                yield Skipped(location, number, f"invalid UTF-8 at byte {error.start}")
+            number += 1
+    if kept:
+        yield TextRow(f"{name}, part {number + 1}", number, kept.decode("utf-8", "replace"), {})
+    elif not number:
+        raise UnreadableFileError(path, "the file is empty")
+
+
+def digest_of_texts(texts: Sequence[str]) -> str:
+    """Digest of the audited texts in their order."""
+    return digest([text_sha256(text) for text in texts])[:16]

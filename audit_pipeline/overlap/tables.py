@@ -1,0 +1,129 @@
+"""What a search found as tables: a row a text, and a row a passage.
+
+What belongs here: the shares, verdicts and places that the tables hold. What does not: the search (search.py), the
+declarations (catalogue/contracts/overlap.py), writing with lineage (operate/stages/overlap.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, OVERLAP_SPANS, OverlapVerdict
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.table import Table
+from audit_pipeline.overlap.matching import context_of
+from audit_pipeline.overlap.passages import Kept
+from audit_pipeline.overlap.search import SearchResult
+
+COMMON_FROM = 100
+"""A passage whose every run stands in more documents than this is a common phrase."""
+_EXCERPT_WORDS = 25
+
+Flags = npt.NDArray[np.bool_]
+
+
+def build_overlap_tables(
+    result: SearchResult, benchmark: str, example_ids: Sequence[str], texts: Sequence[str], run_id: str
+) -> Mapping[Table, pa.Table]:
+    """The tables corpus_overlap and overlap_spans of the texts that were searched, in their order."""
+    names = {"benchmark": benchmark, "corpus": result.corpus.name, "run_id": run_id}
+    read = {
+        "shards_read": result.whole_shards,
+        "shards": len(result.corpus.shards),
+        "is_complete": result.is_complete,
+    }
+    passages: dict[int, list[Kept]] = {}
+    for kept in result.passages:
+        passages.setdefault(result.index.text_of(np.array([kept.first])).item(), []).append(kept)
+    covered = _Coverage(result)
+    rows, spans = [], []
+    for number, (example_id, text) in enumerate(zip(example_ids, texts, strict=True)):
+        own = passages.get(number, [])
+        rows.append({**names, "example_id": example_id, **covered.row_of(number, own), **read})
+        spans += [{**names, "example_id": example_id, **span} for span in _spans(result, number, text, own)]
+    return {OVERLAP_SPANS: table_from_rows(spans, OVERLAP_SPANS), CORPUS_OVERLAP: table_from_rows(rows, CORPUS_OVERLAP)}
+
+
+class _Coverage:
+    """Of every word of all texts: whether it lies in a run that some document holds, and in one that few hold."""
+
+    def __init__(self, result: SearchResult) -> None:
+        index = result.index
+        self._result, self._index = result, index
+        known = index.run_at >= 0
+        documents = np.zeros(len(index.run_at), np.int64)
+        documents[known] = result.passages.documents_of_run[index.run_at[known]]
+        self._looked_for, self._found = known, documents > 0
+        self._covered = _cover(self._found, index.n)
+        self._copied = _cover(self._found & (documents <= COMMON_FROM), index.n)
+
+    def row_of(self, number: int, passages: Sequence[Kept]) -> Mapping[str, object]:
+        """What is said of one text."""
+        index, rule = self._index, self._result.rule
+        begin, end = index.first_word[number : number + 2].tolist()
+        words = end - begin
+        runs, found = (int(np.count_nonzero(flags[begin:end])) for flags in (self._looked_for, self._found))
+        covered, copied = (
+            float(np.count_nonzero(flags[begin:end])) / words if words else None
+            for flags in (self._covered, self._copied)
+        )
+        verdict: OverlapVerdict = "not found"
+        if words < index.n:
+            verdict = "too short"
+        elif found:
+            verdict = "found" if copied else "common"
+        contaminated = rule.is_contaminated(found / runs, covered or 0.0) if runs else None
+        return {
+            "rule": rule.name,
+            "n": index.n,
+            "compared": "exact" if index.exact else "words",
+            "words": words,
+            "runs": runs,
+            "templates": int(np.count_nonzero(index.templates[begin:end])),
+            "found_runs": found,
+            "covered": covered,
+            "covered_by_copies": copied,
+            "passages": len(passages),
+            "longest": max((kept.end - kept.first for kept in passages), default=0),
+            "documents": max((kept.documents for kept in passages), default=0),
+            "verdict": verdict,
+            "contaminated": contaminated,
+        }
+
+
+def _cover(begins: Flags, n: int) -> Flags:
+    """Which words lie in a run of ``n`` words that begins at one of the flagged words."""
+    steps = np.zeros(len(begins) + n + 1, np.int64)
+    places = np.flatnonzero(begins)
+    np.add.at(steps, places, 1)
+    np.add.at(steps, places + n, -1)
+    return np.cumsum(steps)[: len(begins)] > 0
+
+
+def _spans(result: SearchResult, number: int, text: str, passages: Sequence[Kept]) -> Iterator[Mapping[str, object]]:
+    index = result.index
+    for kept in passages:
+        start, end = int(index.starts[kept.first]), int(index.ends[kept.end - 1])
+        runs = index.run_at[kept.first : kept.end - index.n + 1]
+        before, after = context_of(text, start, end)
+        rarest = int(result.passages.documents_of_run[runs].min())
+        yield {
+            "char_start": start,
+            "char_end": end,
+            "words": kept.end - kept.first,
+            "documents": kept.documents,
+            "documents_of_rarest_run": rarest,
+            "is_common": rarest > COMMON_FROM,
+            "found_in": [place.document for place in kept.places],
+            "shards": [result.corpus.shards[place.shard].name for place in kept.places],
+            "urls": [place.url or "" for place in kept.places],
+            "starts": [place.start for place in kept.places],
+            "contexts": [f"{place.before} … {place.after}".strip() for place in kept.places],
+            "before": before,
+            "after": after,
+            "excerpt": text[start : index.ends[min(kept.first + _EXCERPT_WORDS, kept.end) - 1]],
+        }

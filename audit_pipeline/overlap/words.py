@@ -1,0 +1,207 @@
+"""Texts as words that can be compared: one hash a word, and where the word stands in its text.
+
+What belongs here: what a word is, under each way to compare, and the hashes of words and of runs of words. What does
+not: which runs are looked for (index.py), which documents hold them (matching.py).
+
+A word is a run of Unicode letters, marks and digits, in lower case, after NFKC; everything else separates. Scripts that
+are written without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) count by characters. Compared as they are
+(``exact``), a word is what stands between white space.
+
+A word's hash is a polynomial over its characters' random values, modulo 2**64, and a run's hash one over its words'. So
+all of a block are computed at once, from running sums. Two different runs have one hash with a probability of about
+2**-64.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+Places = npt.NDArray[np.int64]
+
+BLOCK = 1 << 20
+"""Characters that are hashed at once."""
+_LAST_LETTER = 0x323B0
+"""No code point from here on is a letter, a mark or a digit (Unicode 15)."""
+_BY_CHARACTER = (
+    (0x0E00, 0x0F00),
+    (0x1000, 0x10A0),
+    (0x1780, 0x1800),
+    (0x3005, 0x3008),
+    (0x3041, 0x3100),
+    (0x31F0, 0x3200),
+    (0x3400, 0x4DC0),
+    (0x4E00, 0xA000),
+    (0xF900, 0xFB00),
+    (0x20000, _LAST_LETTER),
+)
+"""Thai and Lao, Burmese, Khmer, kana, Chinese characters."""
+_SEPARATOR, _LETTER, _WHOLE = 0, 1, 2
+
+_OF_CHARACTERS = np.uint64(0x9E3779B97F4A7C15)
+_OF_WORDS = 0xD6E8FEB86659FD93
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of a text: their hashes (uint64 [n]), first characters and the ends after the last ones (int64 [n])."""
+
+    hashes: Hashes
+    starts: Places
+    ends: Places
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+def normalise(text: str) -> str:
+    """The text as its words are read: in NFKC."""
+    return text if text.isascii() or unicodedata.is_normalized("NFKC", text) else unicodedata.normalize("NFKC", text)
+
+
+def split_texts(texts: Sequence[str], *, exact: bool = False) -> tuple[Words, Places]:
+    """The words of ``texts`` one after the other, at their places in the texts as they were given, not in their NFKC;
+    and of each text, and after the last one, which word comes first (int64 [len(texts) + 1])."""
+    parts: list[Words] = []
+    counts = [0]
+    for some in _iterate_blocks(texts):
+        normals = list(some) if exact else list(map(normalise, some))
+        words, first_word = hash_texts(normals, exact=exact)
+        for at, (text, normal) in enumerate(zip(some, normals, strict=True)):
+            if normal is not text:
+                own = slice(first_word[at], first_word[at + 1])
+                starts, ends = map_to_original(text)
+                words.ends[own] = ends[words.ends[own] - 1]
+                words.starts[own] = starts[words.starts[own]]
+        parts.append(words)
+        counts += np.diff(first_word).tolist()
+    joined = (np.concatenate([getattr(part, name) for part in parts]) for name in ("hashes", "starts", "ends"))
+    return Words(*joined), np.cumsum(counts)
+
+
+def _iterate_blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts, so many at a time as have about ``BLOCK`` characters; at least one block, which may be empty."""
+    some: list[str] = []
+    characters = 0
+    for text in texts:
+        some.append(text)
+        characters += len(text)
+        if characters >= BLOCK:
+            yield some
+            some, characters = [], 0
+    yield some
+
+
+def hash_texts(normals: Sequence[str], *, exact: bool = False) -> tuple[Words, Places]:
+    """The words of texts that are normalised already, as :func:`split_texts` gives them."""
+    words = hash_words("\n".join(normals), exact=exact)
+    begins = np.cumsum([0, *(len(normal) + 1 for normal in normals)])
+    first_word = np.searchsorted(words.starts, begins)
+    shift = np.repeat(begins[:-1], np.diff(first_word))
+    return Words(words.hashes, words.starts - shift, words.ends - shift), first_word
+
+
+def hash_words(normal: str, *, exact: bool = False) -> Words:
+    """The words of a text that is normalised already, or compared as it is."""
+    points = np.frombuffer(normal.encode("utf-32-le", "surrogatepass"), np.uint32)
+    kinds, values = _tables(exact)
+    if not normal.isascii():
+        points = np.minimum(points, len(kinds) - 1)
+    kind = kinds[points]
+    padded = np.concatenate([[np.uint8(_SEPARATOR)], kind, [np.uint8(_SEPARATOR)]])
+    # A boundary lies where the kind changes, and on both sides of a character that is a word by itself.
+    boundary = (padded[1:] != padded[:-1]) | (padded[1:] == _WHOLE)
+    starts = np.flatnonzero(boundary[:-1] & (kind != _SEPARATOR))
+    ends = np.flatnonzero(boundary[1:] & (kind != _SEPARATOR) | (kind == _WHOLE)) + 1
+    powers, inverses = _powers(1 << max(len(points), 1).bit_length())
+    sums = np.zeros(len(points) + 1, np.uint64)
+    np.cumsum(values[points] * powers[: len(points)], out=sums[1:])
+    return Words(_mix((sums[ends] - sums[starts]) * inverses[starts]), starts, ends)
+
+
+def hash_runs(words: Hashes, n: int) -> Hashes:
+    """The hash of every run of ``n`` words (uint64 [len(words) - n + 1]), doubling the length of runs."""
+    if n == 1:
+        return words
+    half = n // 2
+    shorter = hash_runs(words, half)
+    if len(shorter) <= half:
+        return np.empty(0, np.uint64)
+    runs = shorter[:-half] * np.uint64(pow(_OF_WORDS, half, 1 << 64)) + shorter[half:]
+    return runs[:-1] * np.uint64(_OF_WORDS) + words[n - 1 :] if n % 2 else runs
+
+
+def map_to_original(text: str) -> tuple[Places, Places]:
+    """For every character of the text's NFKC, where in ``text`` its cluster begins and where it ends (int64).
+
+    A cluster is a character with the marks that follow it: no normalisation reaches beyond one.
+    """
+    pieces: list[Places] = []
+    place = 0
+    for stretch in _BEYOND_ASCII.finditer(text):
+        pieces.append(np.arange(place, stretch.start()))
+        clusters = [cluster.span() for cluster in _clusters().finditer(text, *stretch.span())]
+        lengths = [len(unicodedata.normalize("NFKC", text[start:end])) for start, end in clusters]
+        pieces.append(np.repeat(np.array(clusters), lengths, axis=0))
+        place = stretch.end()
+    pieces.append(np.arange(place, len(text)))
+    spans = np.concatenate([piece if piece.ndim == 2 else np.stack([piece, piece + 1], axis=1) for piece in pieces])
+    return spans[:, 0], spans[:, 1]
+
+
+_BEYOND_ASCII = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+")
+"""What is longer than one character before or after NFKC, with the letter that a mark may follow."""
+
+
+@cache
+def _clusters() -> re.Pattern[str]:
+    # Marks, and the vowels and final consonants that Hangul syllables are composed of.
+    joined = "".join(
+        re.escape(chr(point))
+        for point in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(point))[0] == "M" or 0x1161 <= point <= 0x11FF or point in (0xFF9E, 0xFF9F)
+    )
+    return re.compile(f".[{joined}]*", re.DOTALL)
+
+
+@cache
+def _tables(exact: bool) -> tuple[npt.NDArray[np.uint8], Hashes]:
+    """Of every code point its kind and its value; the last entry stands for all that are larger."""
+    size = sys.maxunicode + 1 if exact else _LAST_LETTER + 1
+    characters = list(map(chr, range(size)))
+    if exact:
+        kinds = np.array([_SEPARATOR if character.isspace() else _LETTER for character in characters], np.uint8)
+        folded = np.arange(size, dtype=np.uint64)
+    else:
+        kinds = np.array([unicodedata.category(character)[0] in "LMN" for character in characters], np.uint8)
+        lower = [character.lower() for character in characters]
+        folded = np.array([ord(low[0]) if len(low) == 1 else point for point, low in enumerate(lower)], np.uint64)
+    for first, end in _BY_CHARACTER:
+        kinds[first:end] = np.where(kinds[first:end] == _SEPARATOR, _SEPARATOR, _WHOLE)
+    return kinds, _mix(folded + np.uint64(1))
+
+
+@cache
+def _powers(size: int) -> tuple[Hashes, Hashes]:
+    """The powers of an odd number, and of its inverse, modulo 2**64 (uint64 [size] each)."""
+    base, inverse = np.uint64(_OF_CHARACTERS), np.uint64(pow(int(_OF_CHARACTERS), -1, 1 << 64))
+    return tuple(  # type: ignore[return-value]
+        np.multiply.accumulate(np.concatenate([np.ones(1, np.uint64), np.full(size - 1, number, np.uint64)]))
+        for number in (base, inverse)
+    )
+
+
+def _mix(values: Hashes) -> Hashes:
+    """Every bit of the result depends on every bit of the value (splitmix64, Steele et al. 2014)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))

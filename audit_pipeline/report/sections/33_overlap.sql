@@ -1,0 +1,54 @@
+-- What of a benchmark's texts stands word for word in an open corpus (view overlap_summary), a row per benchmark and corpus,
+-- those with most texts found first.
+--
+-- texts: texts of the benchmark
+-- found: texts with a passage that is no common phrase
+-- common: texts of which only common phrases stand there
+-- not_found: texts of which nothing does
+-- too_short: texts with fewer words than are looked for
+-- contaminated: texts that count by the rule
+-- mean_covered: mean share of a text's words in passages that were found
+-- is_complete: whether all of the corpus was read
+-- evidence: of the page's model, how the scores of the named detector lie; null on the page of all models
+-- found_rank: mean share of the benchmark's texts that texts found there score higher than
+-- other_rank: the same of the texts of which nothing was found
+-- passages: the longest passages, common phrases last
+-- document: the first document that holds it, as it calls itself
+-- lineage: number of the lineage entry behind it, in this report
+WITH ranked AS (
+    SELECT scored.benchmark, scored.example_id,
+        percent_rank() OVER (PARTITION BY scored.benchmark ORDER BY scored.score) AS rank
+    FROM evidence_scores AS scored JOIN evidence_pairs AS pairs USING (model, benchmark, detector, parameters)
+    WHERE scored.status = 'ok'
+), evidence AS (
+    SELECT found.benchmark, found.corpus, avg(rank) FILTER (verdict = 'found') AS found_rank,
+        avg(rank) FILTER (verdict = 'not found') AS other_rank,
+        count(rank) FILTER (verdict = 'found') AS n_found, count(rank) FILTER (verdict = 'not found') AS n_other
+    FROM corpus_overlap AS found JOIN ranked USING (benchmark, example_id) GROUP BY ALL
+), longest AS (
+    SELECT spans.*, row_number() OVER (
+        PARTITION BY benchmark, corpus ORDER BY is_common, words DESC, example_id, char_start
+    ) AS place
+    FROM overlap_spans AS spans SEMI JOIN shown_pairs USING (benchmark)
+    QUALIFY place <= 5
+), passages AS (
+    SELECT longest.benchmark, longest.corpus, list({
+        'example_id': example_id, 'words': words, 'documents': documents, 'is_common': is_common,
+        'before': CASE WHEN page.includes_text THEN "before" END,
+        'excerpt': CASE WHEN page.includes_text THEN excerpt END,
+        'after': CASE WHEN page.includes_text THEN "after" END,
+        'document': cut(found_in[1], 300), 'url': cut(nullif(urls[1], ''), 300), 'shard': cut(shards[1], 300),
+        'start': starts[1]
+    } ORDER BY place) AS passages
+    FROM longest, page GROUP BY ALL
+)
+SELECT summary.* EXCLUDE (run_id), coalesce(passages.passages, []) AS passages,
+    CASE WHEN n_found > 0 AND n_other > 0 THEN {
+        'found_rank': found_rank, 'other_rank': other_rank, 'n_found': n_found, 'n_other': n_other
+    } END AS evidence,
+    entries.number AS lineage, count(*) OVER () AS in_all
+FROM overlap_summary AS summary SEMI JOIN shown_pairs USING (benchmark)
+LEFT JOIN passages USING (benchmark, corpus) LEFT JOIN evidence USING (benchmark, corpus)
+LEFT JOIN entries ON entries."table" = 'corpus_overlap' AND entries.run_id = summary.run_id
+    AND entries."partition" = summary.benchmark || '|' || summary.corpus
+ORDER BY summary.found DESC, summary.benchmark, summary.corpus LIMIT 20;

@@ -1,0 +1,48 @@
+"""What a search of a corpus is said to have found of a built benchmark's texts, for tests of what rests on it.
+
+What belongs here: writing the table corpus_overlap with its lineage. What does not: searching, and assertions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP
+from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.paths import DataPaths
+
+FOUND: Mapping[str, Any] = {
+    **{"verdict": "found", "covered": 1.0, "covered_by_copies": 1.0, "longest": 60, "found_runs": 48},
+    **{"passages": 1, "documents": 1, "contaminated": True},
+}
+"""What differs from a text of which nothing is found."""
+
+
+def write_search(
+    paths: DataPaths, pool: str, corpus: str, finding_of: Callable[[Mapping[str, Any]], Mapping[str, Any]], **every: Any
+) -> str:
+    """Write what was found of the pool's texts; ``finding_of`` gives what is special of an example. Returns the data
+    version."""
+    rows = [
+        {
+            **{"benchmark": pool, "corpus": corpus, "example_id": example["example_id"], "run_id": "searched"},
+            **{"rule": "gpt-3", "n": 13, "compared": "words", "words": 60, "runs": 48, "templates": 0},
+            **{"found_runs": 0, "covered": 0.0, "covered_by_copies": 0.0, "passages": 0, "longest": 0, "documents": 0},
+            **{"verdict": "not found", "contaminated": False, "shards_read": 2, "shards": 2, "is_complete": True},
+            **finding_of(example),
+            **every,
+        }
+        for example in read_built(paths, pool).examples.to_pylist()
+    ]
+    return store.write(
+        paths,
+        LineageStep.now("searched", "corpus_overlap", "1"),
+        CORPUS_OVERLAP,
+        f"{pool}|{corpus}",
+        table_from_rows(rows, CORPUS_OVERLAP),
+        upstream={},
+    )
