@@ -49,7 +49,7 @@ class WarehouseConfig(QuotingConfig):
     "brought up to date beside the old file and then takes its place, so nobody who reads it is disturbed.",
     kinds={"duckdb", "sql"},
     code_version=CODE_VERSION,
-    deps=["benchmark", "split_quality", "control_study", "extraction", "scores", "evaluations"],
+    deps=["benchmark", "split_quality", "corpus_overlap", "control_study", "extraction", "scores", "evaluations"],
     pool="duckdb_writer",
     automation_condition=REBUILT,
     freshness_policy=WEEKLY,

@@ -82,7 +82,9 @@ def overlap(
     no_text: bool,
     **given: Any,
 ) -> None:
-    """Find the passages of texts that stand word for word in a corpus, and where.
+    """Find the passages of texts that stand in a corpus, and where.
+
+    They are found word for word, however long.
 
     The corpus is read once, shard by shard, and nothing is built for it. A search that was stopped goes on at the next
     shard. docs/overlap.md explains the rules and what a find says.

@@ -125,5 +125,9 @@ def _spans(result: SearchResult, number: int, text: str, passages: Sequence[Kept
             "contexts": [f"{place.before} … {place.after}".strip() for place in kept.places],
             "before": before,
             "after": after,
-            "excerpt": text[start : index.ends[min(kept.first + _EXCERPT_WORDS, kept.end) - 1]],
+            "excerpt": _cut_excerpt(text, start, int(index.ends[min(kept.first + _EXCERPT_WORDS, kept.end) - 1]), end),
         }
+
+
+def _cut_excerpt(text: str, start: int, stop: int, end: int) -> str:
+    return text[start:stop] + (" …" if stop < end else "")

@@ -200,7 +200,7 @@ def _powers(size: int) -> tuple[Hashes, Hashes]:
 
 
 def _mix(values: Hashes) -> Hashes:
-    """Every bit of the result depends on every bit of the value (splitmix64, Steele et al. 2014)."""
+    """Every bit of the result depends on every bit of the value (splitmix64)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

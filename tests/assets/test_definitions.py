@@ -15,6 +15,7 @@ from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.catalogue.contracts import (
     CONTROL_STUDIES,
     CONTROL_TEXTS,
+    CORPUS_OVERLAP,
     DOCUMENT_MEMORISATION,
     DOCUMENTS,
     EVALUATIONS,
@@ -35,6 +36,7 @@ GROUPS = {
     **{key: "6_sources_on_request" if key in ON_REQUEST else "1_sources" for key in DOCUMENT_KEYS},
     "benchmark": "2_benchmarks",
     "split_quality": "2_benchmarks",
+    "corpus_overlap": "2_benchmarks",
     "controlled_contamination": "7_controls_on_request",
     "control_study": "7_controls_on_request",
     "token_frequencies": "3_model_runs",
@@ -49,6 +51,7 @@ EDGES = {
     **{key: set() for key in DOCUMENT_KEYS},
     "benchmark": {*DOCUMENT_KEYS, "controlled_contamination"},
     "split_quality": {"benchmark"},
+    "corpus_overlap": {"benchmark"},
     "controlled_contamination": {"documents/sotu"},
     "control_study": {"documents/sotu"},
     "token_frequencies": {"documents/sotu"},
@@ -56,13 +59,22 @@ EDGES = {
     "extraction": {"benchmark", "evaluations"},
     "scores": {"benchmark", "token_statistics", "token_frequencies"},
     "evaluations": {"benchmark", "split_quality", "scores"},
-    "warehouse": {"benchmark", "split_quality", "control_study", "extraction", "scores", "evaluations"},
+    "warehouse": {
+        "benchmark",
+        "split_quality",
+        "corpus_overlap",
+        "control_study",
+        "extraction",
+        "scores",
+        "evaluations",
+    },
     "contamination_report": {"warehouse"},
 }
 TABLES = {
     **dict.fromkeys(DOCUMENT_KEYS, DOCUMENTS),
     "benchmark": EXAMPLES,
     "split_quality": SPLIT_QUALITY,
+    "corpus_overlap": CORPUS_OVERLAP,
     "controlled_contamination": CONTROL_TEXTS,
     "control_study": CONTROL_STUDIES,
     "token_frequencies": TOKEN_FREQUENCIES,
@@ -137,6 +149,7 @@ def test_one_model_and_one_writer_at_a_time(definitions: dg.Definitions) -> None
         "controlled_contamination": "gpu",
         "control_study": "gpu",
         "token_frequencies": "references",
+        "corpus_overlap": "references",
         "token_statistics": "gpu",
         "extraction": "gpu",
         "warehouse": "duckdb_writer",
@@ -178,6 +191,8 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
     assert {(key, name) for key, name in checks if key not in (*DOCUMENT_KEYS, "benchmark")} == {
         ("controlled_contamination", "training_converged"),
         ("split_quality", "sides_alike"),
+        ("corpus_overlap", "whole_corpus_read"),
+        ("corpus_overlap", "no_text_contaminated"),
         ("token_frequencies", "counts_belong_to_tokenizer"),
         ("token_frequencies", "every_row_counted"),
         ("token_statistics", "cache_intact"),
@@ -196,7 +211,7 @@ def test_jobs_cover_every_asset_once_and_extraction_also_on_request(definitions:
     on_request = definitions.resolve_job_def("extract").asset_layer.selected_asset_keys
     assert {key.to_user_string() for key in on_request} == {"extraction"}
     names = (
-        *("refresh_sources", "build_benchmarks", "count_tokens", "train_controls", "run_studies"),
+        *("refresh_sources", "build_benchmarks", "search_corpora", "count_tokens", "train_controls", "run_studies"),
         *("audit_pairs", "publish"),
     )
     covered = [

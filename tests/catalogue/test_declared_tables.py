@@ -65,7 +65,7 @@ def test_keys_and_partitions_are_of_columns_that_the_warehouse_has(table: Table)
     assert {*table.key} <= stored
     assert all(sql_type(column) for column in table.stored)
     if table.has_files and not table.is_record:
-        assert {"benchmark", "model"} <= stored if table.per == "pair" else table.per in stored
+        assert {*table.partition_columns} <= stored
         assert "run_id" in stored
     assert {*table.holds_text} <= {*table.names}
 

@@ -1,0 +1,143 @@
+"""Megabytes of text a second of a corpus search, beside a plain reading, a set of Python strings and datatrove.
+
+    python bench/bench_overlap.py FILE.jsonl [--texts 10000] [--words 100] [--megabytes 50] [--datatrove PYTHON]
+
+FILE is a corpus of rows with the column text (.gz and .zst, too), of which so many megabytes are taken. The audited
+texts are made of its words, drawn at random; one in a hundred is a piece of a document. *Reading*: every row parsed,
+nothing done. *Strings*: lower-case words by a regular expression, runs of 13 joined, looked up in a set. *datatrove*:
+its NGramsDecontFilter (13-grams, its default word tokenizer), in a Python that has datatrove. All in one process and
+one thread, in turn; the best of the repeats counts. Memory is that of the process at its most, everything included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import resource
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from audit_pipeline.fetch.formats import open_texts
+from audit_pipeline.overlap.index import TextIndex, build_index
+from audit_pipeline.overlap.search import search_shard
+from audit_pipeline.overlap.shards import open_sharded_corpus
+
+N = 13
+_DATATROVE = """
+import json, sys, tempfile, time
+import numpy as np
+from datatrove.data import Document
+from datatrove.pipeline.decont.n_grams import NGramsDecontConfig, NGramsDecontFilter
+from datatrove.utils.text import ngrams, simplify_text
+texts, documents = ([json.loads(line)["text"] for line in open(path)] for path in sys.argv[1:3])
+look = NGramsDecontFilter(tempfile.mkdtemp(), NGramsDecontConfig(n_grams=int(sys.argv[3])))
+look._index_hashes = {}
+for text in texts:
+    words = look.tokenizer.word_tokenize(simplify_text(text, look.config.norm_config))
+    look._index_hashes |= {look.hash_func(" ".join(run)): "t" for run in ngrams(words, look.config.n_grams)}
+began = time.perf_counter()
+found = sum(look.filter(Document(text=text, id="")) is not True for text in documents)
+print(time.perf_counter() - began, found)
+"""
+
+
+def main() -> None:
+    given = parse()
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus.jsonl"
+        documents = take_documents(given.file, round(given.megabytes * 1e6))
+        write_lines(corpus, documents)
+        megabytes = sum(len(text.encode()) for text in documents) / 1e6
+        texts = make_texts(documents, given.texts, given.words)
+        began = time.perf_counter()
+        index = build_index(texts, N)
+        print(
+            f"{len(documents):,} documents, {megabytes:.1f} MB of text; {len(texts):,} texts, {len(index.runs):,} runs"
+        )
+        print(f"index: {time.perf_counter() - began:.1f} s")
+        jobs: dict[str, Callable[[], object]] = {
+            "reading": lambda: sum(len(row.text) for row in open_texts(corpus)),
+            "search": lambda: search(corpus, index),
+        }
+        if given.texts <= given.most_strings:
+            runs = set(joined_runs_of(texts))
+            jobs["strings"] = lambda: sum(not runs.isdisjoint(joined_runs_of([text])) for text in documents)
+        rates = {name: megabytes / min(seconds_of(job) for _ in range(given.repeats)) for name, job in jobs.items()}
+        if given.datatrove is not None:
+            rates["datatrove"] = megabytes / time_datatrove(given.datatrove, Path(folder), texts, corpus)
+        for name, rate in rates.items():
+            print(f"{name:10} {rate:8.1f} MB/s   search over it {rates['search'] / rate:6.2f}")
+        print(f"memory at its most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3:,.0f} MB")
+
+
+def search(corpus: Path, index: TextIndex) -> object:
+    (shard,) = open_sharded_corpus(str(corpus)).shards
+    return search_shard(index, 0, shard, lambda characters: None)
+
+
+def take_documents(file: Path, most_bytes: int) -> list[str]:
+    documents: list[str] = []
+    size = 0
+    for row in open_texts(file, unpacked_limit=None):
+        documents.append(row.text)
+        size += len(row.text.encode())
+        if size >= most_bytes:
+            break
+    return documents
+
+
+def make_texts(documents: Sequence[str], count: int, length: int) -> list[str]:
+    draw = random.Random(0)
+    words = [word for text in documents[:2000] for word in text.split()]
+    texts = [" ".join(draw.choices(words, k=length)) for _ in range(count)]
+    for number in range(0, count, 100):
+        own = draw.choice(documents).split()
+        first = draw.randrange(0, max(1, len(own) - length))
+        texts[number] = " ".join(own[first : first + length])
+    return texts
+
+
+def joined_runs_of(texts: Sequence[str]) -> list[str]:
+    found = []
+    for text in texts:
+        words = re.findall(r"\w+", text.lower())
+        found += [" ".join(words[at : at + N]) for at in range(len(words) - N + 1)]
+    return found
+
+
+def time_datatrove(python: str, folder: Path, texts: Sequence[str], corpus: Path) -> float:
+    write_lines(folder / "texts.jsonl", texts)
+    command = [python, "-c", _DATATROVE, str(folder / "texts.jsonl"), str(corpus), str(N)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return float(printed.split()[0])
+
+
+def write_lines(path: Path, texts: Sequence[str]) -> None:
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+
+
+def seconds_of(job: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    job()
+    return time.perf_counter() - began
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--texts", type=int, default=10_000)
+    parser.add_argument("--words", type=int, default=100)
+    parser.add_argument("--megabytes", type=float, default=50)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--most-strings", type=int, default=100_000, help="with more texts the set is left out")
+    parser.add_argument("--datatrove", metavar="PYTHON")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
