@@ -19,6 +19,7 @@ import numpy.typing as npt
 from audit_pipeline.overlap.index import TextIndex
 from audit_pipeline.overlap.words import (
     BLOCK,
+    Offsets,
     Places,
     Words,
     hash_runs,
@@ -117,10 +118,10 @@ class Matcher:
             ends = words.ends[found + self._index.n - 1]
             yield self._match(held, found, runs, document, words.starts[found], ends)
 
-    def _hash_in_pieces(self, normal: str) -> tuple[Places, Places, Places, Places, Places]:
+    def _hash_in_pieces(self, normal: str) -> tuple[Places, Places, Places, Offsets, Offsets]:
         """Of a long document: where runs of the texts begin, by word, which they are, and their characters."""
         n, place, first = self._index.n, 0, 0
-        parts: list[tuple[Places, ...]] = []
+        parts: list[tuple[Places, Places, Offsets, Offsets]] = []
         words, _ = split_texts([])
         while place < len(normal):
             end = _find_cut(normal, place)
@@ -145,8 +146,8 @@ class Matcher:
         found: Places,
         runs: Places,
         document: Places,
-        starts: Places,
-        ends: Places,
+        starts: Offsets,
+        ends: Offsets,
     ) -> Matches:
         """``found`` [k]: words of the block at which runs begin that the index holds; ``runs`` [k] which they are,
         ``document`` [k] whose, ``starts`` and ``ends`` [k] the characters of the document that they take."""

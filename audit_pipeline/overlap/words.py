@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 
 BLOCK = 1 << 20
 """Characters that are hashed at once."""
@@ -52,11 +53,12 @@ _OF_WORDS = 0xD6E8FEB86659FD93
 
 @dataclass(frozen=True)
 class Words:
-    """The words of a text: their hashes (uint64 [n]), first characters and the ends after the last ones (int64 [n])."""
+    """The words of a text: their hashes (uint64 [n]), first characters and the ends after the last ones (int64 [n]; of
+    many texts together int32 [n], within each)."""
 
     hashes: Hashes
-    starts: Places
-    ends: Places
+    starts: Offsets
+    ends: Offsets
 
     def __len__(self) -> int:
         return len(self.hashes)
@@ -81,7 +83,7 @@ def split_texts(texts: Sequence[str], *, exact: bool = False) -> tuple[Words, Pl
                 starts, ends = map_to_original(text)
                 words.ends[own] = ends[words.ends[own] - 1]
                 words.starts[own] = starts[words.starts[own]]
-        parts.append(words)
+        parts.append(Words(words.hashes, words.starts.astype(np.int32), words.ends.astype(np.int32)))
         counts += np.diff(first_word).tolist()
     joined = (np.concatenate([getattr(part, name) for part in parts]) for name in ("hashes", "starts", "ends"))
     return Words(*joined), np.cumsum(counts)
@@ -147,6 +149,8 @@ def map_to_original(text: str) -> tuple[Places, Places]:
     pieces: list[Places] = []
     place = 0
     for stretch in _BEYOND_ASCII.finditer(text):
+        if unicodedata.is_normalized("NFKC", stretch.group()):
+            continue
         pieces.append(np.arange(place, stretch.start()))
         clusters = [cluster.span() for cluster in _clusters().finditer(text, *stretch.span())]
         lengths = [len(unicodedata.normalize("NFKC", text[start:end])) for start, end in clusters]
