@@ -36,7 +36,6 @@ from audit_pipeline.token_statistics.layers import (
     find_linear_layers,
     has_local_attention,
     is_model_faster_with_onednn,
-    keep_freed_memory,
     length_step_of,
     use_linear,
 )
@@ -91,8 +90,6 @@ class ForwardPass(LocalPass):
         self._config = config
         self._head: Head | None = None
         self._scratch = Scratch(self._end)
-        if self.device.type == "cpu":
-            keep_freed_memory()
         self._layers = find_linear_layers(model)
         self._last_prefix: SharedPrefix | None = None
         self._onednn = (

@@ -1,9 +1,8 @@
 """How a model's layers are computed with on this machine: where they lie, by which library, and with how many threads.
 
 What belongs here: reading off a model in memory where its layers lie, which of them another library holds and how it
-can be run; the choice between MKL and oneDNN, and using it; setting torch's threads and what becomes of freed memory.
-What does not: putting a model in memory (models/weights.py), logits (blocks.py), running it and trying out how
-(forward.py).
+can be run; the choice between MKL and oneDNN, and using it; setting torch's threads. What does not: putting a model in
+memory (models/weights.py), logits (blocks.py), running it and trying out how (forward.py).
 
 torch multiplies float32 with MKL, which uses about half of what some processors can do (an AMD EPYC with AVX-512 is 2.2
 times as fast with oneDNN); on others the two are alike. So both are timed once per model and machine.
@@ -11,9 +10,7 @@ times as fast with oneDNN); on others the two are alike. So both are timed once 
 
 from __future__ import annotations
 
-import ctypes
 import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -179,26 +176,6 @@ def is_model_faster_with_onednn(layers: Sequence[torch.nn.Linear]) -> bool:
         return False
     [(most, _)] = parameters.most_common(1)
     return is_faster_with_onednn(next(layer.weight for layer in layers if layer.weight.shape == most))
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Let glibc keep the memory that a pass frees for the next one; elsewhere nothing happens.
-
-    A layer's results take a few MB each. Left to itself glibc gives much of them back to the system, layer by layer,
-    and every page that it takes again costs a fault: up to a quarter of a pass.
-    """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    libc = ctypes.CDLL(None)
-    libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_ON_HEAP)
-    libc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
-
-
-# From glibc's malloc.h; the first is the most that it takes.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_LARGEST_ON_HEAP = 32 << 20
-_KEPT = 256 << 20
 
 
 def use_threads() -> int:
