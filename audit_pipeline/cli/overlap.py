@@ -192,6 +192,7 @@ def _progress_of(corpus: str) -> Any:
 
 
 def _show_found(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quoted: bool) -> None:
+    from audit_pipeline.catalogue.contracts import OVERLAP_SPANS
     from audit_pipeline.operate.stages.overlap import describe_overlap
 
     rows = texts.to_pylist()
@@ -204,8 +205,10 @@ def _show_found(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quote
         ("first found in", _format_place),
         *([("begins", lambda row: " ".join(str(row["excerpt"]).split())[:60])] if quoted else []),
     ]
-    shown = passages if quoted else [{**row, "excerpt": None, "contexts": []} for row in passages]
-    show_table("passages", shown, columns)
+    if not quoted:
+        hidden = {column.name for column in OVERLAP_SPANS.columns if column.quotes_text}
+        passages = [{name: value for name, value in row.items() if name not in hidden} for row in passages]
+    show_table("passages", passages, columns)
     contaminated = sum(bool(row["contaminated"]) for row in rows)
     say(
         describe_overlap(result, verdicts, len(rows)) + ".",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.catalogue.contracts import digest, text_sha256
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.paths import DataPaths, to_path_segment
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.fetch.file_bytes import LINE_LIMIT, InputFile, open_bytes
 from audit_pipeline.fetch.formats import digest_of, open_texts, suffix_of
@@ -32,6 +32,8 @@ from audit_pipeline.references.corpus import (
 
 _IDENTITIES = ("id", "document_id", "doc_id", "blob_id", "warc_record_id", "sha256", "sha1")
 _URL = "url"
+# Folders of tables and of the lineage carry it beside a benchmark's name.
+_LONGEST_NAME = 100
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ class ShardedCorpus:
 
     @property
     def stamp(self) -> str:
-        """Changes with the names of its shards and what lies there."""
-        return digest([[shard.name, shard.stamp] for shard in self.shards])[:16]
+        """Changes with the names of its shards, what lies there, and the column that is read."""
+        return digest([[shard.name, shard.stamp, shard.text_column] for shard in self.shards])[:16]
 
 
 def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str | None = None) -> ShardedCorpus:
@@ -116,6 +118,8 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     if not selected:
         raise DataError(f"none of the {len(shards):,} shards of {corpus} is called {only}; the first: {shards[0].name}")
     name = corpus if corpus in references.names else Path(corpus).expanduser().resolve().name
+    if "|" in name or len(to_path_segment(name)) > _LONGEST_NAME:
+        raise ConfigError(f"{name[:80]!r} cannot name a corpus in tables and folders: give it one in references.yaml")
     return ShardedCorpus(name, shards, selected)
 
 
@@ -153,8 +157,10 @@ def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | S
         number, kept = 0, b""
         while piece := binary.read(LINE_LIMIT - len(kept)):
             content = kept + piece
-            cut = content.rfind(b"\n") + 1 if len(content) >= LINE_LIMIT else len(content)
-            content, kept = content[: cut or len(content)], content[cut or len(content) :]
+            cut = len(content)
+            if len(content) >= LINE_LIMIT:
+                cut = content.rfind(b"\n") + 1 or content.rfind(b" ") + 1 or cut
+            content, kept = content[:cut], content[cut:]
             location = name if number == 0 and not kept else f"{name}, part {number + 1}"
             try:
                 yield TextRow(location, number, content.decode("utf-8-sig" if number == 0 else "utf-8"), {})
