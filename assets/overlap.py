@@ -64,11 +64,11 @@ def _spec(name: str, description: str) -> dg.AssetCheckSpec:
 def corpus_overlap(context: dg.AssetExecutionContext, config: OverlapConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Look for the texts of one benchmark in one corpus."""
     # Here and not above: definitions load without the search.
-    from audit_pipeline.operate.stages.overlap import search_as_asked, summarise_overlap  # noqa: PLC0415
+    from audit_pipeline.operate.stages.overlap import search_named_corpus, summarise_overlap  # noqa: PLC0415
 
     benchmark, _, corpus = context.partition_key.partition("|")
     tell = progress_logger(context.log)
-    report = search_as_asked(
+    report = search_named_corpus(
         benchmark,
         corpus,
         data.paths,

@@ -6,6 +6,7 @@ are imported by the command that needs them.
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -111,17 +112,18 @@ def overlap(
     engine = choose_engine({"name": given.pop("engine"), **given})
     options = SearchOptions(processes or joblib.cpu_count(), engine, holders=parts)
     quoted = texts_are_quoted() and not no_text
-    if benchmark is not None:
-        _search_benchmark(benchmark, opened, chosen, options, exact=exact, quoted=quoted)
-    elif file is not None:
-        _search_file(file, text_column, opened, chosen, options, out, exact=exact, quoted=quoted)
+    if file is not None:
+        result = _search_file(file, text_column, opened, chosen, options, out, exact=exact, quoted=quoted)
+    else:
+        result = _search_benchmark(str(benchmark), opened, chosen, options, exact=exact, quoted=quoted)
     if documents is not None and parts is not None:
-        _merge_holders(parts, documents)
+        _merge_holders(result, documents)
+        shutil.rmtree(parts)
 
 
 def _search_benchmark(
     name: str, corpus: ShardedCorpus, rule: OverlapRule, options: SearchOptions, *, exact: bool, quoted: bool
-) -> None:
+) -> SearchResult:
     paths = get_writable_paths()
     definitions = load_dagster_definitions()
     from audit_pipeline.catalogue.contracts import EXAMPLES, OVERLAP_SPANS
@@ -137,8 +139,9 @@ def _search_benchmark(
     )
     spans = read(paths, OVERLAP_SPANS, f"{benchmark}|{corpus.name}", label="the passages that were found")
     _show_found(report.result, report.texts, spans, quoted=quoted)
-    publish(definitions, paths, tell_step, include_text=texts_are_quoted())
+    publish(definitions, paths, tell_step, include_text=quoted)
     say(f"Report: {paths.report}", report=paths.report)
+    return report.result
 
 
 def _search_file(
@@ -151,7 +154,7 @@ def _search_file(
     *,
     exact: bool,
     quoted: bool,
-) -> None:
+) -> SearchResult:
     from dataclasses import replace
 
     from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, OVERLAP_SPANS
@@ -166,12 +169,14 @@ def _search_file(
     result = search_corpus(texts, corpus, rule, options, exact=exact, on_progress=_progress_of(corpus.name))
     tables = build_overlap_tables(result, file.stem, names, texts, run_id="overlap")
     for table, rows in tables.items() if out is not None else ():
-        write_table(Path(str(out)) / f"{table.name}.parquet", rows)
+        hidden = [] if quoted else [column.name for column in table.columns if column.quotes_text]
+        write_table(Path(str(out)) / f"{table.name}.parquet", rows.drop_columns(hidden))
     if options.checkpoint is not None:
         options.checkpoint.unlink(missing_ok=True)
     _show_found(result, tables[CORPUS_OVERLAP], tables[OVERLAP_SPANS], quoted=quoted)
     if out is not None:
         say(f"Every text and every passage: {out}", out=out)
+    return result
 
 
 def _read_texts(file: Path, text_column: str | None) -> tuple[list[str], list[str]]:
@@ -224,6 +229,8 @@ def _show_found(result: SearchResult, texts: pa.Table, spans: pa.Table, *, quote
         contaminated=contaminated,
         rule=result.rule.name,
     )
+    if ignored := result.corpus.ignored:
+        tell(f"not read, of another kind: {len(ignored):,} file(s) in {result.corpus.name}, the first {ignored[0]}")
     for report in result.reports.values():
         if report.problem is not None:
             tell(f"not read to its end: {report.problem}")
@@ -238,22 +245,21 @@ def _format_place(row: Row) -> str:
     return f"{row['found_in'][0]}{f' ({url})' if url else ''} in {shard}, character {row['starts'][0]:,}"
 
 
-def _merge_holders(parts: Path, out: Path) -> None:
-    """One file of the documents of all shards."""
+def _merge_holders(result: SearchResult, out: Path) -> None:
+    """One file of the documents of all shards that were read."""
     import pyarrow.parquet as pq
 
     from audit_pipeline.catalogue.files import write_atomically
-    from audit_pipeline.overlap.search import HOLDERS
+    from audit_pipeline.overlap.search import HOLDERS, holders_file
 
+    if result.holders is None:
+        raise TypeError("the search was not asked for documents")
     count = 0
     with write_atomically(out) as temporary, pq.ParquetWriter(temporary, HOLDERS) as writer:
-        for part in sorted(parts.glob("*.parquet")):
-            rows = pq.read_table(part)
+        for number in sorted(result.reports):
+            rows = pq.read_table(holders_file(result.holders, number))
             count += rows.num_rows
             writer.write_table(rows)
-    for part in parts.glob("*.parquet"):
-        part.unlink()
-    parts.rmdir()
     say(f"{count:,} documents hold something of the texts: {out}", holders=count, documents=out)
 
 

@@ -81,11 +81,12 @@ class SplitFacts:
 @dataclass(frozen=True)
 class OverlapFacts:
     """A search of a corpus for a benchmark's texts. ``wanted``: the version of texts, corpus and code; ``there``: that
-    of the search that was made, None where none was."""
+    of the search that was made, None where none was. ``problem``: why the corpus cannot be searched."""
 
     corpus: str
     wanted: str
     there: str | None
+    problem: str | None = None
 
 
 @dataclass(frozen=True)

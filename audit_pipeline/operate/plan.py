@@ -365,7 +365,9 @@ def _plan_searches(name: str, situation: Situation, build_steps: Sequence[Planne
     built_first = _find_earlier_step_reason(build_steps, "build", [name])
     for overlap in benchmark.overlaps if benchmark.built is not None or built_first is not None else ():
         because = built_first
-        if overlap.there is None:
+        if overlap.problem is not None:
+            because = None
+        elif overlap.there is None:
             because = "its texts have not been looked for in this corpus"
         elif overlap.there != overlap.wanted:
             because = "the texts, the corpus or the code changed since it was searched"

@@ -232,7 +232,13 @@ def _read_overlaps(spec: BenchmarkSpec, built: str | None, paths: DataPaths) -> 
     # Here and not above: most benchmarks name no corpus.
     from audit_pipeline.operate.stages.overlap import read_overlap_facts  # noqa: PLC0415
 
-    return tuple(read_overlap_facts(spec.name, built, corpus, paths) for corpus in spec.settings.corpora)
+    found = []
+    for corpus in spec.settings.corpora:
+        try:
+            found.append(read_overlap_facts(spec.name, built, corpus, paths))
+        except AuditError as error:
+            found.append(facts.OverlapFacts(corpus, "", None, str(error)))
+    return tuple(found)
 
 
 def _read_split_or_empty(benchmark: str, paths: DataPaths) -> facts.SplitFacts:

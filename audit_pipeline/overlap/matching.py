@@ -22,6 +22,7 @@ from audit_pipeline.overlap.words import (
     Offsets,
     Places,
     Words,
+    find_word_end,
     hash_runs,
     hash_texts,
     hash_words,
@@ -33,6 +34,8 @@ from audit_pipeline.overlap.words import (
 _CONTEXT = 120
 """Characters before and after a passage that are looked at for its context."""
 _CONTEXT_WORDS = 12
+_MOST_PAIRS = 1 << 22
+"""Pairs of a place in a document and a place in the texts that are in memory at once."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,11 @@ class Passage:
 
 @dataclass(frozen=True)
 class Holder:
-    """A document that holds passages: the words of the longest, and of how many texts it holds some."""
+    """A document that holds passages: its row and names, the words of the longest, of how many texts it holds some."""
 
-    document: CorpusDocument
+    row: int
+    document: str
+    url: str | None
     longest: int
     texts: int
 
@@ -124,7 +129,9 @@ class Matcher:
         parts: list[tuple[Places, Places, Offsets, Offsets]] = []
         words, _ = split_texts([])
         while place < len(normal):
-            end = _find_cut(normal, place)
+            end = min(place + BLOCK, len(normal))
+            if end < len(normal):
+                end = find_word_end(normal, place, end, exact=self._index.exact)
             piece = hash_words(normal[place:end], exact=self._index.exact)
             # The last words of the piece before: a run may begin in one piece and end in the next.
             words = Words(
@@ -154,29 +161,38 @@ class Matcher:
         index = self._index
         pairs = np.unique(runs * len(held) + document)
         of_runs, documents = np.unique(pairs // len(held), return_counts=True)
-        # Every place of the texts at which the run stands.
+        # Every place of the texts at which the run stands, so many at a time as there is room for.
         copies = index.first[runs + 1] - index.first[runs]
+        sums = np.cumsum(copies)
+        cuts = np.searchsorted(sums, np.arange(_MOST_PAIRS, int(sums[-1]) if len(sums) else 0, _MOST_PAIRS))
+        parts = [
+            self._find_stretches(found[part], runs[part], copies[part], part[0])
+            for part in np.split(np.arange(len(runs)), cuts)
+            if len(part)
+        ]
+        stretches = np.concatenate([*parts, np.empty((0, 4), np.int64)])
+        if len(parts) > 1:
+            stretches = _join_stretches(stretches, found)
+        words, lasts, first_hits, last_hits = stretches.T
+        found_at = np.stack(
+            [words, lasts - words + index.n, document[first_hits], starts[first_hits], ends[last_hits]], axis=1
+        )
+        holders = self._list_holders(found_at, held) if self._lists_holders else None
+        return Matches(list(_group(found_at, held)), of_runs, documents, holders)
+
+    def _find_stretches(self, found: Places, runs: Places, copies: Places, first_hit: int) -> Places:
+        """Runs that follow each other on one diagonal, as rows of (first word, last word at which a run begins, first
+        hit, last hit)."""
         hit = np.repeat(np.arange(len(runs)), copies)
         within = np.arange(len(hit)) - np.repeat(np.cumsum(copies) - copies, copies)
-        word = index.places[index.first[runs][hit] + within]
+        word = self._index.places[self._index.first[runs][hit] + within]
         order = np.lexsort((word, found[hit] - word))
         hit, word = hit[order], word[order]
         diagonal = found[hit] - word
         goes_on = (diagonal[1:] == diagonal[:-1]) & (word[1:] == word[:-1] + 1)
         begins = np.flatnonzero(np.append(True, ~goes_on)[: len(word)])
         lasts = np.flatnonzero(np.append(~goes_on, True)[: len(word)])
-        found_at = np.stack(
-            [
-                word[begins],
-                word[lasts] - word[begins] + index.n,
-                document[hit[begins]],
-                starts[hit[begins]],
-                ends[hit[lasts]],
-            ],
-            axis=1,
-        )
-        holders = self._list_holders(found_at, held) if self._lists_holders else None
-        return Matches(list(_group(found_at, held)), of_runs, documents, holders)
+        return np.stack([word[begins], word[lasts], hit[begins] + first_hit, hit[lasts] + first_hit], axis=1)
 
     def _list_holders(self, found: Places, held: list[tuple[CorpusDocument, str]]) -> list[Holder]:
         """The documents in rows of (word, length, document, start, end)."""
@@ -184,7 +200,22 @@ class Matcher:
         np.maximum.at(longest, found[:, 2], found[:, 1])
         pairs = np.unique(found[:, 2] * len(self._index.first_word) + self._index.text_of(found[:, 0]))
         texts = np.bincount(pairs // len(self._index.first_word), minlength=len(held))
-        return [Holder(held[at][0], int(longest[at]), int(texts[at])) for at in np.flatnonzero(longest).tolist()]
+        return [
+            Holder(document.row, document.document, document.url, int(longest[at]), int(texts[at]))
+            for at in np.flatnonzero(longest).tolist()
+            for document in [held[at][0]]
+        ]
+
+
+def _join_stretches(stretches: Places, found: Places) -> Places:
+    """The same rows, with those joined that were found apart and follow each other on one diagonal."""
+    diagonal = found[stretches[:, 2]] - stretches[:, 0]
+    order = np.lexsort((stretches[:, 0], diagonal))
+    rows, diagonal = stretches[order], diagonal[order]
+    goes_on = (diagonal[1:] == diagonal[:-1]) & (rows[1:, 0] == rows[:-1, 1] + 1)
+    begins = np.flatnonzero(np.append(True, ~goes_on))
+    lasts = np.flatnonzero(np.append(~goes_on, True))
+    return np.stack([rows[begins, 0], rows[lasts, 1], rows[begins, 2], rows[lasts, 3]], axis=1)
 
 
 def _group(found: Places, held: list[tuple[CorpusDocument, str]]) -> Iterator[Passage]:
@@ -219,15 +250,3 @@ def context_of(text: str, start: int, end: int) -> tuple[str, str]:
     before = " ".join(text[max(0, start - _CONTEXT) : start].split()[-_CONTEXT_WORDS:])
     after = " ".join(text[end : end + _CONTEXT].split()[:_CONTEXT_WORDS])
     return before, after
-
-
-def _find_cut(text: str, place: int) -> int:
-    """Where a piece that begins at ``place`` ends: after white space, so that no word is cut; if there is none in the
-    last part of it, at its length."""
-    end = place + BLOCK
-    if end >= len(text):
-        return len(text)
-    for at in range(end, max(place, end - 10_000), -1):
-        if text[at - 1].isspace():
-            return at
-    return end

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +76,17 @@ class SearchProgress:
 
 @dataclass(eq=False)
 class SearchResult:
-    """What a corpus holds of the texts of ``index``, and what was read of it."""
+    """What a corpus holds of the texts of ``index``, and what was read of it.
+
+    ``holders``: the folder that lists, shard by shard, the documents that hold something; None where it was not asked.
+    """
 
     corpus: ShardedCorpus
     rule: OverlapRule
     index: TextIndex
     passages: PassageSet
     reports: dict[int, ShardReport] = field(default_factory=dict)
+    holders: Path | None = None
 
     @property
     def whole_shards(self) -> int:
@@ -91,8 +95,9 @@ class SearchResult:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every shard of the corpus was read to its end, and every row in it could be used."""
-        return self.whole_shards == len(self.corpus.shards) and not any(one.skipped for one in self.reports.values())
+        """Whether every shard was read to its end, every row could be used, and nothing else lies in the corpus."""
+        skipped = any(report.skipped for report in self.reports.values())
+        return self.whole_shards == len(self.corpus.shards) and not skipped and not self.corpus.ignored
 
     @property
     def documents(self) -> int:
@@ -115,7 +120,8 @@ ShardFindings = tuple[ShardReport, Mapping[str, Any]]
 class SearchOptions:
     """How a search runs: in so many processes, or on the machines of a cluster; where it keeps how far it is.
 
-    ``holders``: a folder for the documents that hold something, a Parquet file a shard; None: they are not listed.
+    ``holders``: a folder for the documents that hold something, a Parquet file a shard, in a folder of this search;
+    None: they are not listed.
     """
 
     processes: int = 1
@@ -145,7 +151,10 @@ def search_corpus(
     index = build_index(texts, rule.n, exact=exact)
     result = SearchResult(corpus, rule, index, PassageSet(len(index.runs)))
     key = digest(digest_of_texts(texts), rule.n, exact, corpus.stamp, SEARCH_VERSION)
-    _restore(result, options.checkpoint, key)
+    if options.holders is not None:
+        options = replace(options, holders=options.holders / key[:16])
+        result.holders = options.holders
+    _restore(result, options, key)
     remaining = [number for number in corpus.selected if number not in result.reports]
     meter = _Meter(result, on_progress)
     saved_at = time.monotonic()
@@ -160,7 +169,8 @@ def search_corpus(
         _save(result, options.checkpoint, key)
     meter.tick(0, last=True)
     if not result.documents:
-        first = next((one.problem or one.first_skipped for one in result.reports.values()), "it is empty")
+        reasons = (report.problem or report.first_skipped for report in result.reports.values())
+        first = next((reason for reason in reasons if reason is not None), "it is empty")
         raise DataError(f"the corpus {corpus.name}: no document can be read; {first}")
     return result
 
@@ -229,7 +239,7 @@ def search_shard(
         listed += matches.holders or ()
     tick(characters - told)
     if holders is not None:
-        _write_holders(holders / f"{number:06d}.parquet", shard.name, listed)
+        _write_holders(holders_file(holders, number), shard.name, listed)
     report = ShardReport(number, shard.name, documents, characters, skipped, sha256, problem, first_skipped)
     return report, found.to_record()
 
@@ -247,13 +257,18 @@ HOLDERS = pa.schema(
 """Of a document that holds passages: where it is, the words of its longest passage, of how many texts it holds some."""
 
 
+def holders_file(folder: Path, number: int) -> Path:
+    """Where the documents of a shard that hold something are listed."""
+    return folder / f"{number:06d}.parquet"
+
+
 def _write_holders(path: Path, shard: str, holders: Sequence[Holder]) -> None:
     rows = [
         {
             "shard": shard,
-            "row": holder.document.row,
-            "document": holder.document.document,
-            "url": holder.document.url,
+            "row": holder.row,
+            "document": holder.document,
+            "url": holder.url,
             "longest": holder.longest,
             "texts": holder.texts,
         }
@@ -354,12 +369,15 @@ def _save(result: SearchResult, checkpoint: Path, key: str) -> None:
     write_json(checkpoint, {"key": key, "shards": reports, "found": result.passages.to_record()})
 
 
-def _restore(result: SearchResult, checkpoint: Path | None, key: str) -> None:
+def _restore(result: SearchResult, options: SearchOptions, key: str) -> None:
     """Take what an earlier search of the same texts in the same corpus found. A checkpoint only saves time: one that
-    cannot be used is passed over."""
-    record = None if checkpoint is None else read_json_if_whole(checkpoint)
+    cannot be used, or whose documents were not listed and are to be, is passed over."""
+    record = None if options.checkpoint is None else read_json_if_whole(options.checkpoint)
     if record is None or record.get("key") != key:
         return
+    reports = [ShardReport(**fields) for fields in record["shards"]]
+    folder = options.holders
+    if folder is not None and not all(holders_file(folder, report.number).exists() for report in reports):
+        return
     result.passages.merge_record(record["found"])
-    for report in (ShardReport(**fields) for fields in record["shards"]):
-        result.reports[report.number] = report
+    result.reports |= {report.number: report for report in reports}

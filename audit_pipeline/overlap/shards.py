@@ -10,6 +10,7 @@ parts of that size, cut at line ends.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from audit_pipeline.catalogue.paths import DataPaths, to_path_segment
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.fetch.file_bytes import LINE_LIMIT, InputFile, open_bytes
 from audit_pipeline.fetch.formats import digest_of, open_texts, suffix_of
-from audit_pipeline.fetch.rows import EMPTY, Skipped, TextRow, UnreadableFileError
+from audit_pipeline.fetch.rows import EMPTY, Skipped, TextRow
 from audit_pipeline.overlap.matching import CorpusDocument
 from audit_pipeline.references.config import ReferenceEntry, load_references
 from audit_pipeline.references.corpus import (
@@ -34,6 +35,9 @@ _IDENTITIES = ("id", "document_id", "doc_id", "blob_id", "warc_record_id", "sha2
 _URL = "url"
 # Folders of tables and of the lineage carry it beside a benchmark's name.
 _LONGEST_NAME = 100
+_LONGEST_IDENTITY = 1000
+_NO_DATA = re.compile(r"[._]|(README|LICEN[CS]E|CHECKSUM)", re.IGNORECASE)
+"""How names of files begin that are no part of a corpus."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Shard:
 
     def documents(self) -> Iterator[CorpusDocument | Skipped]:
         """Its documents in their order; raises UnreadableFileError, or another AuditError, where it cannot be read."""
+        if self.bytes == 0:
+            return
         for row in self._rows():
             if not isinstance(row, Skipped):
                 yield _document_of(row)
@@ -83,11 +89,15 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardedCorpus:
-    """A corpus by its name, with all of its shards, and those that are to be read, by their numbers."""
+    """A corpus by its name, with all of its shards, and those that are to be read, by their numbers.
+
+    ``ignored``: what else lies in its folder and is not read, by name.
+    """
 
     name: str
     shards: Sequence[Shard]
     selected: Sequence[int]
+    ignored: Sequence[str] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -106,32 +116,52 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     ``only``: the shards whose names match this pattern are to be read, the others are left unread. Raises an AuditError
     where there is no such corpus, it cannot be listed, or no shard matches.
     """
-    references = load_references()
+    references, path = load_references(), Path(corpus).expanduser()
+    name = corpus if corpus in references.names else path.resolve().name
     if corpus in references.names:
-        shards = _shards_of_entry(references.named(corpus))
-    elif Path(corpus).expanduser().exists():
-        shards = _shards_of_path(Path(corpus).expanduser(), text_column)
+        entry = references.named(corpus)
+        path = entry.path or path
+        shards = _shards_of_entry(entry, text_column or entry.text_column)
+    elif name in references.names:
+        raise ConfigError(f"{corpus} is called as the corpus {name} of config/references.yaml: rename one of the two")
+    elif path.exists():
+        shards = _shards_of_path(path, text_column)
     else:
         names = ", ".join(references.names)
         raise ConfigError(f"{corpus} is neither a file or folder nor a corpus of config/references.yaml ({names})")
     selected = [number for number, shard in enumerate(shards) if only is None or fnmatch.fnmatchcase(shard.name, only)]
     if not selected:
         raise DataError(f"none of the {len(shards):,} shards of {corpus} is called {only}; the first: {shards[0].name}")
-    name = corpus if corpus in references.names else Path(corpus).expanduser().resolve().name
     if "|" in name or len(to_path_segment(name)) > _LONGEST_NAME:
         raise ConfigError(f"{name[:80]!r} cannot name a corpus in tables and folders: give it one in references.yaml")
-    return ShardedCorpus(name, shards, selected)
+    return ShardedCorpus(name, shards, selected, _list_ignored(path, shards))
 
 
-def _shards_of_entry(entry: ReferenceEntry) -> list[Shard]:
+def _list_ignored(path: Path, shards: Sequence[Shard]) -> list[str]:
+    """What lies in a folder beside its shards, but for notes and hidden files, which are no part of a corpus."""
+    read = {shard.path for shard in shards}
+    if not path.is_dir() or path.absolute() in read:
+        return []
+    found = []
+    for entry in sorted(path.iterdir()):
+        if entry.absolute() in read or _NO_DATA.match(entry.name):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            found += [f"{entry.name}/{name}" for name in _list_ignored(entry, shards)]
+        else:
+            found.append(entry.name)
+    return found
+
+
+def _shards_of_entry(entry: ReferenceEntry, text_column: str | None) -> list[Shard]:
     if entry.path is not None:
-        return _shards_of_path(entry.path, entry.text_column)
+        return _shards_of_path(entry.path, text_column)
     if entry.package is not None:
         corpus = corpus_from_source(entry.package, DataPaths.from_environment())
         return [Shard(entry.package, corpus.digest, None, source=entry.package)]
     commit, files = list_hub_files(str(entry.hub), entry.files or (), entry.revision)
     return [
-        Shard(name, commit, None, address=hub_address(str(entry.hub), commit, name), text_column=entry.text_column)
+        Shard(name, commit, None, address=hub_address(str(entry.hub), commit, name), text_column=text_column)
         for name in files
     ]
 
@@ -142,14 +172,19 @@ def _shards_of_path(path: Path, text_column: str | None) -> list[Shard]:
         name = str(file.relative_to(path)) if path.is_dir() else file.name
         status = file.stat()
         stamp = f"{status.st_size} {status.st_mtime_ns}"
-        shards.append(Shard(name, stamp, status.st_size, path=file.resolve(), text_column=text_column))
+        shards.append(Shard(name, stamp, status.st_size, path=file.absolute(), text_column=text_column))
     return shards
 
 
 def _document_of(row: TextRow) -> CorpusDocument:
     identity = next((row.values[name] for name in _IDENTITIES if row.values.get(name) is not None), row.location)
     url = row.values.get(_URL)
-    return CorpusDocument(row.index, str(identity), None if url is None else str(url), row.text)
+    return CorpusDocument(row.index, _clean_name(identity), None if url is None else _clean_name(url), row.text)
+
+
+def _clean_name(value: object) -> str:
+    """What a row calls itself, as tables can hold it."""
+    return str(value)[:_LONGEST_IDENTITY].encode("utf-8", "replace").decode()
 
 
 def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | Skipped]:
@@ -169,8 +204,6 @@ def _read_whole_text(path: Path, name: str, packed: str) -> Iterator[TextRow | S
             number += 1
     if kept:
         yield TextRow(f"{name}, part {number + 1}", number, kept.decode("utf-8", "replace"), {})
-    elif not number:
-        raise UnreadableFileError(path, "the file is empty")
 
 
 def digest_of_texts(texts: Sequence[str]) -> str:

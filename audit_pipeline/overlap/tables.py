@@ -72,7 +72,7 @@ class _Coverage:
             for flags in (self._covered, self._copied)
         )
         verdict: OverlapVerdict = "not found"
-        if words < index.n:
+        if not runs:
             verdict = "too short"
         elif found:
             verdict = "found" if copied else "common"

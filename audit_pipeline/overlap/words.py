@@ -31,7 +31,7 @@ Offsets = npt.NDArray[np.int64] | npt.NDArray[np.int32]
 BLOCK = 1 << 20
 """Characters that are hashed at once."""
 _LAST_LETTER = 0x323B0
-"""No code point from here on is a letter, a mark or a digit (Unicode 15)."""
+"""No code point from here on is a letter or a digit, nor a mark but a variation selector (Unicode 15)."""
 _BY_CHARACTER = (
     (0x0E00, 0x0F00),
     (0x1000, 0x10A0),
@@ -46,6 +46,8 @@ _BY_CHARACTER = (
 )
 """Thai and Lao, Burmese, Khmer, kana, Chinese characters."""
 _SEPARATOR, _LETTER, _WHOLE = 0, 1, 2
+_NO_LETTERS = (*range(0xFE00, 0xFE10), 0x20E3)
+"""Marks that only say how a sign looks: variation selectors, the keycap."""
 
 _OF_CHARACTERS = np.uint64(0x9E3779B97F4A7C15)
 _OF_WORDS = 0xD6E8FEB86659FD93
@@ -129,6 +131,17 @@ def hash_words(normal: str, *, exact: bool = False) -> Words:
     return Words(_mix((sums[ends] - sums[starts]) * inverses[starts]), starts, ends)
 
 
+def find_word_end(normal: str, place: int, end: int, *, exact: bool) -> int:
+    """The last place up to ``end`` at which no word is cut; ``end`` where one word begins before ``place``."""
+    kinds, _ = _tables(exact)
+    for begin in (max(place, end - 1000), place):
+        points = np.frombuffer(normal[begin:end].encode("utf-32-le", "surrogatepass"), np.uint32)
+        outside = np.flatnonzero(kinds[np.minimum(points, len(kinds) - 1)] != _LETTER)
+        if len(outside):
+            return begin + int(outside[-1]) + 1
+    return end
+
+
 def hash_runs(words: Hashes, n: int) -> Hashes:
     """The hash of every run of ``n`` words (uint64 [len(words) - n + 1]), doubling the length of runs."""
     if n == 1:
@@ -154,6 +167,10 @@ def map_to_original(text: str) -> tuple[Places, Places]:
         pieces.append(np.arange(place, stretch.start()))
         clusters = [cluster.span() for cluster in _clusters().finditer(text, *stretch.span())]
         lengths = [len(unicodedata.normalize("NFKC", text[start:end])) for start, end in clusters]
+        whole = len(unicodedata.normalize("NFKC", stretch.group()))
+        if sum(lengths) != whole:
+            # Letters of Hangul that stand alone join as well.
+            clusters, lengths = [stretch.span()], [whole]
         pieces.append(np.repeat(np.array(clusters), lengths, axis=0))
         place = stretch.end()
     pieces.append(np.arange(place, len(text)))
@@ -186,7 +203,8 @@ def _tables(exact: bool) -> tuple[npt.NDArray[np.uint8], Hashes]:
         folded = np.arange(size, dtype=np.uint64)
     else:
         kinds = np.array([unicodedata.category(character)[0] in "LMN" for character in characters], np.uint8)
-        lower = [character.lower() for character in characters]
+        kinds[list(_NO_LETTERS)] = _SEPARATOR
+        lower = [character.casefold() for character in characters]
         folded = np.array([ord(low[0]) if len(low) == 1 else point for point, low in enumerate(lower)], np.uint64)
     for first, end in _BY_CHARACTER:
         kinds[first:end] = np.where(kinds[first:end] == _SEPARATOR, _SEPARATOR, _WHOLE)

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.overlap import matching, search
 from audit_pipeline.overlap.index import MOST_PLACES, TextIndex
 from audit_pipeline.overlap.rules import OverlapRule
-from audit_pipeline.overlap.search import SearchOptions, SearchResult, search_corpus, search_shard
+from audit_pipeline.overlap.search import SearchOptions, SearchResult, holders_file, search_corpus, search_shard
 from audit_pipeline.overlap.shards import Shard, ShardedCorpus, open_sharded_corpus
 
 N = 6
@@ -178,6 +179,62 @@ def test_a_long_document_is_searched_in_pieces(tmp_path: Path, monkeypatch: pyte
     assert spans_of(search_corpus(texts, open_sharded_corpus(str(tmp_path / "corpus")), RULE)) == expected
 
 
+def test_what_is_found_in_slices_is_what_is_found_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(9)
+    documents, texts = corpus_with_plants(draw, 60, 30)
+    repeated = "no no yes " * 20
+    documents, texts = [*documents, repeated * 3], [*texts, repeated]
+    write_corpus(tmp_path / "corpus", documents, 2)
+    corpus = open_sharded_corpus(str(tmp_path / "corpus"))
+    whole = search_corpus(texts, corpus, RULE)
+    monkeypatch.setattr(matching, "_MOST_PAIRS", 7)
+    assert spans_of(search_corpus(texts, corpus, RULE)) == spans_of(whole)
+
+
+def test_a_long_document_without_white_space_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"w{number}" for number in range(300)]
+    text = " ".join(words[100:160])
+    monkeypatch.setattr(matching, "BLOCK", 61)
+    write_corpus(tmp_path / "corpus", [",".join(words)], 1)
+    result = search_corpus([text], open_sharded_corpus(str(tmp_path / "corpus")), RULE)
+    assert spans_of(result) == {0: {(0, len(text), 1)}}
+
+
+def test_files_that_are_not_read_make_a_corpus_incomplete(tmp_path: Path) -> None:
+    text = "alpha beta gamma delta epsilon zeta"
+    write_corpus(tmp_path / "corpus", [text], 1)
+    (tmp_path / "corpus" / "README.md").write_text("About it.")
+    (tmp_path / "corpus" / ".hidden").write_text("")
+    (tmp_path / "corpus" / "empty.jsonl").write_text("")
+    assert search_corpus([text], open_sharded_corpus(str(tmp_path / "corpus")), RULE).is_complete
+    (tmp_path / "corpus" / "more").mkdir()
+    (tmp_path / "corpus" / "more" / "rest.jsonl.bz2").write_bytes(b"")
+    corpus = open_sharded_corpus(str(tmp_path / "corpus"))
+    assert corpus.ignored == ["more/rest.jsonl.bz2"]
+    assert not search_corpus([text], corpus, RULE).is_complete
+
+
+def test_documents_are_listed_whole_after_a_stop(tmp_path: Path) -> None:
+    text = "alpha beta gamma delta epsilon zeta"
+    write_corpus(tmp_path / "corpus", [text, "nothing", f"{text} eta"], 3)
+    corpus = open_sharded_corpus(str(tmp_path / "corpus"))
+    checkpoint = SearchOptions(checkpoint=tmp_path / "partial")
+    search_corpus([text], corpus, RULE, checkpoint)
+    # What was searched before without listing them is searched again.
+    result = search_corpus([text], corpus, RULE, replace(checkpoint, holders=tmp_path / "parts"))
+    assert result.holders is not None
+    listed = [row for number in range(3) for row in pq.read_table(holders_file(result.holders, number)).to_pylist()]
+    assert [(row["document"], row["longest"], row["texts"]) for row in listed] == [("d0", 6, 1), ("d2", 6, 1)]
+    assert [kept.documents for kept in result.passages] == [2]
+
+
+def test_names_of_documents_that_no_table_can_hold(tmp_path: Path) -> None:
+    text = "alpha beta gamma delta epsilon zeta"
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "\ud800x" + "y" * 5000, "text": text}) + "\n")
+    (kept,) = search_corpus([text], open_sharded_corpus(str(tmp_path / "a.jsonl")), RULE).passages
+    assert kept.places[0].document == "?x" + "y" * 998
+
+
 def test_where_a_passage_stands(tmp_path: Path) -> None:
     folder = tmp_path / "corpus"
     folder.mkdir()
@@ -259,8 +316,7 @@ def test_a_shard_that_cannot_be_read_is_named_and_the_others_go_on(tmp_path: Pat
     result = search_corpus([text, "", "too short"], open_sharded_corpus(str(folder)), RULE)
     problems = {report.name: report.problem for report in result.reports.values()}
     assert "is not a readable .gz file" in str(problems["a.jsonl.gz"])
-    assert "the file is empty" in str(problems["d.txt"])
-    assert [problems[name] for name in ("b.jsonl", "c.jsonl.zst", "e.txt")] == [None] * 3
+    assert [problems[name] for name in ("b.jsonl", "c.jsonl.zst", "d.txt", "e.txt")] == [None] * 4
     assert result.reports[1].skipped == 2
     assert not result.is_complete
     ((_, _, documents),) = spans_of(result)[0]

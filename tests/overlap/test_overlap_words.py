@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.overlap.words import hash_runs, map_to_original, split_texts
 
-SENTENCES = st.text(alphabet="aB é\u0301ﬁ½中が\u3099ｶﾞ가\u1161\u11a8\t.—'İß1²\u00a0𝒳", max_size=30)
+SENTENCES = st.text(alphabet="aB é\u0301ㄱㅏﾡﾂﬁ½中が\u3099ｶﾞ가\u1161\u11a8\t.—'İß1²\u00a0𝒳", max_size=30)
 
 
 def words_of(text: str, *, exact: bool = False) -> list[str]:

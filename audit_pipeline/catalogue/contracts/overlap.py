@@ -58,7 +58,8 @@ CORPUS_OVERLAP = Table(
         Column(
             "verdict",
             pa.string(),
-            "found | common (only phrases that stand in many documents) | not found | too short (fewer than n words)",
+            "found | common (only phrases that stand in many documents) | not found | too short (no run of n words to "
+            "look for)",
         ),
         Column(
             "contaminated", pa.bool_(), "whether it counts by the rule; null where it is too short to say", null=True

@@ -313,6 +313,8 @@ def _prepare_benchmarks(
         request = PlanRequest(benchmarks=tuple(spec.name for spec in specs), refresh=refresh and kind == "fetch")
         situation = read_situation(request, runner.paths, specs=specs, ask_hub=refresh and kind == "build")
         unbuildable = find_benchmark_problems(situation, request.benchmarks)
+        if kind == "search":
+            tell_unsearched_corpora(situation, runner.tell)
         if unbuildable and not leave_out:
             raise DataError(next(iter(unbuildable.values())))
         _leave_out(unbuildable, left_out, runner)
@@ -329,6 +331,14 @@ def _prepare_benchmarks(
         faults = {spec.name: fault for spec in buildable if (fault := _find_failed_dependency(spec, failed))}
         _leave_out(faults, left_out, runner)
     return runs, left_out
+
+
+def tell_unsearched_corpora(situation: Situation, tell: Callable[[str], None]) -> None:
+    """Say which corpora of benchmarks' entries cannot be searched, and why."""
+    for name, benchmark in situation.benchmarks.items():
+        for overlap in benchmark.overlaps:
+            if overlap.problem is not None:
+                tell(f"{overlap.corpus} is not searched for the texts of {name}: {overlap.problem}")
 
 
 def _leave_out(reasons: Mapping[str, str], left_out: dict[str, str], runner: Runner) -> None:

@@ -23,7 +23,7 @@ from audit_pipeline.models.config import ModelEntry, exclude_control_models
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
 from audit_pipeline.operate.dagster import in_process, partitions
-from audit_pipeline.operate.dagster.audit import audit_model, find_done, plan_pair_steps
+from audit_pipeline.operate.dagster.audit import audit_model, find_done, plan_pair_steps, tell_unsearched_corpora
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.dagster.step_runs import Jobs, Runner, run_step
 from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
@@ -162,7 +162,9 @@ def _assess(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary)
     """Assess the splits of what is built where the build did not (the code that does it changed since, for one), and
     search the corpora that entries name."""
     request = PlanRequest(benchmarks=tuple(spec.name for spec in specs))
-    for step in plan(assume_benchmarks_current(read_situation(request, runner.paths, specs=specs)), request):
+    situation = assume_benchmarks_current(read_situation(request, runner.paths, specs=specs))
+    tell_unsearched_corpora(situation, lambda problem: _note(week, runner.tell, problem))
+    for step in plan(situation, request):
         what = f"the split of {step.what}" if step.kind == "assess" else f"the overlap of {step.what}"
         if _try_step(step, f"{what} could not be assessed", runner, week):
             week.assessed.append(step.what)

@@ -43,9 +43,10 @@ class OverlapReport:
         return sum(bool(flag) for flag in self.texts.column("contaminated").to_pylist())
 
 
-def build_overlap_version(rule: OverlapRule, *, exact: bool = False) -> str:
-    """The version of the code and what was looked for."""
-    return f"{SEARCH_VERSION}: {rule.name}, {rule.n} {'characters as they are' if exact else 'words'}"
+def build_overlap_version(rule: OverlapRule, *, exact: bool = False, whole: bool = True) -> str:
+    """The version of the code, whether all shards were to be read, and what was looked for."""
+    of_part = "" if whole else " of a part"
+    return f"{SEARCH_VERSION}{of_part}: {rule.name}, {rule.n} words{' as they are' if exact else ''}"
 
 
 def search_benchmark(
@@ -73,7 +74,7 @@ def search_benchmark(
     options = replace(options, checkpoint=checkpoint.with_name(".search.partial"))
     result = search_corpus(texts, corpus, rule, options, exact=exact, on_progress=on_progress)
     tables = build_overlap_tables(result, benchmark, built.examples.column("example_id").to_pylist(), texts, run_id)
-    step = LineageStep.now(run_id, CORPUS_OVERLAP.name, build_overlap_version(rule, exact=exact))
+    step = LineageStep.now(run_id, CORPUS_OVERLAP.name, build_overlap_version(rule, exact=exact, whole=corpus.is_whole))
     upstream = {f"examples/{benchmark}": built.digest, f"corpus/{corpus.name}": corpus.stamp}
     settings = {
         "corpus_sha256": result.digest,
@@ -92,7 +93,7 @@ def search_benchmark(
     return OverlapReport(benchmark, tables[CORPUS_OVERLAP], result, version)
 
 
-def search_as_asked(
+def search_named_corpus(
     benchmark: str,
     corpus: str,
     paths: DataPaths,
@@ -134,7 +135,7 @@ def summarise_overlap(report: OverlapReport) -> Shown:
     """Of a search: how many texts were found, how much of the corpus was read, and the longest passages."""
     rows, result = report.texts.to_pylist(), report.result
     verdicts = Counter(row["verdict"] for row in rows)
-    unread = [(one.name, one.problem) for one in result.reports.values() if one.problem is not None]
+    unread = [(shard.name, shard.problem) for shard in result.reports.values() if shard.problem is not None]
     longest = sorted((row for row in rows if row["longest"]), key=lambda row: -row["longest"])[:_SHOWN]
     body = [(row["example_id"], row["longest"], f"{row['covered']:.0%}", row["documents"]) for row in longest]
     return Shown(
@@ -158,11 +159,11 @@ def summarise_overlap(report: OverlapReport) -> Shown:
 
 def describe_overlap(result: SearchResult, verdicts: Counter[str], texts: int) -> str:
     """What was found and how much of the corpus was read, in one line."""
-    read = (
-        f"all {len(result.corpus.shards):,} shard(s)"
-        if result.is_complete
-        else f"{result.whole_shards:,} of {len(result.corpus.shards):,} shards (not found there is not 'not there')"
-    )
+    shards, whole = len(result.corpus.shards), result.whole_shards
+    read = f"all {shards:,} shard(s)" if whole == shards else f"{whole:,} of {shards:,} shards"
+    if not result.is_complete:
+        besides = "" if whole < shards else " but not every row or file"
+        read = f"{read}{besides} (not found there is not 'not there')"
     return (
         f"{verdicts['found']:,} of {texts:,} texts stand in {result.corpus.name} in part or whole, "
         f"{verdicts['common']:,} only with common phrases; {result.documents:,} documents read, {read}"
