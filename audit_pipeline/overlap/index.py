@@ -58,8 +58,8 @@ class TextIndex:
         wanted = hashes[likely]
         # From the first run that begins with the same bits: a binary search would miss the processor's cache ten times.
         number = self.buckets[wanted >> np.uint64(64 - _bits_of_buckets(len(self.buckets)))].astype(np.int64)
-        while (behind := (self.runs[number] < wanted) & (number < len(self.runs) - 1)).any():
-            number += behind
+        while (is_lower := (self.runs[number] < wanted) & (number < len(self.runs) - 1)).any():
+            number += is_lower
         found = self.runs[number] == wanted
         return likely[found], number[found]
 

@@ -70,7 +70,7 @@ class Item:
     ``where`` is None where the corpus was not searched for it; ``covered``, ``passages`` and ``documents`` are those of
     corpus_overlap; ``first_place``: where its longest passage stands first. ``p_value`` is conformal, of what
     ``p_value_of`` says; ``longest_run``: most characters on end that the model gives; ``answer_probability``: of the
-    likeliest stretch of the answer, behind the question. ``correct``: 0 to 1, None without a result.
+    likeliest stretch of the answer, given the question. ``correct``: 0 to 1, None without a result.
     """
 
     example_id: str
@@ -225,15 +225,15 @@ def _judge_by_model(evidence: ModelEvidence, row: Record, border: int) -> tuple[
                 signs.append(("suspect", words))
     # Of a whole document, places are none of the item's.
     windows = evidence.windows.get(name, ()) if border and name == row["example_id"] else ()
-    behind = [
+    log_ps = [
         window["log_p_top_40"]
         for window in windows
         if window["suffix_begin"] >= border and window["set_apart"] is None and window["log_p_top_40"] is not None
     ]
-    if behind:
-        facts["answer_probability"] = math.exp(max(behind))
+    if log_ps:
+        facts["answer_probability"] = math.exp(max(log_ps))
         if facts["answer_probability"] >= LEAST_PROBABILITY:
-            words = f"a stretch of the answer has probability {facts['answer_probability']:.2g} behind the question"
+            words = f"a stretch of the answer has probability {facts['answer_probability']:.2g} given the question"
             signs.append(("suspect", words))
     if test is not None:
         against = f"against {test['n_calibration_groups']} held-out groups"

@@ -180,7 +180,7 @@ class _Meter:
 
     def __init__(self, result: SearchResult, on_progress: Report | None) -> None:
         self._result, self._on_progress = result, on_progress
-        self._begin = self._told = time.monotonic()
+        self._begin = self._reported_at = time.monotonic()
         self._done_before = set(result.reports)
         self._characters = 0
 
@@ -188,9 +188,9 @@ class _Meter:
         """So many characters more have been read."""
         self._characters += characters
         now = time.monotonic()
-        if self._on_progress is None or (now - self._told < 1.0 and not last):
+        if self._on_progress is None or (now - self._reported_at < 1.0 and not last):
             return
-        self._told = now
+        self._reported_at = now
         shards, selected = self._result.corpus.shards, self._result.corpus.selected
         size = {number: shards[number].bytes or 0 for number in selected}
         finished = sum(size[number] for number in self._result.reports if number in size)
@@ -213,7 +213,7 @@ def search_shard(
     """
     found, matcher = PassageSet(len(index.runs)), Matcher(index, lists_holders=holders is not None)
     listed: list[Holder] = []
-    documents = characters = skipped = told = 0
+    documents = characters = skipped = counted = 0
     problem = first_skipped = None
     sha256 = shard.digest()
     try:
@@ -227,8 +227,8 @@ def search_shard(
             for matches in matcher.add(document):
                 found.add_matches(matches, number)
                 listed += matches.holders or ()
-                tick(characters - told)
-                told = characters
+                tick(characters - counted)
+                counted = characters
     except TransientError:
         # Not the shard's fault: the next search reads it again.
         raise
@@ -237,7 +237,7 @@ def search_shard(
     for matches in matcher.flush():
         found.add_matches(matches, number)
         listed += matches.holders or ()
-    tick(characters - told)
+    tick(characters - counted)
     if holders is not None:
         _write_holders(holders_file(holders, number), shard.name, listed)
     report = ShardReport(number, shard.name, documents, characters, skipped, sha256, problem, first_skipped)

@@ -147,7 +147,7 @@ def test_a_corpus_that_was_read_in_part_gives_no_labels(paths: DataPaths) -> Non
         build(found_spec(), paths, "run")
     assert COMMAND in str(told.value)
     write_search(paths, POOL, CORPUS, finding_of, is_complete=False)
-    with pytest.raises(DataError, match="some of its rows could not be used"):
+    with pytest.raises(DataError, match="some of its rows or files could not be used"):
         build(found_spec(), paths, "run")
 
 

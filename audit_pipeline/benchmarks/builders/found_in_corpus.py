@@ -208,7 +208,7 @@ def _require_complete(settings: FoundInCorpusSettings, finding: Mapping[str, Any
     if finding["is_complete"]:
         return
     unread = (
-        "some of its rows could not be used"
+        "some of its rows or files could not be used"
         if finding["shards_read"] == finding["shards"]
         else f"{finding['shards_read']:,} of its {finding['shards']:,} shards were read"
     )
