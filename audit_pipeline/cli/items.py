@@ -100,7 +100,7 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
         f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one"
     )
     say(
-        f"{words}, told by their {matched.matched_by}; {matched.unmatched:,} result(s) are of no item.",
+        f"{words}, matched by {matched.matched_by}; {matched.unmatched:,} result(s) belong to no item.",
         results={
             "kind": file.kind,
             "measure": file.measure,

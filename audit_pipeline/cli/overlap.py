@@ -85,10 +85,9 @@ def overlap(
 ) -> None:
     """Find the passages of texts that stand in a corpus, and where.
 
-    They are found word for word, however long.
-
-    The corpus is read once, shard by shard, and nothing is built for it. A search that was stopped goes on at the next
-    shard. docs/overlap.md explains the rules and what a find says.
+    Every passage is found word for word, however long it is. The search goes through the corpus shard by shard and
+    builds nothing for it. A search that was stopped goes on at the next shard. docs/overlap.md explains the rules, and
+    what it means that a passage was found.
     """
     if (benchmark is None) == (file is None):
         raise click.UsageError("say which texts: --benchmark NAME or --texts FILE, one of them")

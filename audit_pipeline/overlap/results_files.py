@@ -39,11 +39,12 @@ MEMBER_LIMIT = 256 * MEBIBYTE
 _ZSTD = 93
 _METRICS = ("acc", "exact_match", "pass@1", "acc_norm")
 """Which of several metrics is taken: the first of these, else the first by its name."""
-_NOT_METRICS = frozenset(
-    # What else a line has, and metrics of which less is better.
-    "doc_id doc target arguments resps filtered_resps filter metrics doc_hash prompt_hash target_hash "  # noqa: SIM905
-    "bits_per_byte brier_score perplexity word_perplexity byte_perplexity ter wer".split()
-)
+_NOT_METRICS = {
+    *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"),
+    *("doc_hash", "prompt_hash", "target_hash"),
+    *("bits_per_byte", "brier_score", "perplexity", "word_perplexity", "byte_perplexity", "ter", "wer"),
+}
+"""What else a line has, and metrics of which less is better."""
 _FILTER = ", filter "
 _WORDS = {"c": 1.0, "i": 0.0, "p": 0.5, "n": 0.0, "true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 """Inspect's letters (correct, incorrect, partial, no answer) and what tables say."""

@@ -120,12 +120,13 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     name = corpus if corpus in references.names else path.resolve().name
     if corpus in references.names:
         entry = references.named(corpus)
-        path = entry.path or path
         shards = _shards_of_entry(entry, text_column or entry.text_column)
+        ignored = [] if entry.path is None else _list_ignored(entry.path, shards)
     elif name in references.names:
         raise ConfigError(f"{corpus} is called as the corpus {name} of config/references.yaml: rename one of the two")
     elif path.exists():
         shards = _shards_of_path(path, text_column)
+        ignored = _list_ignored(path, shards)
     else:
         names = ", ".join(references.names)
         raise ConfigError(f"{corpus} is neither a file or folder nor a corpus of config/references.yaml ({names})")
@@ -134,7 +135,7 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
         raise DataError(f"none of the {len(shards):,} shards of {corpus} is called {only}; the first: {shards[0].name}")
     if "|" in name or len(to_path_segment(name)) > _LONGEST_NAME:
         raise ConfigError(f"{name[:80]!r} cannot name a corpus in tables and folders: give it one in references.yaml")
-    return ShardedCorpus(name, shards, selected, _list_ignored(path, shards))
+    return ShardedCorpus(name, shards, selected, ignored)
 
 
 def _list_ignored(path: Path, shards: Sequence[Shard]) -> list[str]:

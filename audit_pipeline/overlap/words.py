@@ -214,11 +214,9 @@ def _tables(exact: bool) -> tuple[npt.NDArray[np.uint8], Hashes]:
 @cache
 def _powers(size: int) -> tuple[Hashes, Hashes]:
     """The powers of an odd number, and of its inverse, modulo 2**64 (uint64 [size] each)."""
-    base, inverse = np.uint64(_OF_CHARACTERS), np.uint64(pow(int(_OF_CHARACTERS), -1, 1 << 64))
-    return tuple(  # type: ignore[return-value]
-        np.multiply.accumulate(np.concatenate([np.ones(1, np.uint64), np.full(size - 1, number, np.uint64)]))
-        for number in (base, inverse)
-    )
+    base, inverse = np.full(size, _OF_CHARACTERS), np.full(size, np.uint64(pow(int(_OF_CHARACTERS), -1, 1 << 64)))
+    base[0] = inverse[0] = 1
+    return np.multiply.accumulate(base), np.multiply.accumulate(inverse)
 
 
 def _mix(values: Hashes) -> Hashes:
