@@ -15,6 +15,7 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import Field
 
 from audit_pipeline.config.validation import StrictSettings, Text
+from audit_pipeline.whole_files.places import Places
 
 FILE_NAME = "sources.yaml"
 
@@ -40,7 +41,7 @@ class Document:
 
     ``name`` is unique within ``collection``, and neither changes from one harvest to the next. ``date_kind`` says what
     ``published`` is the date of; ``earliest`` is the first day on which the text can have existed, where that is not
-    the day of its publication (a patent is written before it is published).
+    the day of its publication (a patent is written before it is published); ``places`` where pages or chapters begin.
     """
 
     collection: str
@@ -54,6 +55,7 @@ class Document:
     group: str | None = None
     date_kind: str = "publication"
     earliest: date | None = None
+    places: Places = ()
 
 
 @dataclass(frozen=True)

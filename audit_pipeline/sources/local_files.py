@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Self
@@ -209,7 +210,8 @@ def _read_whole_document(
         return [], [LeftOut(name, f"its text {problem}")]
     title = whole.title or Path(name).stem
     parts = [LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems]
-    return [_document(settings, collection, name, path, title, whole.text, None, None)], parts
+    document = _document(settings, collection, name, path, title, whole.text, None, None)
+    return [replace(document, places=whole.places)], parts
 
 
 def _read_row_documents(
@@ -317,6 +319,6 @@ SOURCE = Source(
     f"as set in config/{FILE_NAME}",
     LocalFilesSettings,
     fetch,
-    version=3,
+    version=4,
     on_request=True,
 )

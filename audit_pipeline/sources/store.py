@@ -17,14 +17,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
+from audit_pipeline.catalogue.contracts import DOCUMENTS, canonical_json, text_sha256
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.lineage import is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
+from audit_pipeline.catalogue.table import is_later
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
+
+_COLUMNS = [field.name for field in DOCUMENTS.schema if not is_later(field)]
+"""Those that documents have to have to be used as they are."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def read_settings_digest(source: str, paths: DataPaths) -> str | None:
     except (OSError, ValueError):
         return None
     # Before sources had versions, all were of the first.
-    as_now = written.get("columns") == DOCUMENTS.names and written.get("source_version", 1) == known.version
+    as_now = written.get("columns") == _COLUMNS and written.get("source_version", 1) == known.version
     return written.get("settings") if as_now else None
 
 
@@ -119,7 +123,7 @@ def store_harvest(
     (write or _write_documents)(report)
     made_under = {
         "settings": settings_digest,
-        "columns": DOCUMENTS.names,
+        "columns": _COLUMNS,
         "source_version": source_version,
     }
     write_json(paths.source_manifest(source), {**manifest(report), **made_under})
@@ -161,6 +165,7 @@ def _row(source: str, document: Document, retrieved_at: datetime, run_id: str) -
         "licence": document.licence,
         "url": document.url,
         "sha256": text_sha256(document.text),
+        "places": canonical_json(document.places) if document.places else None,
         "run_id": run_id,
     }
 

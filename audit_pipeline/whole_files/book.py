@@ -9,10 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.whole_files.book_matter import epub_text
+from audit_pipeline.whole_files.book_matter import epub_text, join_chapters
 from audit_pipeline.whole_files.document import NoTextError, WholeDocument
 from audit_pipeline.whole_files.epub import EpubError, read_epub
-from audit_pipeline.whole_files.prose import SECTION_GAP, prose
+from audit_pipeline.whole_files.prose import prose
 
 
 def read_book(path: Path) -> WholeDocument:
@@ -24,8 +24,11 @@ def read_book(path: Path) -> WholeDocument:
         book = read_epub(path)
     except EpubError as error:
         raise DataError(f"{path}: {error}") from error
-    # What looks like nothing but matter may be a short text with a notice in it.
-    text = epub_text(book) or SECTION_GAP.join(prose(chapter.markup).text for chapter in book.chapters)
+    text, places = epub_text(book)
+    if not text:
+        # What looks like nothing but matter may be a short text with a notice in it.
+        chapters = [(chapter, prose(chapter.markup)) for chapter in book.chapters]
+        text, places = join_chapters(chapters, lambda lines: range(len(lines)))
     if not text.strip():
         raise NoTextError(f"{path}: no text in it, only pictures or nothing")
-    return WholeDocument(text, book.title, book.problems)
+    return WholeDocument(text, book.title, book.problems, places)

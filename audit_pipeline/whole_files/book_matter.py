@@ -11,11 +11,15 @@ only at pages before the first and after the last page of running text.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import islice, pairwise
+from typing import TypeVar
 
 from audit_pipeline.whole_files.epub import Chapter, Epub
+from audit_pipeline.whole_files.places import Places, chapter_label
 from audit_pipeline.whole_files.prose import SECTION_GAP, Prose, prose
+
+_T = TypeVar("_T")
 
 # Words of epub:type, of the guide of an EPUB 2, and (with a dot) classes that Project Gutenberg's books use. Prefaces
 # and introductions are here too: they are often later than the work, and by another hand.
@@ -109,8 +113,9 @@ _COPYRIGHT_WORDS = 400
 _MOST_CAPTION_LINES = 12
 
 
-def epub_text(book: Epub) -> str:
-    """The running text of a book: its chapters without those, and without elements, that are matter.
+def epub_text(book: Epub) -> tuple[str, Places]:
+    """The running text of a book: its chapters without those, and without elements, that are matter; and where each
+    chapter begins.
 
     Chapters are parted by three empty lines, paragraphs by one. Empty where nothing but matter is left.
     """
@@ -118,11 +123,34 @@ def epub_text(book: Epub) -> str:
     words = [len(page.text.split()) for _, page in pages]
     # A file with most of the book in it is the book, whatever its first heading says.
     kept = [
-        page.text
+        (chapter, page)
         for (chapter, page), size in zip(pages, words, strict=True)
         if page.text and (2 * size > sum(words) or not is_matter(chapter, page))
     ]
-    return remove_book_matter(SECTION_GAP.join(kept))
+    return join_chapters(kept, find_book_lines)
+
+
+def join_chapters(
+    chapters: Sequence[tuple[Chapter, Prose]], find_lines: Callable[[Sequence[str]], Sequence[int]]
+) -> tuple[str, Places]:
+    """Those lines of the chapters that ``find_lines`` finds (numbers, ascending), and where each chapter begins.
+
+    A chapter begins with the first words of it that are kept. Chapters without any are not counted.
+    """
+    gap = [""] * (SECTION_GAP.count("\n") - 1)
+    own_lines = [[*page.text.split("\n"), *gap] for _, page in chapters]
+    chapter_of_line = [number for number, own in enumerate(own_lines) for _ in own]
+    lines = [line for own in own_lines for line in own][: -len(gap)]
+    kept = find_lines(lines)
+    places: list[tuple[int, str]] = []
+    offset, last = 0, -1
+    for line in kept:
+        if lines[line].strip() and chapter_of_line[line] != last:
+            last = chapter_of_line[line]
+            chapter, page = chapters[last]
+            places.append((offset, chapter_label(len(places) + 1, page.heading, chapter.path, page.text)))
+        offset += len(lines[line]) + 1
+    return _join_lines(lines, kept), tuple(places)
 
 
 def is_matter(chapter: Chapter, page: Prose) -> bool:
@@ -143,33 +171,41 @@ def remove_book_matter(text: str) -> str:
 
     The lines of the result are lines of ``text``, in its order. Done to its own result, it changes nothing.
     """
+    lines = text.split("\n")
+    return _join_lines(lines, find_book_lines(lines))
+
+
+def find_book_lines(lines: Sequence[str]) -> Sequence[int]:
+    """The numbers of the lines that :func:`remove_book_matter` keeps."""
+    kept: Sequence[int] = range(len(lines))
     while True:
-        stripped = remove_outer_pages(gutenberg_body(text))
-        if stripped == text:
-            return text
-        text = stripped
+        body = _choose(kept, find_gutenberg_body(_choose(lines, kept)))
+        inner = _choose(body, _find_inner_pages(_choose(lines, body)))
+        if len(inner) == len(kept):
+            return inner
+        kept = inner
 
 
-def gutenberg_body(text: str) -> str:
-    """The text between Project Gutenberg's marks, in any of their spellings since the 1990s; all of it without marks.
+def find_gutenberg_body(lines: Sequence[str]) -> Sequence[int]:
+    """The numbers of the lines between Project Gutenberg's marks, in any of their spellings since the 1990s; of all
+    without marks.
 
     The end is the first mark of the end after the first of the beginning. A file that holds several books gives the
     first of them.
     """
-    lines = text.split("\n")
     starts = [last for first, last in _find_marks(lines, _START)]
     starts += [number for number, line in enumerate(lines) if _SMALL_PRINT_END.search(line)]
     first_start = min(starts, default=-1)
     end = next((number for number in range(first_start + 1, len(lines)) if _END.match(lines[number])), len(lines))
     start = max((number for number in starts if number < end), default=-1)
-    return _join_lines(lines[start + 1 : end])
+    return _trim_empty_lines(lines, range(start + 1, end))
 
 
 def gutenberg_head(text: str) -> str:
     """The text before the first mark of the beginning; empty without one."""
     lines = text.split("\n")
     starts = [first for first, last in _find_marks(lines, _START)]
-    return _join_lines(lines[: min(starts)]) if starts else ""
+    return _join_lines(lines, _trim_empty_lines(lines, range(min(starts)))) if starts else ""
 
 
 def _find_marks(lines: Sequence[str], mark: re.Pattern[str]) -> list[tuple[int, int]]:
@@ -188,25 +224,29 @@ def _find_marks(lines: Sequence[str], mark: re.Pattern[str]) -> list[tuple[int, 
     return found
 
 
-def remove_outer_pages(text: str) -> str:
-    """``text`` without title page, credits, copyright page, contents, transcriber's notes, notes and index.
+def _find_inner_pages(lines: Sequence[str]) -> Sequence[int]:
+    """The numbers of the lines that are not title page, credits, copyright page, contents, transcriber's notes, notes
+    or index.
 
     A page is the text between two gaps of two or more empty lines. Pages before the first page of running text
     (60 words or more that are none of these) are looked at, and those behind the last. Where there is no such page,
     as in a book of verse, only what names itself goes. Places of illustrations go everywhere.
     """
-    pages = _split_pages(_remove_illustrations(text.split("\n")))
+    unillustrated = _find_lines_without_illustrations(lines)
+    pages = _split_pages(_choose(lines, unillustrated))
     dropped = _find_front_matter(pages) | _find_back_matter(pages)
-    return _join_lines([line for number, page in enumerate(pages) if number not in dropped for line in page])
+    numbers = iter(unillustrated)
+    own_lines = [list(islice(numbers, len(page))) for page in pages]
+    return _trim_empty_lines(lines, [line for page, own in enumerate(own_lines) if page not in dropped for line in own])
 
 
-def _remove_illustrations(lines: Sequence[str]) -> list[str]:
-    kept: list[str] = []
+def _find_lines_without_illustrations(lines: Sequence[str]) -> list[int]:
+    kept: list[int] = []
     number = 0
     while number < len(lines):
         end = _illustration_end(lines, number)
         if end is None:
-            kept.append(lines[number])
+            kept.append(number)
             number += 1
             continue
         number = end
@@ -375,7 +415,15 @@ def _split_pages(lines: Sequence[str]) -> list[list[str]]:
     return [page for page in pages if page]
 
 
-def _join_lines(lines: Sequence[str]) -> str:
-    """The lines as a text, without the empty ones at either end."""
-    full = [number for number, line in enumerate(lines) if line.strip()]
-    return "\n".join(lines[full[0] : full[-1] + 1]) if full else ""
+def _trim_empty_lines(lines: Sequence[str], numbers: Sequence[int]) -> Sequence[int]:
+    """The ``numbers`` without those of empty lines at either end."""
+    full = [place for place, number in enumerate(numbers) if lines[number].strip()]
+    return numbers[full[0] : full[-1] + 1] if full else []
+
+
+def _choose(values: Sequence[_T], numbers: Sequence[int]) -> Sequence[_T]:
+    return [values[number] for number in numbers]
+
+
+def _join_lines(lines: Sequence[str], numbers: Sequence[int]) -> str:
+    return "\n".join(_choose(lines, numbers))

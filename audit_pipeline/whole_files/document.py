@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.whole_files.places import Places
 
 MEBIBYTE = 1024 * 1024
 MOST_FILE_BYTES = 256 * MEBIBYTE
@@ -33,12 +34,14 @@ _NO_TITLE = re.compile(
 class WholeDocument:
     """The running text of a file; ``title`` is what the file calls itself, where that can be relied on.
 
-    ``problems`` are parts of it that could not be read, each with the reason.
+    ``problems`` are parts of it that could not be read, each with the reason; ``places`` where its pages or chapters
+    begin.
     """
 
     text: str
     title: str | None = None
     problems: tuple[tuple[str, str], ...] = ()
+    places: Places = ()
 
 
 def usable_title(raw_title: str | None) -> str | None:

@@ -21,6 +21,7 @@ from defusedxml.ElementTree import fromstring
 
 from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.whole_files.document import MEBIBYTE, NoTextError, WholeDocument
+from audit_pipeline.whole_files.places import NO_LINES
 from audit_pipeline.whole_files.prose import prose
 
 # A file that Word has locked is no zip file but one of these, with the zip file encrypted in it.
@@ -49,7 +50,7 @@ def read_docx(path: Path) -> WholeDocument:
     except (AttributeError, IndexError, TypeError) as error:
         # mammoth meets a file without the parts that each Word file has in this way.
         raise DataError(f"{path}: not a Word file as Word writes them ({to_one_line(error)})") from error
-    return WholeDocument(prose(converted.value).text, _title(content))
+    return WholeDocument(prose(converted.value).text, _title(content), places=NO_LINES)
 
 
 def _title(content: bytes) -> str | None:

@@ -12,6 +12,7 @@ from bs4 import BeautifulSoup
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.whole_files.document import WholeDocument
+from audit_pipeline.whole_files.places import NO_LINES
 from audit_pipeline.whole_files.prose import prose_of
 
 _MOST_TAGS = 1_000_000
@@ -29,4 +30,5 @@ def read_html(path: Path) -> WholeDocument:
     soup = BeautifulSoup(content, "html.parser")
     main = soup.find_all("main")
     title = " ".join(soup.title.get_text(" ").split()) if soup.title is not None else ""
-    return WholeDocument(prose_of(main[0] if len(main) == 1 else soup.body or soup).text, title or None)
+    text = prose_of(main[0] if len(main) == 1 else soup.body or soup).text
+    return WholeDocument(text, title or None, places=NO_LINES)

@@ -21,6 +21,7 @@ import pypdfium2.raw as pdfium_c
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.whole_files.document import MOST_TEXT_BYTES, NoTextError, WholeDocument
+from audit_pipeline.whole_files.places import Places, page_label
 
 _MOST_PAGES = 20_000
 _LEAST_PAGES, _SHARE_OF_PAGES = 4, 0.4
@@ -52,7 +53,8 @@ def read_pdf(path: Path) -> WholeDocument:
             f"{path}: its {len(pages):,} page(s) hold no text, only pictures (a scan?): run text recognition first"
         )
     problems = ((f"{blank:,} of {len(pages):,} pages", "no text on them, only pictures or nothing"),) if blank else ()
-    return WholeDocument(join_paragraphs(remove_running_heads(pages)), title, problems)
+    joined, places = join_paragraphs(remove_running_heads(pages))
+    return WholeDocument(joined, title, problems, places)
 
 
 def _open_document(path: Path) -> pdfium.PdfDocument:
@@ -126,25 +128,26 @@ def _is_page_number(line: str) -> bool:
     return re.fullmatch(r"\W*(?:page |seite |p\. ?)?(?:\d{1,5}|[ivxlc]{1,7})\W*", line, re.I) is not None
 
 
-def join_paragraphs(pages: Sequence[Sequence[str]]) -> str:
-    """The lines as paragraphs: joined by a blank, or by nothing where a hyphen parted a word.
+def join_paragraphs(pages: Sequence[Sequence[str]]) -> tuple[str, Places]:
+    """The lines as paragraphs, joined by a blank, or by nothing where a hyphen parted a word; and where each page's
+    first line begins.
 
     A line ends a paragraph if it is clearly shorter than its page's full lines, or a little shorter and a sentence
     ends with it. A full line at the end of a page goes on with the next one.
     """
-    paragraphs: list[str] = []
-    goes_on, parted = False, False
-    for page in pages:
+    pieces: list[str] = []
+    places: list[tuple[int, str]] = []
+    gap, size = "", 0
+    for number, page in enumerate(pages, 1):
         width = _usual_width(page)
+        if page:
+            places.append((size + len(gap), page_label(number)))
         for line in page:
             text = line.removesuffix(_HYPHEN)
-            hyphen = text != line
-            if goes_on:
-                paragraphs[-1] += text if parted else f" {text}"
-            else:
-                paragraphs.append(text)
-            goes_on, parted = hyphen or not _ends_paragraph(line, width), hyphen
-    return "\n\n".join(paragraphs)
+            pieces += gap, text
+            size += len(gap) + len(text)
+            gap = "" if text != line else "\n\n" if _ends_paragraph(line, width) else " "
+    return "".join(pieces), tuple(places)
 
 
 def _usual_width(page: Sequence[str]) -> float:

@@ -53,6 +53,7 @@ def document(
         "published": published,
         "date_kind": "release",
         "earliest": earliest,
+        "places": None,
         "retrieved_at": datetime(2026, 1, 1, tzinfo=UTC),
         "language": language,
         "licence": "CC0-1.0",

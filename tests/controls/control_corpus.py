@@ -60,6 +60,7 @@ def table_of(texts: Sequence[str]) -> pa.Table:
                 "published": date(2020, 1, 1),
                 "date_kind": "release",
                 "earliest": None,
+                "places": None,
                 "retrieved_at": datetime(2026, 1, 1, tzinfo=UTC),
                 "language": "en",
                 "licence": "CC0-1.0",

@@ -44,6 +44,13 @@ DOCUMENTS = Table(
         Column("licence", pa.string(), "SPDX identifier or the licence in words; 'unknown' where not stated"),
         Column("url", pa.string(), "where the text came from"),
         SHA256,
+        Column(
+            "places",
+            pa.string(),
+            "where pages or chapters begin in the text: JSON list of [character, label]; null where neither is known",
+            later=True,
+            file_only=True,
+        ),
         Column("words", pa.int64(), "whitespace words in the text", sql=WORDS_OF_TEXT),
         RUN_ID,
     ),

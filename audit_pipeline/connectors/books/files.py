@@ -29,7 +29,9 @@ from audit_pipeline.fetch.rows import text_problem, unicode_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.sources.folders import walk_files
 from audit_pipeline.whole_files.book_matter import epub_text, remove_book_matter
+from audit_pipeline.whole_files.document import WholeDocument
 from audit_pipeline.whole_files.epub import EpubError, read_epub
+from audit_pipeline.whole_files.places import NO_LINES, Places
 
 METADATA_FILES = ("books.csv", "books.jsonl")
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")
@@ -197,21 +199,22 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
             left_out.append(LeftOut(name, f"not one of {', '.join(BOOK_FILES)}"))
             continue
         try:
-            title, text, problems = _read_book_file(files[name], entry)
+            whole = _read_book_file(files[name], entry)
         except OSError as error:
             missing.append(MissingPart(name, f"cannot be read ({error.strerror or error})", collection, name))
         except UnusableBookError as unusable:
             left_out.append(LeftOut(name, str(unusable)))
         else:
-            left_out += _list_left_out_parts(name, problems)
+            left_out += _list_left_out_parts(name, whole.problems)
             documents.append(
                 book_document(
                     collection=collection,
                     name=name,
                     entry=entry,
-                    title=entry.title or title or PurePosixPath(name).stem,
+                    title=entry.title or whole.title or PurePosixPath(name).stem,
                     author=entry.author,
-                    text=text,
+                    text=whole.text,
+                    places=whole.places,
                     language=entry.language or language,
                     licence=entry.licence or licence,
                     url=entry.url or files[name].resolve().as_uri(),
@@ -235,6 +238,7 @@ def book_document(
     title: str,
     author: str | None,
     text: str,
+    places: Places,
     language: str,
     licence: str,
     url: str,
@@ -245,6 +249,7 @@ def book_document(
         name=name,
         title=f"{title}, by {author}" if author else title,
         text=text,
+        places=places,
         published=entry.dating.published,
         language=language,
         licence=licence,
@@ -326,18 +331,19 @@ def _resolve_entry_path(folder: PurePosixPath, entry: BookEntry) -> str:
     return (folder / path).as_posix()
 
 
-def _read_book_file(path: Path, entry: BookEntry) -> tuple[str | None, str, tuple[tuple[str, str], ...]]:
-    """Title, running text, and chapters that could not be read."""
+def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
+    """The book without front and back matter."""
     if path.suffix.lower() == ".epub":
         try:
             book = read_epub(path)
         except EpubError as error:
             raise UnusableBookError(str(error)) from error
-        return book.title, require_book_text(epub_text(book)), book.problems
+        text, places = epub_text(book)
+        return WholeDocument(require_book_text(text), book.title, book.problems, places)
     if path.stat().st_size > MOST_TEXT_BYTES:
         raise UnusableBookError(f"more than {MOST_TEXT_BYTES} bytes")
     text = decode_book_text(path.read_bytes(), ENCODINGS[(entry.encoding or "utf-8").lower()])
-    return None, require_book_text(remove_book_matter(text)), ()
+    return WholeDocument(require_book_text(remove_book_matter(text)), places=NO_LINES)
 
 
 def _list_left_out_parts(name: str, problems: tuple[tuple[str, str], ...]) -> list[LeftOut]:

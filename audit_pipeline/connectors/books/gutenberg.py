@@ -36,6 +36,7 @@ from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.whole_files.book_matter import gutenberg_head, remove_book_matter
+from audit_pipeline.whole_files.places import NO_LINES
 
 LICENCE = "public domain in the USA (Project Gutenberg License)"
 COPYRIGHTED = "in copyright, distributed by Project Gutenberg with permission"
@@ -246,6 +247,7 @@ def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, c
         title=described.title or book.title,
         author=described.author or book.author,
         text=require_book_text(remove_book_matter(text)),
+        places=NO_LINES,
         language=described.language or next(iter(book.languages), "und"),
         licence=described.licence or (COPYRIGHTED if copyrighted else LICENCE),
         url=described.url or _PAGE.format(id=book.number),

@@ -24,5 +24,6 @@ SOURCE = Source(
     LICENCE,
     BooksSettings,
     fetch,
+    version=2,
     on_request=True,
 )

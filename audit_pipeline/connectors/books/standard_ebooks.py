@@ -208,6 +208,7 @@ def _document(book: FeedBook, epub: Epub, entry: BookEntry | None, settings: Sta
             "its colophon does not say when the work was first published; give the year in the file books.dates"
         )
     described = entry or BookEntry(location="", key=book.identity, dating=dating)
+    text, places = epub_text(epub)
     language = (epub.language or "").split("-")[0].lower()
     return book_document(
         collection=settings.collection,
@@ -215,7 +216,8 @@ def _document(book: FeedBook, epub: Epub, entry: BookEntry | None, settings: Sta
         entry=described,
         title=described.title or book.title or epub.title or book.identity,
         author=described.author or book.author or next(iter(epub.authors), None),
-        text=require_book_text(epub_text(epub)),
+        text=require_book_text(text),
+        places=places,
         language=described.language or (language if re.fullmatch(r"[a-z]{2,3}", language) else "und"),
         licence=described.licence or LICENCE,
         url=described.url or f"{settings.site.rstrip('/')}{_BOOK_PATH}{book.identity}",

@@ -13,6 +13,7 @@ from audit_pipeline.connectors.books.harvest import harvest
 from audit_pipeline.connectors.books.settings import BooksSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest
+from audit_pipeline.whole_files.places import NO_LINES
 
 RUNNING = "\n".join(["The lamps were lit before the carriage came down the long hill to the town,"] * 6)
 CHAPTER = " ".join(RUNNING.split())
@@ -60,6 +61,7 @@ def test_a_shelf_of_txt_and_epub(tmp_path: Path) -> None:
     assert latin.text == f"{RUNNING} café"
     assert (latin.published, latin.earliest, latin.group) == (date(1900, 2, 28), date(1900, 2, 1), None)
     assert (lampe.name, lampe.title, lampe.text) == ("new/lampe.epub", "The Lamp", CHAPTER)
+    assert (lamp.places, lampe.places) == (NO_LINES, ((0, "chapter 1 (OPS/one.xhtml)"),))
     assert (lampe.published, lampe.earliest, lampe.language) == (date(2024, 6, 3), None, "de")
     assert lampe.url == (tmp_path / "new" / "lampe.epub").resolve().as_uri()
     assert lamp.group == lampe.group == "books:lamp"
