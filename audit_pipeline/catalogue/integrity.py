@@ -25,6 +25,9 @@ from audit_pipeline.errors import DataError
 ROW_SHA256 = "row_sha256"
 """The column of a row that protects itself."""
 
+PREVIOUS_SHA256 = "previous_sha256"
+"""The column of a row in a chain (lineage_chain.py): ROW_SHA256 of the row before."""
+
 REST_SHA256 = "sha256_of_the_rest"
 """The last key of a JSON document that protects itself."""
 
@@ -117,10 +120,14 @@ def with_row_sha256(row: Mapping[str, object]) -> dict[str, object]:
     return {**row, ROW_SHA256: row_sha256(row)}
 
 
+def is_row_as_written(row: Mapping[str, object]) -> bool:
+    """Whether a row is the one that its digest was made of; a row without a digest counts as such."""
+    return row.get(ROW_SHA256) in (None, _row_sha256_of_anything(row))
+
+
 def require_row_digest(row: Mapping[str, object], path: Path) -> None:
     """Raise DamagedError where a row of the file at ``path`` is not the one that its digest was made of."""
-    expected = row.get(ROW_SHA256)
-    if expected is not None and expected != _row_sha256_of_anything(row):
+    if not is_row_as_written(row):
         raise DamagedError(f"{path} is damaged: its row is not as it was written")
 
 

@@ -1,9 +1,9 @@
 """Where every number comes from: one lineage row for each table, partition and run, with the digest of its file.
 
-What belongs here: composing, writing and reading lineage rows, and entries beside the files that they explain: which of
-the two exists without the other, and what that can mean. What does not: the files themselves (store.py), deciding
-what is run (assets/), lineage as a table (warehouse/), and what is said of a file that is missing (operate/doctor.py,
-the view lineage_gaps).
+What belongs here: composing and reading lineage rows, and entries beside the files that they explain: which of
+the two exists without the other, and what that can mean. What does not: the files themselves (store.py), the
+link of each row to the one before (lineage_chain.py), deciding what is run (assets/), lineage as a table (warehouse/),
+and what is said of a file that is missing (operate/doctor.py, the view lineage_gaps).
 
 An entry is written before its file, so an entry without a file is either a run that died between the two, or a file
 that was deleted. If the same step of the run wrote a later entry, the file existed: it was deleted. If it did not,
@@ -16,7 +16,7 @@ import functools
 import importlib.metadata
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -33,8 +33,9 @@ from audit_pipeline.catalogue.contracts import (
     digest_of_items,
     each_to_canonical_json,
 )
-from audit_pipeline.catalogue.files import read_rows, table_from_rows, write_table
-from audit_pipeline.catalogue.integrity import cached_sha256, digest_of_files, with_row_sha256
+from audit_pipeline.catalogue.files import read_rows
+from audit_pipeline.catalogue.integrity import cached_sha256, digest_of_files
+from audit_pipeline.catalogue.lineage_chain import append_to_chain
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
@@ -163,8 +164,7 @@ def record_lineage(
         "settings": None if settings is None else canonical_json(dict(settings)),
         "file_sha256": file_sha256,
     }
-    path = entry_file(paths, table.name, partition, step.run_id)
-    write_table(path, table_from_rows([with_row_sha256(row)], LINEAGE))
+    append_to_chain(paths, row, entry_file(paths, table.name, partition, step.run_id))
 
 
 def partition_of(partition_key: str | Pair) -> str:
@@ -189,6 +189,7 @@ class LatestRun:
     finished_at: datetime
     model_fingerprint: str | None
     tokenizer_fingerprint: str | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_latest_run(paths: DataPaths, table: str, partition: str) -> LatestRun:
@@ -230,6 +231,7 @@ def _run_from_entry(entry: Mapping[str, Any]) -> LatestRun:
         entry["finished_at"],
         entry["model_fingerprint"],
         entry["tokenizer_fingerprint"],
+        json.loads(entry.get("settings") or "{}"),
     )
 
 

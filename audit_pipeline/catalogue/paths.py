@@ -295,6 +295,16 @@ class DataPaths:
             self.table(table) / f"partition={to_path_segment(partition)}" / f"run_id={to_path_segment(run_id)}.parquet"
         )
 
+    @property
+    def lineage_head(self) -> Path:
+        """Names the last row of the lineage (catalogue/lineage_chain.py)."""
+        return self.table("lineage") / "head.json"
+
+    @property
+    def withdrawn_lineage(self) -> Path:
+        """The digests of lineage rows that this program removed itself (catalogue/lineage_chain.py)."""
+        return self.table("lineage") / "withdrawn.json"
+
     def rewritten_file(self, table: str, per: str, partition: str) -> Path:
         """The one file of a partition of a table that every run writes anew; ``per``: what a partition is of."""
         return self.table(table) / f"{per}={to_path_segment(partition)}" / f"{table}.parquet"

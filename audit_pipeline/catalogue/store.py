@@ -28,6 +28,7 @@ from audit_pipeline.catalogue.lineage import (
     record_lineage,
     table_version,
 )
+from audit_pipeline.catalogue.lineage_chain import withdraw_rows
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand, refetch_damaged_file, remove
@@ -67,6 +68,7 @@ def write(
     except BaseException:
         moved = path.exists() and file_sha256(path) == sha256
         if not there_before and not moved:
+            withdraw_rows(paths, [entry], "replaced")
             remove(entry)
         raise
     return version

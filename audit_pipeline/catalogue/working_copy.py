@@ -119,6 +119,17 @@ class WorkingCopy:
             self._fetch(notes, stored, known_note=notes.get(name))
         return True
 
+    def refresh_file(self, path: Path) -> None:
+        """Make one shared file the same as its object in the bucket now."""
+        name = self.name_of(path)
+        stored = self.bucket.head(name)
+        with self._open_notes() as notes:
+            note = notes.get(name)
+            if stored is None:
+                self._remove_replaced_file(notes, name)
+            elif not self._is_file_current(stored, path, note):
+                self._fetch(notes, stored, note)
+
     def place(self, temporary: Path, path: Path) -> None:
         """Put a finished file into the bucket, then into its place in the copy."""
         self.require_leases()
@@ -310,6 +321,12 @@ def refresh(path: Path) -> None:
     """Fetch what others have written, if ``path`` lies in a working copy: before something exclusive begins."""
     if (copy := copy_of(path)) is not None:
         copy.refresh()
+
+
+def refresh_file(path: Path) -> None:
+    """Fetch one file as others have left it, if it lies in a working copy."""
+    if (copy := copy_of(path)) is not None:
+        copy.refresh_file(path)
 
 
 def fetch_folder_on_demand(folder: Path) -> None:

@@ -142,7 +142,8 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
 @click.option(
     "--deep",
     is_flag=True,
-    help="Also compare every stored file with its digest, and scores with the cached statistics of their texts.",
+    help="Also compare every stored file with its digest, scores with the cached statistics of their texts, and follow "
+    "the chain of the lineage.",
 )
 @json_option
 def doctor(deep: bool) -> None:

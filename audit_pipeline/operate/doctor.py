@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import duckdb
 import pyarrow as pa
 from packaging.requirements import Requirement
 
-from audit_pipeline.catalogue.contracts import KINDS, OUTCOMES, TABLES
+from audit_pipeline.catalogue.contracts import KINDS, LINEAGE, OUTCOMES, TABLES
 from audit_pipeline.catalogue.control_files import MANIFEST, require_intact_control
 from audit_pipeline.catalogue.files import read_json, read_parquet, read_rows
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
@@ -32,6 +33,7 @@ from audit_pipeline.catalogue.lineage import (
     package_versions,
     pair_entries_with_files,
 )
+from audit_pipeline.catalogue.lineage_chain import Withdrawal, follow_chain
 from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import (
     OWN_CONFIGURATION,
@@ -56,11 +58,12 @@ from audit_pipeline.operate.removal import list_unfinished_removals
 from audit_pipeline.operate.removal_files import DEAD_AFTER_SECONDS, stat_of
 from audit_pipeline.operate.whole_configuration import FILES, load_configuration
 from audit_pipeline.token_statistics.cache import digest_in_name, find_damaged_parts, list_parts, set_aside
-from audit_pipeline.warehouse.build import read_lineage
+from audit_pipeline.warehouse.build import read_lineage, read_lineage_chain
 from audit_pipeline.warehouse.query import find_block_damage, open_read_only
 
 Explained = Sequence[tuple[LineageEntry, Path]]
 _AGAIN = "delete them, and run again what made them"
+_PROBLEMS = 5
 
 
 def examine_files(paths: DataPaths, how_ended: HowEnded, on_check: Look, *, deep: bool) -> Iterator[DoctorCheck]:
@@ -77,6 +80,7 @@ def examine_files(paths: DataPaths, how_ended: HowEnded, on_check: Look, *, deep
     yield from _check_files_without_digest(paths, explained)
     if deep:
         yield from _check_every_file(paths, explained, on_check)
+        yield from _check_chain(paths, on_check)
     yield from examine_missing(paths, entries, how_ended, on_check, deep=deep)
 
 
@@ -89,7 +93,8 @@ def _check_lineage(
     )
     if damaged_files:
         words = (
-            f"not as they were written: {abbreviate_names(damaged_files)}: delete them, and run again what they explain"
+            f"not as they were written: {abbreviate_names(damaged_files)}: put them back from a backup; without a "
+            "backup, delete them, and run again what they explain"
         )
         yield DoctorCheck("damaged entries", ok=False, words=words)
     unexplained = sorted(set(there) - {path for _, path in explained_files})
@@ -179,6 +184,24 @@ def _check_every_file(paths: DataPaths, explained_files: Explained, on_check: Lo
     yield DoctorCheck("every file", not damaged, words)
 
 
+def _check_chain(paths: DataPaths, on_check: Look) -> Iterator[DoctorCheck]:
+    """Whether every lineage row follows the one before it, and none is gone but those that were withdrawn."""
+    on_check("the chain of the lineage")
+    found = follow_chain(*read_lineage_chain(paths))
+    forgotten, replaced = (found.withdrawn.get(reason, 0) for reason in get_args(Withdrawal))
+    words = (
+        f"{found.linked} rows, each with the digest of the one before; removed by forget: {forgotten}, replaced or "
+        f"taken back by their own run: {replaced}; of earlier versions, without a link: {found.earlier}"
+    )
+    if found.problems:
+        further = f" and {len(found.problems) - _PROBLEMS} more" if len(found.problems) > _PROBLEMS else ""
+        words = (
+            f"{'; '.join(found.problems[:_PROBLEMS])}{further}: put the files back from a backup of "
+            f"{paths.table(LINEAGE.name)}; without a backup, say so with every finding of this data folder"
+        )
+    yield DoctorCheck("chain of the lineage", not found.problems, words)
+
+
 def _find_damaged_files(checks: Sequence[tuple[Path, Callable[[Path], object]]], on_check: Look) -> Iterator[Path]:
     for number, (path, check) in enumerate(checks, 1):
         on_check(f"file {number} of {len(checks)}")
@@ -218,7 +241,8 @@ def _json_files(paths: DataPaths) -> list[Path]:
     found += _list_files(paths.digest_cache.parent, "*.json")
     found += _list_files(paths.endpoint("any").parent, "*.json")
     found += _list_files(paths.table("controls"), f"*/{paths.control_pointer('any').name}")
-    found += [file for file in (paths.rolled_day, paths.findings_told) if file.exists()]
+    single = (paths.rolled_day, paths.findings_told, paths.lineage_head, paths.withdrawn_lineage)
+    found += [file for file in single if file.exists()]
     return found
 
 

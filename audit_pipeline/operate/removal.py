@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, EXAMPLES, LINEAGE, TABLES, Pair, Table, text_sha256
 from audit_pipeline.catalogue.files import read_json, read_parquet, write_json
+from audit_pipeline.catalogue.lineage_chain import withdraw_rows
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.store import iterate_partitions, list_cache_folders
 from audit_pipeline.catalogue.working_copy import remove as remove_file
@@ -198,13 +199,18 @@ class Removal:
     """
 
     target: RemovalTarget
-    marker: Path
+    paths: DataPaths
     cache_folders: tuple[Path, ...] = ()
     texts: frozenset[str] = frozenset()
     shared_caches: tuple[Path, ...] = ()
     lots: tuple[Lot, ...] = ()
     renamed_cards: tuple[tuple[Path, str], ...] = ()
     kept: tuple[str, ...] = ()
+
+    @property
+    def marker(self) -> Path:
+        """The file that says that the removal was begun and is not finished."""
+        return self.paths.removal(self.target.dimension, self.target.name)
 
 
 def list_kept_names(dimension: Dimension, paths: DataPaths) -> set[str]:
@@ -220,12 +226,11 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
 
     Raises DataError where a file that decides it cannot be read.
     """
-    marker = paths.removal(target.dimension, target.name)
     if target.dimension == "model":
         own = find_kept_of_model(target.name, _lineage_by_model(paths), paths)
         caches = tuple(one for one in list_cache_folders(paths) if _fingerprint_of(one, paths) in own.fingerprints)
         lots = tuple(_lots(target, paths, own.lots))
-        return Removal(target, marker, caches, lots=lots, renamed_cards=own.renamed_cards, kept=own.kept)
+        return Removal(target, paths, caches, lots=lots, renamed_cards=own.renamed_cards, kept=own.kept)
     texts = _read_target_texts(target, paths)
     shared = tuple(list_cache_folders(paths)) if texts.own else ()
     kept = ["the documents of its sources, which are no benchmark's own"]
@@ -237,7 +242,7 @@ def find_removal(target: RemovalTarget, paths: DataPaths) -> Removal:
         )
     return Removal(
         target,
-        marker,
+        paths,
         texts=frozenset(texts.own_run - texts.of_others_run),
         shared_caches=shared,
         lots=tuple(_lots(target, paths)),
@@ -256,10 +261,13 @@ def measure_removal(removal: Removal) -> list[Gone]:
 def remove(removal: Removal, on_removed: OnRemoved = lambda path: None) -> list[Gone]:
     """Take it all away and say what went; ``on_removed`` is told of every file and folder as it goes.
 
-    The marker of the removal stays until :func:`mark_removal_finished`. A call that was killed is finished by finding
-    and removing again.
+    The links of the lineage rows are withdrawn from their chain first. The marker of the removal stays until
+    :func:`mark_removal_finished`. A call that was killed is finished by finding and removing again.
     """
     write_json(removal.marker, {"dimension": removal.target.dimension, "name": removal.target.name})
+    lineage = (file for lot in removal.lots if lot.what == LINEAGE.name for file in lot.files)
+    entries = [file for file in lineage if file.suffix == ".parquet"]
+    withdraw_rows(removal.paths, entries, "forgotten")
     gone = []
     for folder in removal.cache_folders:
         gone.append(weight_of_folder(folder))

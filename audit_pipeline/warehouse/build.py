@@ -10,19 +10,24 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import LINEAGE
+from audit_pipeline.catalogue.files import read_table
+from audit_pipeline.catalogue.integrity import FileIdentity
 from audit_pipeline.catalogue.lineage import LineageEntry
+from audit_pipeline.catalogue.lineage_chain import ChainRecord, read_chain_record
 from audit_pipeline.catalogue.locks import HeldError, hold_lock
 from audit_pipeline.catalogue.paths import DataPaths, config_dir, make_private
-from audit_pipeline.catalogue.working_copy import refresh
+from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand, refresh
 from audit_pipeline.errors import DataError
 from audit_pipeline.warehouse.bucket_copy import publish_warehouse
 from audit_pipeline.warehouse.carried_over_rows import (
@@ -130,6 +135,36 @@ def read_lineage(paths: DataPaths) -> tuple[list[LineageEntry], list[UnreadableT
         create_tables(connection, [LINEAGE])
         loaded = load_self_digested(connection, LINEAGE, list_files(paths, LINEAGE).paths)
         return read_lineage_entries(connection), list(loaded.unreadable)
+
+
+def read_lineage_chain(paths: DataPaths) -> tuple[list[dict[str, Any]], ChainRecord]:
+    """Every lineage row with all its columns, and the record of their chain as it was when the last one was written.
+
+    What is written meanwhile is read as well. A row that is not as it was written is among them; one that cannot be
+    read at all is not.
+    """
+    rows: list[dict[str, Any]] = []
+    known: Mapping[Path, FileIdentity] = {}
+    while True:
+        record = read_chain_record(paths)
+        fetch_folder_on_demand(paths.table(LINEAGE.name))
+        listed = list_files(paths, LINEAGE).identities
+        rows += _read_rows_of_lineage([file for file, identity in listed.items() if known.get(file) != identity])
+        known = listed
+        if read_chain_record(paths) == record:
+            return rows, record
+
+
+def _read_rows_of_lineage(files: Sequence[Path]) -> list[dict[str, Any]]:
+    with duckdb.connect() as connection:
+        create_tables(connection, [LINEAGE])
+        damaged = load_self_digested(connection, LINEAGE, files).unreadable
+        rows: list[dict[str, Any]] = connection.table(LINEAGE.name).to_arrow_table().to_pylist()
+    for file in damaged:
+        # What cannot be read at all is missing from the chain, which says so.
+        with suppress(DataError, pa.ArrowException, ValueError):
+            rows += read_table(file.path, LINEAGE, label=file.path.name).to_pylist()
+    return rows
 
 
 def read_lineage_gaps(connection: duckdb.DuckDBPyConnection) -> list[LineageGap]:

@@ -22,8 +22,10 @@ from made_workspace import Workspace, made_documents, make_workspace, quick_fold
 from s3_server import S3Server
 
 from audit_pipeline.catalogue import working_copy
+from audit_pipeline.catalogue.lineage_chain import follow_chain
 from audit_pipeline.catalogue.object_store import Bucket
 from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.warehouse.build import read_lineage_chain
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -98,7 +100,7 @@ def site(
         bucket = Bucket(url)
         for file in made.paths.root.rglob("*.parquet"):
             bucket.put(file.relative_to(made.paths.root).as_posix(), file)
-        for file in made.paths.root.rglob("manifest.json"):
+        for file in [*made.paths.root.rglob("manifest.json"), made.paths.lineage_head]:
             bucket.put(file.relative_to(made.paths.root).as_posix(), file)
         yield Site(made, url)
 
@@ -186,6 +188,9 @@ def test_killed_at_ten_moments_nothing_is_lost_and_nothing_twice(
     assert_same(answers(paths), expected)
     assert cached(paths).keys() == texts.keys()
     assert set(cached(paths).values()) == {1}
+    chain = follow_chain(*read_lineage_chain(paths))
+    assert chain.linked > 10
+    assert chain.problems == ()
 
     # And nothing is left to be done, whoever asks.
     s3.requests.clear()

@@ -10,8 +10,10 @@ import pytest
 from s3_server import S3Server
 
 from audit_pipeline.catalogue import working_copy
-from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.contracts import SCORES, Pair
 from audit_pipeline.catalogue.files import write_json, write_table
+from audit_pipeline.catalogue.lineage import LineageStep, record_lineage
+from audit_pipeline.catalogue.lineage_chain import follow_chain
 from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.working_copy import (
@@ -24,6 +26,7 @@ from audit_pipeline.catalogue.working_copy import (
     upload_folder,
 )
 from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.warehouse.build import read_lineage_chain
 
 Machine = Callable[[str], DataPaths]
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("text_sha256", pa.string()), pa.field("value", pa.int64())])
@@ -97,6 +100,20 @@ def test_another_content_and_what_is_deleted_are_brought(machine: Machine, bucke
     machine("two")
     assert files_of(two) == {"models/changed.json", "models/kept.json"} == files_of(one)
     assert two.model_card("changed").read_bytes() == one.model_card("changed").read_bytes()
+
+
+def test_lineage_rows_of_two_machines_are_one_chain(machine: Machine, s3: S3Server) -> None:
+    one, two = machine("one"), machine("two")
+    for number, paths in enumerate([one, two, two, one]):
+        step = LineageStep.now(f"run-{number}", "scores", "1")
+        s3.requests.clear()
+        record_lineage(paths, step, SCORES, "b|m", data_version="v", upstream={})
+        assert len(s3.requests) <= 12
+    # Another machine's row of the same run, which this one has not seen yet, is replaced.
+    record_lineage(two, step, SCORES, "b|m", data_version="v", upstream={})
+    # The head is as the last writer left it, whatever this machine has fetched so far.
+    found = follow_chain(*read_lineage_chain(one))
+    assert (found.linked, found.withdrawn, found.problems) == (4, {"replaced": 1}, ())
 
 
 def test_only_what_changed_is_fetched(machine: Machine, s3: S3Server) -> None:

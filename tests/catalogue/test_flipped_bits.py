@@ -10,7 +10,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,15 @@ from tiny_models import forward_of
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import CONTROL_STUDIES, CONTROL_TEXTS, RUN_TABLES, SCORES, UNLEARNING, Pair
+from audit_pipeline.catalogue.contracts import (
+    CONTROL_STUDIES,
+    CONTROL_TEXTS,
+    PLANS,
+    RUN_TABLES,
+    SCORES,
+    UNLEARNING,
+    Pair,
+)
 from audit_pipeline.catalogue.control_files import MANIFEST, TEXTS, read_control, read_control_texts
 from audit_pipeline.catalogue.files import read_json, table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import digests_of_folder
@@ -151,6 +159,7 @@ def made(workspace: Workspace) -> Kept:
         score_pair(pair, model, paths, LineageStep.now("run", "scores", "1"))
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
         _write_comparison(pair, paths)
+        _write_plan(pair, paths)
     record_outcome(paths, PAIRS[0], "scores", "failed", "the device is gone", "failed")
     corpus = workspace.root / "corpus.txt"
     corpus.write_text("one text\nanother text\n")
@@ -178,6 +187,14 @@ def _write_comparison(pair: Pair, paths: DataPaths) -> None:
     }
     step = LineageStep.now("run", "unlearning", "1")
     store.write(paths, step, UNLEARNING, pair, table_from_rows([row], UNLEARNING), upstream={})
+
+
+def _write_plan(pair: Pair, paths: DataPaths) -> None:
+    """A sealed plan, as the command seal writes it."""
+    sealed_at = datetime(2026, 3, 1, tzinfo=UTC)
+    row = {"model": pair.model, "benchmark": pair.benchmark, "plan": "{}", "plan_sha256": "made up", "run_id": "run"}
+    row |= {"sealed_at": sealed_at, "timestamp": None, "timestamped_at": None, "authority": None}
+    store.write(paths, LineageStep.now("run", "plans", "1"), PLANS, pair, table_from_rows([row], PLANS), upstream={})
 
 
 def _write_control(paths: DataPaths) -> None:

@@ -24,6 +24,7 @@ from audit_pipeline.catalogue.outcomes import record_outcome
 from audit_pipeline.operate import console, doctor
 from audit_pipeline.operate.doctor import examine
 from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending
+from audit_pipeline.operate.removal import RemovalTarget, find_removal, mark_removal_finished, remove
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK
 from audit_pipeline.token_statistics.run import compute
@@ -409,6 +410,28 @@ def test_an_entry_that_is_damaged_is_named(kept: Workspace) -> None:
     finding = look(kept)["damaged entries"]
     assert not finding.ok
     assert str(entry) in finding.words
+
+
+def test_a_deep_look_follows_the_chain_of_the_lineage(kept: Workspace) -> None:
+    paths, what = kept.paths, "chain of the lineage"
+    found = look(kept, deep=True)[what]
+    assert found.ok
+    assert found.words == (
+        "5 rows, each with the digest of the one before; removed by forget: 0, replaced or taken back by their "
+        "own run: 0; of earlier versions, without a link: 0"
+    )
+    paths.run_file("lineage", f"decisions:{PAIR}", "run").unlink()
+    found = look(kept, deep=True)[what]
+    assert not found.ok
+    assert found.words.startswith(f"the row before evaluations of {PAIR} (run run, ")
+    assert f"put the files back from a backup of {paths.table('lineage')}; without a backup, say so" in found.words
+    assert what not in look(kept), "a quick look does not follow it"
+    take = find_removal(RemovalTarget("model", "tiny"), paths)
+    remove(take)
+    mark_removal_finished(take)
+    found = look(kept, deep=True)[what]
+    assert not found.ok, "what was removed by hand before is missed after forget, too"
+    assert found.words.startswith("the row before row ")
 
 
 def test_whoever_waits_is_told_what_is_looked_at(kept: Workspace, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from audit_pipeline.catalogue.contracts import KINDS, TABLES, Kind, Pair, Table,
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, RUN_ID
 from audit_pipeline.catalogue.files import read_json, write_json, write_table
 from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.catalogue.lineage_chain import follow_chain
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.table import Column
 from audit_pipeline.errors import DataError
@@ -45,6 +46,7 @@ from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.token_statistics import cache
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK, PartCache, discard_rows, measure_rows
 from audit_pipeline.token_statistics.tokens import cache_key
+from audit_pipeline.warehouse.build import read_lineage_chain
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 ROOT = Path(__file__).parents[2]
@@ -186,12 +188,27 @@ def test_a_benchmark_goes_with_its_own_texts_and_leaves_shared_ones(workspace: W
         assert set(after) == stay
         assert all(after[text] == rows[text] for text in stay)
     assert not mentions(paths, "made_8")
-    assert {name: held for name, held in tree(paths).items() if not name.endswith(".lock")} == {
-        name: held for name, held in untouched.items() if not name.endswith(".lock")
-    }
+    after_it = {name: held for name, held in tree(paths).items() if not name.endswith(".lock")}
+    assert b"made_8" not in after_it.pop("lineage/withdrawn.json")
+    assert after_it == {name: held for name, held in untouched.items() if not name.endswith(".lock")}
     assert not list_unfinished_removals(paths)
     assert list_kept_names("benchmark", paths) == {"made_12", "twin_8"}
     assert list_kept_names("model", paths) == {"one", "two"}
+
+
+def test_forgotten_lineage_rows_are_counted_and_leave_no_name(workspace: Workspace) -> None:
+    paths = workspace.paths
+    before = follow_chain(*read_lineage_chain(paths))
+    assert (before.withdrawn, before.problems) == ({}, ())
+    entries = {one.what: one.files for one in take(MADE_8, paths)}["lineage"]
+    after = follow_chain(*read_lineage_chain(paths))
+    assert (after.linked, after.withdrawn, after.problems) == (before.linked - entries, {"forgotten": entries}, ())
+    # A temporary file of a killed writer is no row of the chain.
+    [row, *_] = sorted(paths.table("lineage").glob("*made_12%7Cone/*.parquet"))
+    shutil.copy(row, row.with_name(f".{row.name}.x.tmp"))
+    entries += {one.what: one.files for one in take(ONE, paths)}["lineage"] - 1
+    assert follow_chain(*read_lineage_chain(paths)).withdrawn == {"forgotten": entries}
+    assert not [file for file in paths.table("lineage").glob("*.json") if b"made_8" in file.read_bytes()]
 
 
 def test_a_model_goes_with_its_caches_card_and_history(workspace: Workspace) -> None:
@@ -292,7 +309,8 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
     removal = find_removal(target, whole)
     remove(removal, steps.append)
     mark_removal_finished(removal)
-    expected = state_of(whole)
+    expected, chain = state_of(whole), follow_chain(*read_lineage_chain(whole))
+    assert chain.problems == ()
     assert len(steps) > 10
     for number in range(len(steps)):
         data = DataPaths(shutil.copytree(workspace.paths.root, tmp_path / "killed"))
@@ -311,6 +329,7 @@ def test_a_removal_that_is_killed_anywhere_is_finished_by_the_next(
         assert target.name in list_kept_names(target.dimension, data)
         take(target, data)
         assert state_of(data) == expected, f"killed after {number} steps"
+        assert follow_chain(*read_lineage_chain(data)) == chain
         assert target.name not in list_kept_names(target.dimension, data)
         shutil.rmtree(data.root)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, ROW_DIGEST, RUN_ID
+from audit_pipeline.catalogue.integrity import PREVIOUS_SHA256
 from audit_pipeline.catalogue.table import Column, Table
 
 LINEAGE = Table(
@@ -42,6 +43,13 @@ LINEAGE = Table(
             pa.string(),
             "sha256 of the Parquet file that holds the rows; null: they lie in no file of their own, "
             "or an earlier version wrote them",
+            later=True,
+        ),
+        Column(
+            PREVIOUS_SHA256,
+            pa.string(),
+            "row_sha256 of the lineage row that was written before this one in the data folder; null in the first, and "
+            "where an earlier version wrote it",
             later=True,
         ),
         ROW_DIGEST,
