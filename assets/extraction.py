@@ -46,6 +46,9 @@ class ExtractionConfig(dg.Config):
         description="where windows begin: coarse-to-fine | tiled | chars:N; null: as the benchmark says, else "
         f"{COARSE_TO_FINE}",
     )
+    grid: bool = Field(
+        default=False, description="ask for suffixes at every setting of a grid; else only where the benchmark says so"
+    )
 
 
 @dg.asset(
@@ -79,7 +82,7 @@ def extraction(
         if settings is None and not config.every_pair:
             return {"status": "not asked for", "reason": "the benchmark does not say extraction: true"}
         asked = search_options_from_settings(
-            settings or ExtractionSettings(), config.prefix, config.suffix, config.stride
+            settings or ExtractionSettings(), config.prefix, config.suffix, config.stride, grid=config.grid
         )
         model = models.load_for_run(pair.model, paths, log)
         step = LineageStep.now(context.run.run_id, "extraction", build_search_version(asked))

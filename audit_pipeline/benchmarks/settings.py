@@ -68,6 +68,13 @@ class ExtractionSettings(StrictSettings):
         description="tokens that may differ where each document's strongest passage is asked for nearly word for word; "
         "None: it is not",
     )
+    grid: bool = Field(
+        default=False,
+        description="whether suffixes are also asked for at every setting of a grid (docs/extraction.md)",
+    )
+    price_per_million: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="price of a million tokens, for what the expected draws of a passage cost"
+    )
 
 
 def _parse_extraction(value: object) -> object:

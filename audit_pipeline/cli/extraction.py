@@ -17,9 +17,12 @@ import click
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.extraction_output import (
     GenerationOptions,
+    build_cost_columns,
+    compute_log_cost,
     select_strongest,
     show_claims,
     show_documents,
+    show_grid,
     show_long_runs,
     show_passages,
 )
@@ -85,6 +88,18 @@ _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
     help="Where windows begin: tiled (suffixes one behind the other), chars:N (every N characters), or coarse-to-fine "
     f"(tiled, and every 10 characters where a passage could be likely). {_UNLESS_SAID.format(COARSE_TO_FINE)}",
 )
+@click.option(
+    "--grid",
+    is_flag=True,
+    help="Also ask for suffixes at every setting of a grid: lengths of prefix and suffix, temperatures, ways of "
+    "drawing. Default: as the benchmark's entry says.",
+)
+@click.option(
+    "--price",
+    type=click.FloatRange(min=0, min_open=True),
+    help="The price of a million tokens: what the draws of each passage would cost. Default: as the benchmark's entry "
+    "says.",
+)
 @options_of(GenerationOptions)
 @click.option("--out", type=FILE, help="A Parquet file to write, one row per window.")
 @TEXT_COLUMN
@@ -104,6 +119,8 @@ def extract(
     prefix: int | None,
     suffix: int | None,
     stride: str | None,
+    grid: bool,
+    price: float | None,
     out: Path | None,
     text_column: str | None,
     no_text: bool,
@@ -135,7 +152,8 @@ def extract(
     from audit_pipeline.operate.stages.extraction import search_options_from_settings
     from audit_pipeline.token_statistics.cached_texts import Caches
 
-    asked = search_options_from_settings(settings, prefix, suffix, stride)
+    asked = search_options_from_settings(settings, prefix, suffix, stride, grid=grid)
+    asked = replace(asked, price_per_million=price or asked.price_per_million)
     generation.require_consistent_options(asked.lengths.suffix)
     entry = with_overrides(configured, reference_model=reference_model)
     generation.require_weights(entry)
@@ -153,7 +171,7 @@ def extract(
         _show_dry_run(search, tokenized, reference, len(documents), options)
     else:
         quoted = not no_text and texts_are_quoted()
-        _search_and_show(search, tokenized.entry.name, backend_of, generation, out, quoted=quoted)
+        _search_and_show(search, asked, tokenized.entry.name, backend_of, generation, out, quoted=quoted)
 
 
 def _require_long_held_out_document(search: Search, documents: Sequence[SearchedDocument], file: Path | None) -> None:
@@ -176,6 +194,7 @@ def _require_one_document_source(
 
 def _search_and_show(
     search: Search,
+    search_options: SearchOptions,
     model: str,
     backend_of: BackendOf,
     generation: GenerationOptions,
@@ -188,6 +207,7 @@ def _search_and_show(
 
     with terminal_bar(model) as on_progress:
         found = search.run(backend_of, on_progress)
+        grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:
         tell(f"{len(search.unreadable_parts)} damaged part(s) of the cache were set aside, and their windows run again")
     audited = [result for result in found if result.document.side == "audited"]
@@ -197,12 +217,20 @@ def _search_and_show(
         write_windows(out, audited)
     show_documents(found)
     shown = select_strongest(found)
+    generate_row = partial(generation.generate_for_passage, search, backend_of, quoted=quoted)
     show_passages(
         shown,
-        partial(generation.generate_for_passage, search, backend_of, quoted=quoted),
-        generation.columns(),
+        lambda result, number: {
+            **generate_row(result, number),
+            "log_cost": compute_log_cost(search_options, float(result.windows.log_p[number])),
+        },
+        [*build_cost_columns(search_options), *generation.columns()],
         quoted=quoted,
     )
+    if grid is not None:
+        show_grid(found, shown, grid)
+    elif search_options.grid:
+        say(f"The grid of settings was not tested: {model} is asked by an interface.", grid=None)
     if generation.continued is not None:
         show_long_runs(search, backend_of, shown, generation.continued)
     show_claims(found)
@@ -271,14 +299,18 @@ def _show_dry_run(
     search: Search, model: TokenizedModel, reference: TokenizedModel | None, documents: int, options: RunOptions
 ) -> None:
     windows, tokens = search.tokens()
+    grid_tokens = search.count_grid_tokens()
+    tokens += grid_tokens
     seconds = estimate_seconds(model, tokens, options)
     say(
-        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run, time "
+        f"{documents:,} document(s), {windows:,} windows; {tokens:,} tokens to run"
+        f"{f', {grid_tokens:,} of them for the grid' if grid_tokens else ''}, time "
         f"{format_estimated_time(seconds)}; "
         f"{'likely passages add fine windows' if search.is_coarse_to_fine else 'nothing is added'}",
         documents=documents,
         windows=windows,
         tokens=tokens,
+        grid_tokens=grid_tokens,
         seconds=seconds,
     )
     say_run_resources(model, options)

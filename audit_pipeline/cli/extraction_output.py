@@ -24,12 +24,13 @@ from audit_pipeline.metrics.claims import (
     SET_APART_IN_WORDS,
     extraction_claim,
 )
-from audit_pipeline.operate.console import Columns, Row, report_slow_work, say, show_table
+from audit_pipeline.operate.console import Columns, Row, is_json_output, report_slow_work, say, show_table
 from audit_pipeline.operate.options import Option
 from audit_pipeline.report.number_format import DASH, format_thousands, percent, probability, share
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.search import Extraction, Search
+    from audit_pipeline.extraction.grid import GridFindings
+    from audit_pipeline.extraction.search import Extraction, Search, SearchOptions
     from audit_pipeline.extraction.tables import HeldOutTest
     from audit_pipeline.models.config import ModelEntry
     from audit_pipeline.token_statistics.backend import BackendOf
@@ -185,6 +186,25 @@ def format_draws_needed(log_p: float) -> str:
     return f"{math.ceil(math.exp(needed) - 1e-9):,}" if needed < 15 else f"10^{needed / math.log(10):,.0f}"
 
 
+def compute_log_cost(options: SearchOptions, log_p: float) -> float | None:
+    """The log of what the draws for an even chance of a passage cost; None where no price is said."""
+    from audit_pipeline.extraction.conclusions import log_cost_of_draws
+
+    price = options.price_per_million
+    return log_cost_of_draws(log_p, options.lengths.window, price) if price else None
+
+
+def build_cost_columns(options: SearchOptions) -> Columns:
+    """The column of a table of passages that holds it."""
+    return [("cost of these draws", "log_cost", _format_cost)] if options.price_per_million else []
+
+
+def _format_cost(log_cost: float) -> str:
+    if log_cost < 15:
+        return f"{math.exp(log_cost):,.2f}" if log_cost > 0 else f"{math.exp(log_cost):.2g}"
+    return f"10^{log_cost / math.log(10):,.0f}"
+
+
 def _format_probability(log_p: float | None) -> str:
     if log_p is None:
         return "0"
@@ -231,6 +251,7 @@ def show_passages(
         passages,
         [
             ("document", "document"),
+            ("place", "place"),
             ("characters", lambda row: f"{row['begin']:,} to {row['end']:,}"),
             (_DRAWS, "log_p", format_draws_needed),
             ("tokens that are its first choice", _format_matches),
@@ -239,6 +260,57 @@ def show_passages(
             *columns,
         ],
     )
+
+
+def show_grid(extractions: Sequence[Extraction], shown: Sequence[Extraction], findings: GridFindings) -> None:
+    """What the grid shows of the documents that are ``shown``; as JSON, each setting of every document, too."""
+    from audit_pipeline.extraction.tables import build_grid_columns, build_grid_rows
+
+    rows = build_grid_rows(extractions, findings)
+    if is_json_output():
+        say("", grid=rows)
+    of_document: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        of_document.setdefault(str(row["document_id"]), []).append(row)
+    of_whole = dict(
+        zip((result.document.name for result in extractions), build_grid_columns(extractions, findings), strict=True)
+    )
+    show_table(
+        "grid_documents",
+        [
+            _build_grid_row(name, of_document[name], of_whole[name])
+            for name in (result.document.name for result in shown)
+            if name in of_document
+        ],
+        [
+            ("document", "document"),
+            ("settings", "settings"),
+            ("with a suffix of p ≥ 0.001", "settings_reached"),
+            ("likeliest setting", _format_setting),
+            ("p there", "log_p", _format_probability),
+            ("p at the named setting", lambda row: _format_probability(row["named_log_p"]) if row["named"] else DASH),
+            ("p-value over all settings", "p_value", probability),
+        ],
+    )
+
+
+def _build_grid_row(name: str, settings: Sequence[Row], of_whole: Row) -> dict[str, Any]:
+    best = max(settings, key=lambda row: -math.inf if row["log_p"] is None else row["log_p"])
+    named = [row["log_p"] for row in settings if row["is_named"]]
+    return {
+        "document": name,
+        "settings": of_whole["grid_settings"],
+        "settings_reached": sum(row["reached"] > 0 for row in settings),
+        **{key: best[key] for key in ("prefix_tokens", "suffix_tokens", "temperature", "drawn_from", "log_p")},
+        **{"named": bool(named), "named_log_p": named[0] if named else None},
+        **{"p_value": of_whole["grid_p_value"], "q_value": of_whole["grid_q_bh"]},
+    }
+
+
+def _format_setting(row: Row) -> str:
+    before = f"{row['prefix_tokens']} tokens" if row["prefix_tokens"] else "all from the beginning"
+    drawn = f"temperature {row['temperature']}, {row['drawn_from']}" if row["temperature"] else "first choices"
+    return f"{row['suffix_tokens']} tokens after {before}, {drawn}"
 
 
 def show_claims(extractions: Sequence[Extraction]) -> None:
@@ -364,6 +436,7 @@ def _build_passage_rows(
     result: Extraction, generate_row: Callable[[Extraction, int], Row], *, quoted: bool
 ) -> list[Row]:
     from audit_pipeline.extraction.documents import cut_excerpt
+    from audit_pipeline.whole_files.places import describe_place
 
     windows, text = result.windows, result.document.text
     rows: list[Row] = []
@@ -376,6 +449,7 @@ def _build_passage_rows(
                 "start": start,
                 "begin": begin,
                 "end": end,
+                "place": describe_place(text, begin, result.document.places),
                 "log_p": float(windows.log_p[number]),
                 "log_p_top_40": log_p_top if windows.top_is_known and math.isfinite(log_p_top) else None,
                 "matches": None if windows.matches is None else int(windows.matches[number]),

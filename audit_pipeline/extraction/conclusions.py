@@ -211,6 +211,12 @@ def log_draws(log_p: float, p: float = 0.5) -> float:
     return max(0.0, math.log(-math.log1p(-p)) - log_rate)
 
 
+def log_cost_of_draws(log_p: float, tokens: int, price_per_million: float) -> float:
+    """The log of what those draws cost for p = 0.5 where each sends and gives ``tokens`` tokens together, by the price
+    of a million tokens, above 0."""
+    return log_draws(log_p) + math.log(tokens * price_per_million / 1e6)
+
+
 @dataclass(frozen=True)
 class Memorisation:
     """The conclusions from the windows of one document. Windows that are set apart count only where it is said.
@@ -253,7 +259,7 @@ def conclude_memorisation(windows: Windows, apart: Mask, text: str) -> Memorisat
         covered_set_apart=_count_covered_characters(windows, apart) / max(characters, 1),
         longest_run=end - begin,
         longest_run_words=len(text[begin:end].split()),
-        strongest=_find_strongest(windows, apart),
+        strongest=find_strongest(windows, ~apart, STRONGEST),
     )
 
 
@@ -272,13 +278,18 @@ def _count_covered_characters(windows: Windows, mask: Mask) -> int:
     return sum(end - begin for begin, end in _find_covered_runs(windows, mask))
 
 
-def _find_strongest(windows: Windows, apart: Mask) -> tuple[int, ...]:
+def find_strongest(windows: Windows, mask: Mask, most: int | None = None) -> tuple[int, ...]:
+    """The numbers of the likeliest of the windows of ``mask`` [n] by ``log_p``, no two of whose suffixes overlap.
+
+    ``most``: at most so many; None: as many as there are, so that every window of the mask overlaps one of them.
+    """
     chosen: list[int] = []
-    for number in np.argsort(-windows.log_p, kind="stable").tolist():
+    order = np.argsort(-windows.log_p, kind="stable")
+    for number in order[mask[order]].tolist():
         begin, end = windows.begin[number], windows.end[number]
-        if not apart[number] and all(end <= windows.begin[other] or begin >= windows.end[other] for other in chosen):
+        if all(end <= windows.begin[other] or begin >= windows.end[other] for other in chosen):
             chosen.append(number)
-        if len(chosen) == STRONGEST:
+        if len(chosen) == most:
             break
     return tuple(chosen)
 

@@ -1,8 +1,9 @@
 """Continuations: what a model generates after a prefix, and how near that is to the true text.
 
-What belongs here: first choices and draws after a window's prefix, as proof of reproduction; continuing a document from
-its beginning through more tokens than the model's context holds; beams, and how far each is from the suffix. What does
-not: the probability of the suffix itself, which needs no drawing (conclusions.py).
+What belongs here: first choices and draws after a window's prefix, as proof of reproduction; the words that first
+choices and the suffix share; continuing a document from its beginning through more tokens than the model's context
+holds; beams, and how far each is from the suffix. What does not: the probability of the suffix itself, which needs no
+drawing (conclusions.py).
 
 How much of a document was reproduced is measured as by Ahmed et al. 2026, in a plain form: the words of the true text
 in blocks of at least ``BLOCK_WORDS`` words that both texts have, in the same order.
@@ -30,6 +31,7 @@ from transformers.cache_utils import DynamicCache
 
 from audit_pipeline.catalogue.contracts import BEST_TOKENS
 from audit_pipeline.errors import DataError
+from audit_pipeline.extraction.documents import cut_excerpt
 from audit_pipeline.extraction.windows import count_tokens_with_characters, split_prefix_and_suffix
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -61,6 +63,29 @@ def generate_continuations(
     prefix, suffix = split_prefix_and_suffix(window)
     greedy = generate_greedily(forward, prefix, len(suffix))
     return Generated(model.tokenizer.decode(greedy), forward.apply(_count_hits, prefix, suffix, draws, seed), draws)
+
+
+@dataclass(frozen=True)
+class Given:
+    """``text``: what the model gives in place of a suffix by its first choices, as much of it as may be quoted.
+    ``suffix_words``: words of the suffix; ``words_in_common``: the longest run of words that it shares with all that
+    the model gives. Words are separated by white space."""
+
+    text: str
+    suffix_words: int
+    words_in_common: int
+
+
+def give_greedily(model: TokenizedModel, forward: LocalPass, window: EncodedText, suffix: str) -> Given:
+    """What the model gives after the prefix of ``window``, and how much of the text ``suffix`` that is."""
+    prefix, ids = split_prefix_and_suffix(window)
+    given = model.tokenizer.decode(generate_greedily(forward, prefix, len(ids)))
+    return Given(cut_excerpt(given), len(suffix.split()), count_words_in_common(suffix, given))
+
+
+def count_words_in_common(true_text: str, given_text: str) -> int:
+    """The longest run of words that two texts share, in words."""
+    return SequenceMatcher(None, true_text.split(), given_text.split(), autojunk=False).find_longest_match().size
 
 
 def generate_greedily(forward: LocalPass, prefix: Sequence[int], tokens: int) -> list[int]:

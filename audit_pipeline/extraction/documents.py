@@ -6,6 +6,7 @@ What belongs here: what a document is, which texts of a file are documents, exce
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import has_row_format, open_texts
 from audit_pipeline.fetch.rows import SkippedRows
 from audit_pipeline.models.kept_files import TextTokenizer
+from audit_pipeline.whole_files.places import Places
 
 _NAMES = ("document_id", "id", "title")
 
@@ -32,7 +34,7 @@ class SearchedDocument:
     """A text by the name that a finding calls it.
 
     Of a benchmark's document: its title, group, collection and side; of a control's text how many times the model's
-    training held it.
+    training held it. ``places``: where the pages or chapters of its file begin.
     """
 
     name: str
@@ -42,6 +44,7 @@ class SearchedDocument:
     collection: str = ""
     side: Side = "audited"
     occurrences: int | None = None
+    places: Places = ()
 
 
 def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
@@ -77,7 +80,13 @@ def read_document_of_source(name: str, paths: DataPaths) -> SearchedDocument:
     if not found:
         raise DataError(f"the source {source} has no document '{name}'; the table documents lists them")
     [row] = found
-    return SearchedDocument(name, row["text"], row["title"], row["group"], row["collection"])
+    places = parse_places(row["places"])
+    return SearchedDocument(name, row["text"], row["title"], row["group"], row["collection"], places=places)
+
+
+def parse_places(written: str | None) -> Places:
+    """The places of a document as the column ``places`` of DOCUMENTS has them."""
+    return tuple((offset, label) for offset, label in json.loads(written or "[]"))
 
 
 def cut_excerpt(text: str, *, last: bool = False) -> str:

@@ -1,11 +1,12 @@
 """Windows that are set apart: a model can give them word for word without training on the document.
 
-What belongs here: finding such windows, and the reference model's pass over them. What does not: probabilities, and
-what is concluded from the remaining windows (conclusions.py).
+What belongs here: finding such windows, and the reference model's pass over them. What does not: probabilities, what
+is likely after other prefixes, too (priors.py), and what is concluded from the remaining windows (conclusions.py).
 
-Only windows that the model reproduces are examined. Three things make one no sign of memorisation: its suffix continues
+Only windows that the model reproduces are examined. Four things make one no sign of memorisation: its suffix continues
 the pattern of its prefix (a list, a refrain); the same words are in several of the documents (a licence, a preface of
-the publisher); a reference model, which was not trained on the document, reproduces it, too.
+the publisher); a reference model, which was not trained on the document, reproduces it, too; it is as likely after
+prefixes of other documents.
 """
 
 from __future__ import annotations
@@ -56,6 +57,12 @@ def is_prefix_repeated(prefix: Ints, suffix: Ints) -> bool:
     length = run_length(len(suffix))
     begun = _hash_runs(np.concatenate([prefix, suffix]), length)[: len(prefix)]
     return bool(np.isin(_hash_runs(suffix, length), begun).any())
+
+
+def have_common_run(one: Ints, other: Ints) -> bool:
+    """Whether a run of ``COMMON_RUN`` tokens is in both [n], [m]; where one has fewer, all of it."""
+    length = run_length(min(len(one), len(other)))
+    return bool(np.isin(_hash_runs(one, length), _hash_runs(other, length)).any())
 
 
 def find_boilerplate(documents: Sequence[Ints], length: int) -> Hashes:
@@ -114,11 +121,13 @@ class Reference:
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """Of the windows of a document, [n] each: why they are set apart (None: they are not), and the reference model's
-    log-probability of their suffix (NaN: not computed)."""
+    """Of the windows of a document, [n] each: why they are set apart (None: they are not), the reference model's
+    log-probability of their suffix, and the log of its mean probability after prefixes of other documents (NaN: not
+    computed)."""
 
     reasons: tuple[SetApart | None, ...]
     reference_log_p: Floats
+    prior_log_p: Floats
 
     @property
     def apart(self) -> Mask:
@@ -162,7 +171,7 @@ def judge_windows(
             if reproduced:
                 reasons[number][place] = "predictable"
     return [
-        Judgement(tuple(reasons_of_document), values)
+        Judgement(tuple(reasons_of_document), values, np.full(len(values), np.nan))
         for reasons_of_document, values in zip(reasons, log_p, strict=True)
     ]
 

@@ -11,11 +11,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import KINDS, Kind
 from audit_pipeline.errors import DataError
 from audit_pipeline.extraction.conclusions import (
     THRESHOLDS,
@@ -32,7 +33,9 @@ from audit_pipeline.extraction.conclusions import (
 )
 from audit_pipeline.extraction.defaults import COARSE_TO_FINE
 from audit_pipeline.extraction.documents import Quotation, SearchedDocument, quote
+from audit_pipeline.extraction.grid import Grid, GridFindings, GridWindow, build_grid, encode_grid_windows, read_grid
 from audit_pipeline.extraction.judgements import Judgement, Reference, judge_windows
+from audit_pipeline.extraction.priors import judge_by_priors
 from audit_pipeline.extraction.windows import (
     WindowLengths,
     count_tokens_to_run,
@@ -46,11 +49,13 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.backend import Backend, BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
-from audit_pipeline.token_statistics.tokens import EncodedText, encode
+from audit_pipeline.token_statistics.tokens import EncodedText, encode, window_and_stride
 
 if TYPE_CHECKING:
-    from audit_pipeline.extraction.continuations import Continuation, Generated, Nearness
+    from audit_pipeline.extraction.continuations import Continuation, Generated, Given, Nearness
     from audit_pipeline.token_statistics.local_pass import LocalPass
+
+OfDocument = TypeVar("OfDocument")
 
 TILED = "tiled"
 _CHARS = "chars:"
@@ -80,7 +85,8 @@ class SearchOptions:
     ``step`` is the number of characters between windows of a grid; None: coarse windows, and where ``fine`` the fine
     ones that they call for. ``characters``: only so many of each document are searched, from its first on; None: all.
     ``near_verbatim``: how many tokens may differ where each audited document's strongest passage is asked for nearly
-    word for word; None: it is not.
+    word for word; None: it is not. ``grid``: whether suffixes are asked for at every setting of a grid, too.
+    ``price_per_million``: of a million tokens, for what draws cost; it changes nothing of the search.
     """
 
     lengths: WindowLengths
@@ -88,6 +94,8 @@ class SearchOptions:
     fine: bool
     characters: int | None = None
     near_verbatim: int | None = None
+    grid: bool = False
+    price_per_million: float | None = None
 
     @property
     def stride(self) -> str:
@@ -128,6 +136,10 @@ class Search:
         self._model, self._options, self._caches = model, options, caches
         self._documents = [replace(document, text=document.text[: options.characters]) for document in documents]
         self._reference = reference
+        # Models behind interfaces do not give what a grid is made of.
+        has_grid = options.grid and KINDS["grid"].is_available_from(model.gives)
+        self._room, _ = window_and_stride(model)
+        self._grid: Grid | None = build_grid(options.lengths, self._room) if has_grid else None
         self.unreadable_parts: tuple[str, ...] = ()
 
     @property
@@ -142,6 +154,14 @@ class Search:
             for windows in self._iterate_first_windows()
         ]
         return sum(windows for windows, _ in parts), sum(tokens for _, tokens in parts)
+
+    def count_grid_tokens(self) -> int:
+        """Tokens that the model would be run on for the grid."""
+        windows = [] if self._grid is None else self._iterate_grid_windows(self._grid)
+        return sum(
+            count_tokens_to_run(self._model, [one.window for one in of_document], self._caches, "grid")
+            for of_document in windows
+        )
 
     def run(self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None) -> list[Extraction]:
         """Each document's findings, in their order; a model is loaded where a window of one is not in the cache."""
@@ -163,6 +183,11 @@ class Search:
         if self._reference is not None:
             reference = Reference(self._reference, partial(backend_of, self._reference), on_progress)
         judged = judge_windows(self._model, self._documents, found, self._options.lengths, self._caches, reference)
+        if self._model.entry.host.is_here:
+            lengths = self._options.lengths
+            judged = judge_by_priors(
+                self._model, self._documents, found, judged, lengths, self._caches, backend, on_progress
+            )
         self._caches.compact()
         return [
             Extraction(
@@ -174,6 +199,21 @@ class Search:
             )
             for document, windows, first, judgement in zip(self._documents, found, coarse, judged, strict=True)
         ]
+
+    def run_grid(
+        self, backend_of: BackendOf, on_progress: Callable[[Progress], None] | None = None
+    ) -> GridFindings | None:
+        """What the grid shows of each document, in their order; None where it is not asked for, or the model's back end
+        does not give what it is made of. The model is loaded where a window is not in the cache."""
+        if self._grid is None:
+            return None
+        found = []
+        for group in _group_documents(self._iterate_grid_windows(self._grid)):
+            windows = [one.window for of_document in group for one in of_document]
+            self._run(windows, partial(backend_of, self._model), on_progress, "grid")
+            found += [read_grid(self._model, of_document, self._grid, self._caches) for of_document in group]
+        self._caches.compact()
+        return GridFindings(self._grid, found)
 
     def quoted(self, extractions: Sequence[Extraction]) -> Iterator[dict[int, Quotation]]:
         """The strongest passages of each document in words, by the number of their window."""
@@ -218,6 +258,15 @@ class Search:
         # The two were summed over passes of their own, whose last digits differ.
         return max(bound, float(extraction.windows.log_p_top[number]))
 
+    def give_greedily(self, extraction: Extraction, number: int, backend_of: BackendOf) -> Given:
+        """What the model gives in place of the suffix of a document's window ``number``, by its first choices."""
+        from audit_pipeline.extraction.continuations import give_greedily  # noqa: PLC0415
+
+        windows = extraction.windows
+        suffix = extraction.document.text[windows.begin[number] : windows.end[number]]
+        window = self._encode_window(extraction, number)
+        return give_greedily(self._model, self._load_local_pass(backend_of), window, suffix)
+
     def continue_document(self, document: SearchedDocument, backend_of: BackendOf, tokens: int) -> Continuation:
         """How much the model gives of the ``tokens`` after the first prefix of a document."""
         from audit_pipeline.extraction.continuations import continue_document  # noqa: PLC0415
@@ -234,6 +283,9 @@ class Search:
         start = int(extraction.windows.start[number])
         [window] = encode_windows_at(self._model, extraction.document.text, [start], self._options.lengths)
         return window
+
+    def _iterate_grid_windows(self, grid: Grid) -> Iterator[list[GridWindow]]:
+        return (encode_grid_windows(self._model, document.text, grid, self._room) for document in self._documents)
 
     def _iterate_first_windows(self) -> Iterator[list[EncodedText]]:
         return _batch_windows(map(self._first, self._documents))
@@ -267,8 +319,9 @@ class Search:
         windows: Sequence[EncodedText],
         backend: Callable[[], Backend],
         on_progress: Callable[[Progress], None] | None,
+        kind: Kind = "extraction",
     ) -> None:
-        summary = run_windows(self._model, windows, self._caches, backend, on_progress)
+        summary = run_windows(self._model, windows, self._caches, backend, on_progress, kind)
         self.unreadable_parts = tuple(dict.fromkeys([*self.unreadable_parts, *summary.unreadable_parts]))
 
     def _read(self, of_documents: Iterable[list[EncodedText]]) -> Iterator[Windows]:
@@ -285,9 +338,9 @@ class Search:
                 yield rows.slice(begin, end - begin)
 
 
-def _group_documents(of_documents: Iterable[list[EncodedText]]) -> Iterator[list[list[EncodedText]]]:
+def _group_documents(of_documents: Iterable[list[OfDocument]]) -> Iterator[list[list[OfDocument]]]:
     """The windows of some documents at a time."""
-    group: list[list[EncodedText]] = []
+    group: list[list[OfDocument]] = []
     for windows in of_documents:
         group.append(windows)
         if sum(map(len, group)) >= _WINDOWS_AT_A_TIME:

@@ -16,12 +16,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import (
     DOCUMENT_MEMORISATION,
+    EXTRACTION_GRID,
     EXTRACTION_RATES,
     EXTRACTION_WINDOWS,
     Pair,
@@ -33,11 +35,16 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import conformal_p_values, count_compared_texts, q_values
 from audit_pipeline.extraction.conclusions import THRESHOLDS, Ints, Windows
 from audit_pipeline.extraction.documents import Quotation
+from audit_pipeline.extraction.grid import DocumentGrid, GridFindings, compute_grid_p_values, iterate_grid_rows
 from audit_pipeline.extraction.search import Extraction, SearchOptions
 from audit_pipeline.metrics.claims import extraction_claim
 from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval, percentile_interval
 from audit_pipeline.metrics.rates import clopper_pearson_bounds
 from audit_pipeline.metrics.roc import Floats
+from audit_pipeline.whole_files.places import describe_place
+
+if TYPE_CHECKING:
+    from audit_pipeline.extraction.continuations import Given
 
 
 @dataclass(frozen=True)
@@ -192,30 +199,38 @@ def _resample_coverage(covered: Floats, characters: Floats, seed: int) -> Floats
 _OF_RUN = ("model", "benchmark", "run_id")
 _NEAR = "log_p_near_verbatim"
 _QUOTED = ("prefix_excerpt", "suffix_pieces", "first_choice_pieces")
+_OF_GIVEN = ("given_text", "suffix_words", "words_in_common")
 
-Quote = Mapping[int, Quotation]
-"""The passages of a document that are quoted, by the number of their window."""
+
+@dataclass(frozen=True)
+class Passages:
+    """What is kept of a document's passages besides their probability, by the number of their window: their words, and
+    what the model gives in their place. ``near_log_p``: how likely it gives the strongest nearly word for word; None:
+    not asked for."""
+
+    quotes: Mapping[int, Quotation]
+    given: Mapping[int, Given]
+    near_log_p: float | None
+
+
+_NO_PASSAGES = Passages({}, {}, None)
 
 
 def build_extraction_tables(
     extractions: Sequence[Extraction],
-    quotes: Sequence[Quote],
-    near_log_p: Mapping[str, float],
+    passages: Sequence[Passages],
+    grid: GridFindings | None,
     pair: Pair,
     options: SearchOptions,
     run_id: str,
     no_window: str,
 ) -> dict[Table, pa.Table]:
-    """Every table of what was found of a pair's documents.
-
-    ``near_log_p``: the log-probability of the strongest passage nearly word for word, by the document's name.
-    ``no_window`` says why a document has no window.
-    """
+    """Every table of what was found of a pair's documents; ``no_window`` says why a document has no window."""
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
     windows = pa.concat_tables(
         [
-            _build_windows_table(extraction, quote, near_log_p.get(extraction.document.name))
-            for extraction, quote in zip(extractions, quotes, strict=True)
+            _build_windows_table(extraction, of_document)
+            for extraction, of_document in zip(extractions, passages, strict=True)
         ]
         or [_WINDOWS.empty_table()]
     )
@@ -235,10 +250,16 @@ def build_extraction_tables(
         for rate in compute_extraction_rates(extractions, pair.benchmark)
     ]
     documents = [
-        {**of_run, **_build_document_row(extraction, test, options, no_window)}
-        for extraction, test in zip(extractions, compare_with_held_out(extractions), strict=True)
+        {**of_run, **_build_document_row(extraction, test, options, no_window), **of_grid}
+        for extraction, test, of_grid in zip(
+            extractions, compare_with_held_out(extractions), build_grid_columns(extractions, grid), strict=True
+        )
     ]
     return {
+        EXTRACTION_GRID: table_from_rows(
+            [{**of_run, **row} for row in build_grid_rows(extractions, grid)] if grid is not None else [],
+            EXTRACTION_GRID,
+        ),
         EXTRACTION_WINDOWS: cast_to_columns(windows.select(EXTRACTION_WINDOWS.names), EXTRACTION_WINDOWS),
         EXTRACTION_RATES: table_from_rows(rates, EXTRACTION_RATES),
         # Last: where it is, the others are.
@@ -262,26 +283,57 @@ def compare_with_held_out(extractions: Sequence[Extraction]) -> list[HeldOutTest
     return [next(tests) if extraction.document.side == "audited" else None for extraction in extractions]
 
 
+def build_grid_rows(extractions: Sequence[Extraction], findings: GridFindings) -> list[dict[str, object]]:
+    """What the grid shows of each document at each setting, as EXTRACTION_GRID has it, but for pair and run."""
+    return [
+        {"document_id": extraction.document.name, "side": extraction.document.side, **row}
+        for extraction, own in zip(extractions, findings.documents, strict=True)
+        for row in iterate_grid_rows(own, findings.grid)
+    ]
+
+
+def build_grid_columns(extractions: Sequence[Extraction], findings: GridFindings | None) -> list[Mapping[str, object]]:
+    """What the grid shows of each document as a whole, as DOCUMENT_MEMORISATION has it."""
+    if findings is None:
+        return [dict.fromkeys(("grid_settings", "grid_p_value", "grid_q_bh"))] * len(extractions)
+    by_side: dict[Side, list[DocumentGrid]] = {"audited": [], "held_out": []}
+    for extraction, own in zip(extractions, findings.documents, strict=True):
+        by_side[extraction.document.side].append(own)
+    p_values = dict(zip(by_side["audited"], compute_grid_p_values(**by_side), strict=True))
+    tested = {own: p_value for own, p_value in p_values.items() if p_value is not None}
+    q = dict(zip(tested, q_values(list(tested.values()), "bh").tolist(), strict=True))
+    return [
+        {
+            "grid_settings": sum(map(len, own.log_p.values())),
+            "grid_p_value": p_values.get(own),
+            "grid_q_bh": q.get(own),
+        }
+        for own in findings.documents
+    ]
+
+
 def write_windows(out: Path, extractions: Sequence[Extraction]) -> None:
     """Write the windows of all documents to ``out``, whole or not at all, as EXTRACTION_WINDOWS without quotations and
-    what is nearly word for word."""
+    what the model gives, near or not."""
     table = pa.concat_tables(
-        [_build_windows_table(extraction, {}) for extraction in extractions] or [_WINDOWS.empty_table()]
-    ).drop_columns([*_QUOTED, _NEAR])
+        [_build_windows_table(extraction, _NO_PASSAGES) for extraction in extractions] or [_WINDOWS.empty_table()]
+    ).drop_columns([*_QUOTED, *_OF_GIVEN, _NEAR])
     write_table(out, table)
 
 
 _WINDOWS = pa.schema([field for field in EXTRACTION_WINDOWS.schema if field.name not in _OF_RUN])
 
 
-def _build_windows_table(extraction: Extraction, quotes: Quote, near_log_p: float | None = None) -> pa.Table:
+def _build_windows_table(extraction: Extraction, passages: Passages) -> pa.Table:
     windows, strength = (
         extraction.windows,
         {number: place for place, number in enumerate(extraction.found.strongest, 1)},
     )
-    numbers = range(len(windows))
+    document, numbers = extraction.document, range(len(windows))
+    quotes, near_log_p = passages.quotes, passages.near_log_p
+    given = [passages.given.get(number) for number in numbers]
     columns = {
-        "document_id": [extraction.document.name] * len(windows),
+        "document_id": [document.name] * len(windows),
         **{"start": windows.start, "suffix_begin": windows.begin, "suffix_end": windows.end, "tokens": windows.tokens},
         "log_p": windows.log_p,
         "log_p_top_40": [
@@ -293,14 +345,26 @@ def _build_windows_table(extraction: Extraction, quotes: Quote, near_log_p: floa
         },
         "is_coarse": extraction.is_coarse,
         "set_apart": extraction.judged.reasons,
-        "reference_log_p": [None if np.isnan(value) else value for value in extraction.judged.reference_log_p.tolist()],
+        "reference_log_p": _replace_nan(extraction.judged.reference_log_p),
+        "prior_log_p": _replace_nan(extraction.judged.prior_log_p),
+        "place": [
+            describe_place(document.text, int(windows.begin[number]), document.places) if number in strength else None
+            for number in numbers
+        ],
         "strength": [strength.get(number) for number in numbers],
         _NEAR: [near_log_p if strength.get(number) == 1 and near_log_p != -math.inf else None for number in numbers],
         "prefix_excerpt": [quotes[number].prefix if number in quotes else None for number in numbers],
         "suffix_pieces": [quotes[number].pieces if number in quotes else () for number in numbers],
         "first_choice_pieces": [quotes[number].first_choices if number in quotes else () for number in numbers],
+        "given_text": [one and one.text for one in given],
+        "suffix_words": [one and one.suffix_words for one in given],
+        "words_in_common": [one and one.words_in_common for one in given],
     }
     return pa.Table.from_arrays([pa.array(columns[field.name], field.type) for field in _WINDOWS], schema=_WINDOWS)
+
+
+def _replace_nan(values: Floats) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
 
 
 def _replace_missing_counts(counts: Ints | None, windows: Windows) -> Ints | list[None]:
@@ -323,7 +387,8 @@ def _build_document_row(
         **{"prefix_tokens": options.lengths.prefix, "suffix_tokens": options.lengths.suffix, "stride": options.stride},
         **{"windows": found.windows, "reason": None if has_windows else no_window},
         **{"reproduced": found.reproduced, "set_apart": found.set_apart},
-        "predictable": sum(reason == "predictable" for reason in extraction.judged.reasons),
+        "predictable": extraction.judged.reasons.count("predictable"),
+        "likely_anyway": extraction.judged.reasons.count("likely anyway"),
         **covered,
         "covered_by_first_choices": found.greedy if has_windows else None,
         "covered_set_apart": found.covered_set_apart if has_windows else None,

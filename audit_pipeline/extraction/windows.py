@@ -6,7 +6,7 @@ not: where windows begin and what is concluded (conclusions.py), the forward pas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,12 +78,23 @@ def encode_window_between(model: TokenizedModel, document: str, start: int, begi
     Its suffix is of the tokens that end after the character ``begin``. None where the model cannot read it: there is
     nothing before the suffix, or it is longer than the context that the model is run with.
     """
-    [text] = encode(model, [document[start:end]])
-    first = int(np.searchsorted(text.char_end, begin - start, side="right"))
-    own, (room, _) = count_tokens_with_characters(text), window_and_stride(model)
-    if first >= own or own + 1 > room or (first == 0 and text.start_token_id is None):
-        return None
-    return _cut_window(text, start, text_sha256(document), WindowLengths(first, own - first))
+    [window] = encode_windows_between(model, document, [(start, begin, end)])
+    return window
+
+
+def encode_windows_between(
+    model: TokenizedModel, document: str, places: Sequence[tuple[int, int, int]]
+) -> list[EncodedText | None]:
+    """As :func:`encode_window_between`, of each ``start``, ``begin`` and ``end`` of ``places``."""
+    sha256, (room, _) = text_sha256(document), window_and_stride(model)
+    windows: list[EncodedText | None] = []
+    texts = encode(model, [document[start:end] for start, _, end in places])
+    for (start, begin, _), text in zip(places, texts, strict=True):
+        first = int(np.searchsorted(text.char_end, begin - start, side="right"))
+        own = count_tokens_with_characters(text)
+        is_readable = first < own < room and (first > 0 or text.start_token_id is not None)
+        windows.append(_cut_window(text, start, sha256, WindowLengths(first, own - first)) if is_readable else None)
+    return windows
 
 
 def count_tokens_with_characters(text: EncodedText) -> int:
@@ -122,37 +133,41 @@ def run_windows(
     location: CacheLocation,
     backend: Callable[[], Backend],
     on_progress: Callable[[Progress], None] | None = None,
+    kind: Kind = "extraction",
 ) -> RunSummary:
-    """Run the model on those of ``windows`` that the cache lacks, and write their rows as they come."""
-    caches = caches_of(model, location, ("extraction",))
-    return run_prepared(model, _prepare_windows(model, windows, caches), caches, backend, on_progress=on_progress)
+    """Run the model on those of ``windows`` that the cache of ``kind`` (extraction or grid) lacks, and write their rows
+    as they come."""
+    caches = caches_of(model, location, (kind,))
+    return run_prepared(
+        model, _prepare_windows(model, windows, caches[kind], kind), caches, backend, on_progress=on_progress
+    )
 
 
-def count_tokens_to_run(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> int:
+def count_tokens_to_run(
+    model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation, kind: Kind = "extraction"
+) -> int:
     """How many tokens :func:`run_windows` would run the model on."""
-    prepared = _prepare_windows(model, windows, caches_of(model, location, ("extraction",)))
+    prepared = _prepare_windows(model, windows, caches_of(model, location, (kind,))[kind], kind)
     return sum(window.length for window in prepared.windows)
 
 
 def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> pa.Table:
     """The cached rows (EXTRACTION) of ``windows``, each once, by their beginning."""
     cache = caches_of(model, location, ("extraction",))["extraction"]
-    return cache.read(_compute_row_key(model, window) for window in windows).sort_by(
+    return cache.read(compute_row_key(model, window) for window in windows).sort_by(
         [("text_sha256", "ascending"), ("start", "ascending")]
     )
 
 
-def _prepare_windows(
-    model: TokenizedModel, windows: Sequence[EncodedText], caches: Mapping[Kind, PartCache]
-) -> Prepared:
-    keys = {_compute_row_key(model, window): window for window in windows}
-    known = caches["extraction"].known(keys)
+def _prepare_windows(model: TokenizedModel, windows: Sequence[EncodedText], cache: PartCache, kind: Kind) -> Prepared:
+    keys = {compute_row_key(model, window, kind): window for window in windows}
+    known = cache.known(keys)
     missing_rows = {key: window for key, window in keys.items() if key not in known}
     return Prepared(
         distinct=len(keys),
-        keys=[{"extraction": key} for key in missing_rows],
+        keys=[{kind: key} for key in missing_rows],
         encoded=list(missing_rows.values()),
-        missing=[frozenset({"extraction"})] * len(missing_rows),
+        missing=[frozenset({kind})] * len(missing_rows),
         windows=[
             Window(number, 0, len(tokens.token_id), tokens.first_scored, tokens.start_token_id is not None)
             for number, tokens in enumerate(missing_rows.values())
@@ -160,8 +175,8 @@ def _prepare_windows(
     )
 
 
-def _compute_row_key(model: TokenizedModel, window: EncodedText) -> str:
-    """The key of a window's row: whatever can change the row is in it."""
+def compute_row_key(model: TokenizedModel, window: EncodedText, kind: Kind = "extraction") -> str:
+    """The key of a window's row of ``kind``: whatever can change the row is in it."""
     return digest(
         window.text_sha256,
         int(window.char_start[0]),
@@ -171,6 +186,6 @@ def _compute_row_key(model: TokenizedModel, window: EncodedText) -> str:
         window.start_token_id,
         model.identity.model_fingerprint,
         model.identity.tokenizer_fingerprint,
-        "extraction",
-        KINDS["extraction"].version,
+        kind,
+        KINDS[kind].version,
     )

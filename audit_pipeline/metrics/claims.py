@@ -100,8 +100,8 @@ def extraction_claim(reproduced: int) -> ExtractionClaim:
 
 SET_APART_IN_WORDS = (
     "Set apart are passages that the model reproduces although it need not have read the document: their suffix goes "
-    "on as their prefix did, their words stand in three of the documents or more, or the reference model reproduces "
-    "them, too. They count nowhere else."
+    "on as their prefix did, their words stand in three of the documents or more, the reference model reproduces them, "
+    "too, or they are about as likely after prefixes of other documents. They count nowhere else."
 )
 
 NOT_CALIBRATED_IN_WORDS = (

@@ -179,7 +179,7 @@ class PartCache:
             return None
 
     def _write(self, table: pa.Table, number: int) -> None:
-        part = _write_part(self.folder, cast_to_columns(table, self.schema), number)
+        part = write_part(self.folder, cast_to_columns(table, self.schema), number)
         self._keys_of[part] = _shorten_keys(table.column("key"))
 
     def _read_columns_by_part(
@@ -323,7 +323,7 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> Weight:
                 continue
             size += part.stat().st_size
             if len(remaining):
-                size -= _write_part(folder, remaining, time.time_ns()).stat().st_size
+                size -= write_part(folder, remaining, time.time_ns()).stat().st_size
             remove(part)
             rows += len(texts) - len(remaining)
     return Weight(rows, size)
@@ -381,7 +381,7 @@ def _translate_damage_errors(part: Path) -> Iterator[None]:
         raise DamagedError(f"{part} is damaged: {error}") from error
 
 
-def _write_part(folder: Path, table: pa.Table, number: int) -> Path:
+def write_part(folder: Path, table: pa.Table, number: int) -> Path:
     """Write a part, whose name is made of its bytes: it never changes. ``number`` (nanoseconds) puts it in order."""
     with temporary_file(folder, f"part-{number}") as temporary:
         write_parquet(temporary, table)

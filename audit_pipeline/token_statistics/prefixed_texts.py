@@ -6,6 +6,7 @@ not: which texts make a prefix (scoring/known_texts.py), the pass (forward.py, s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from audit_pipeline.token_statistics.cached_texts import (
     estimate_bytes_to_write,
 )
 from audit_pipeline.token_statistics.run import Progress, RunSummary, run_prepared
-from audit_pipeline.token_statistics.tokens import Prefix, Window, encode, put_after, window_and_stride
+from audit_pipeline.token_statistics.tokens import EncodedText, Prefix, Window, encode, put_after, window_and_stride
 
 
 def count_own_tokens(model: TokenizedModel, texts: Sequence[str]) -> list[int]:
@@ -86,18 +87,49 @@ def read_prefixed(model: TokenizedModel, texts: Iterable[str], prefix: Prefix, l
     return cache.read(_compute_row_key(model, text_sha256(text), prefix) for text in texts)
 
 
+def compute_prefixed_parts(
+    model: TokenizedModel,
+    parts: Sequence[EncodedText],
+    prefix: Prefix,
+    location: CacheLocation,
+    backend: Callable[[], Backend],
+    on_progress: Callable[[Progress], None] | None = None,
+) -> list[float]:
+    """The log-probability of each of ``parts`` after ``prefix``, from the cache where it is there.
+
+    Parts of texts, such as suffixes of windows: they keep the tokens that they are cut into within their text. Prefix
+    and part have to fit into the window that the model is run with.
+    """
+    keys = [_compute_row_key(model, digest(part.text_sha256, part.token_id.tolist()), prefix) for part in parts]
+    caches = caches_of(model, location, ("prefixed",))
+    known = caches["prefixed"].known(keys)
+    absent = {key: part for key, part in zip(keys, parts, strict=True) if key not in known}
+    prepared = _put_all_after(model, absent, prefix, len({*keys}) - len(absent))
+    run_prepared(model, prepared, caches, backend, on_progress=on_progress)
+    rows = caches["prefixed"].read(keys)
+    log_p = {row["key"]: math.fsum(row["logprob"]) for row in rows.select(["key", "logprob"]).to_pylist()}
+    return [log_p[key] for key in keys]
+
+
 def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Prepared:
     keys: Mapping[str, str] = {text: _compute_row_key(model, text_sha256(text), prefix) for text in texts}
     known = caches_of(model, location, ("prefixed",))["prefixed"].known(keys.values())
     absent = [text for text, key in keys.items() if key not in known]
+    encoded = {keys[text]: tokens for text, tokens in zip(absent, encode(model, absent), strict=True)}
+    return _put_all_after(model, encoded, prefix, len(keys) - len(absent))
+
+
+def _put_all_after(model: TokenizedModel, absent: Mapping[str, EncodedText], prefix: Prefix, known: int) -> Prepared:
+    """Those of the ``absent`` texts, by their keys, that there is room for after ``prefix``; ``known``: how many are
+    cached."""
     fitting = {
-        text: put_after(prefix, tokens)
-        for text, tokens in zip(absent, encode(model, absent), strict=True)
+        key: put_after(prefix, tokens)
+        for key, tokens in absent.items()
         if has_room(model, prefix, len(tokens.token_id))
     }
     return Prepared(
-        distinct=len(keys) - len(absent) + len(fitting),
-        keys=[{"prefixed": keys[text]} for text in fitting],
+        distinct=known + len(fitting),
+        keys=[{"prefixed": key} for key in fitting],
         encoded=list(fitting.values()),
         missing=[frozenset({"prefixed"})] * len(fitting),
         windows=[
@@ -110,7 +142,8 @@ def _prepare_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefi
 
 
 def _compute_row_key(model: TokenizedModel, sha256: str, prefix: Prefix) -> str:
-    """The key of a text's row after ``prefix``: whatever can change the row is in it.
+    """The key of a text's row after ``prefix``: whatever can change the row is in it. ``sha256`` is of the text, or of
+    its tokens and the text that they are part of.
 
     The tokens of the prefix include its start token and show how its text is cut. The length of the window decides
     whether there is room for both.

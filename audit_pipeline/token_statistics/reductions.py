@@ -21,7 +21,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from audit_pipeline.catalogue.contracts import BEST_TOKENS, BETAS, P_FLOOR, TOPK_ENTRIES
+from audit_pipeline.catalogue.contracts import (
+    BEST_TOKENS,
+    BETAS,
+    DECODINGS,
+    DRAWN_FROM,
+    GRID_TEMPERATURES,
+    P_FLOOR,
+    TOPK_ENTRIES,
+)
 from audit_pipeline.token_statistics.blocks import (
     KEPT_TYPE,
     Block,
@@ -156,12 +164,79 @@ class _Kept:
         return {"logits": self._values}
 
 
+_NUCLEUS = 0.9
+# So many of a row's largest logits are ranked, and where its nucleus is larger, so many more, in the end all.
+_RANKED = (256, 8192, 1 << 30)
+_ROWS_RANKED_AT_ONCE = 32
+
+
+class _Drawn:
+    """The target's log-probability under each of ``DECODINGS``: [n, len(DECODINGS)].
+
+    The logits are kept as they are, since what a way of drawing leaves out shows when the last block is in.
+    """
+
+    def __init__(self, logits: Logits, target: torch.Tensor, own: TargetLogprob) -> None:
+        self._own = own
+        self._values = torch.empty(len(logits), logits.width, device=target.device)
+
+    def add(self, block: Block) -> None:
+        self._values[:, block.begin : block.begin + block.logits.shape[1]] = block.logits
+
+    def columns(self, total: Total) -> Reduced:
+        values, own = self._values.sub_(total.largest.unsqueeze(1)), self._own.logit - total.largest
+        # The largest logit is 0, so its softmax is 1 over the sum; torch's own logsumexp takes six times as long.
+        log_sums = torch.stack([-torch.softmax(values / t, dim=1).amax(1).log() for t in GRID_TEMPERATURES], dim=1)
+        found = values.new_empty(len(values), len(DECODINGS))
+        remaining = torch.arange(len(values), device=values.device)
+        for count in _RANKED:
+            if not len(remaining):
+                break
+            wide = []
+            for rows in torch.split(remaining, _ROWS_RANKED_AT_ONCE):
+                ranked = values[rows].topk(min(count, values.shape[1]), dim=1).values
+                found[rows] = _compute_drawn(own[rows], ranked, log_sums[rows])
+                # The last temperature is the highest: no other nucleus is larger.
+                log_mass = torch.logsumexp(ranked / GRID_TEMPERATURES[-1], dim=1) - log_sums[rows, -1]
+                wide.append(rows[log_mass < math.log(_NUCLEUS)])
+            remaining = torch.cat(wide)
+        return {"log_p_drawn": found}
+
+
+def _compute_drawn(own: torch.Tensor, ranked: torch.Tensor, log_sums: torch.Tensor) -> torch.Tensor:
+    """The log-probability of the logit ``own`` [n] under each of ``DECODINGS``: [n, len(DECODINGS)].
+
+    ranked: the largest logits of each row, descending: [n, k]. log_sums: the log of the sum of exp(logit / temperature)
+    over the whole vocabulary, by temperature: [n, len(GRID_TEMPERATURES)].
+    """
+    found = []
+    for temperature, log_sum in zip(GRID_TEMPERATURES, log_sums.unbind(1), strict=True):
+        log_p = own / temperature - log_sum
+        mass = torch.cumsum(torch.exp((ranked / temperature - log_sum.unsqueeze(1)).double()), dim=1)
+        last = {
+            "all": None,
+            "top-k 40": torch.full_like(own, min(BEST_TOKENS, ranked.shape[1]) - 1, dtype=torch.long),
+            # Sums of all that round to less than 0.9 end with the last token.
+            "top-p 0.9": (mass < _NUCLEUS).sum(1).clamp_(max=ranked.shape[1] - 1),
+        }
+        for drawn_from in DRAWN_FROM:
+            place = last[drawn_from]
+            if place is None:
+                found.append(log_p)
+                continue
+            least, within = (values.gather(1, place.unsqueeze(1)).squeeze(1) for values in (ranked, mass))
+            # A token that is tied with the last can be drawn.
+            found.append(torch.where(own >= least, log_p - within.log().float(), -torch.inf))
+    return torch.stack(found, dim=1)
+
+
 OF_LOGITS = (
     ({"rank"}, _Rank),
     ({"max_logprob", "argmax_id"}, _Mode),
     ({"topk"}, _TopK),
     ({"log_mass_40"}, _Mass),
     ({"logits"}, _Kept),
+    ({"log_p_drawn"}, _Drawn),
 )
 """What computes the statistics of these names."""
 
@@ -297,8 +372,9 @@ OF_WEIGHTS = (
 )
 """What computes the statistics of these names."""
 
-KEEPING = frozenset({"log_sum_sqrt_p"})
-"""Those that keep something of every token until the whole vocabulary has been seen."""
+KEEPING = {"log_sum_sqrt_p": 1, "log_p_drawn": 2}
+"""Those that keep something of every token until the whole vocabulary has been seen: how many values in half precision
+a token."""
 
 
 _NUMPY = {torch.float32: np.float32, torch.int32: np.int32}
@@ -321,8 +397,12 @@ def sweep(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collec
     - ``log_sum_p_beta``, ``mean_at_beta``, ``std_at_beta``: for each of ``BETAS``, the log of the sum of p^beta, and
       mean and standard deviation of log q under q, the distribution that is proportional to p^beta.
     - ``logits``: the logits themselves.
+    - ``log_p_drawn``: log p of the target under each of ``DECODINGS``, minus infinity where it cannot be drawn. Of the
+      ``BEST_TOKENS`` likeliest, and of the fewest of the likeliest with 0.9 of the probability at the temperature: a
+      token that is tied with the last of them can be drawn, and the probability is divided by that of so many tokens.
     """
-    step = scratch.compute_rows_per_sweep(logits.width) if KEEPING.intersection(wanted) else scratch.rows
+    kept = sum(values for name, values in KEEPING.items() if name in wanted)
+    step = scratch.compute_rows_per_sweep(kept * logits.width) if kept else scratch.rows
     return join_reduced(
         [
             _sweep_rows(logits.part(begin, begin + step), target[begin : begin + step], scratch, frozenset(wanted))

@@ -129,7 +129,7 @@ def test_what_is_missing_is_one_line_with_its_command(audited: Workspace) -> Non
 
 def test_documents_that_are_still_reproduced_stand_in_the_headline(audited: Workspace) -> None:
     """As extraction leaves it: the model after gives a passage of one of two documents."""
-    null = {name: None for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null}
+    null = {name: None for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).may_be_null}
     rows = [
         {
             **null,

@@ -56,6 +56,8 @@ def test_what_is_planned_is_run_once_and_told(extract: Extract, tmp_path: Path) 
     best = max(table.to_pylist(), key=lambda row: row["log_p"])
     first = said["passages"][0]
     assert first["log_p"] == pytest.approx(best["log_p"]) == pytest.approx(document["log_p"])
+    assert first["place"] == best["place"] == "line 1"
+    assert all((row["place"] is None) == (row["strength"] is None) for row in table.to_pylist())
     assert first["suffix"] == " ".join(TEXT[best["suffix_begin"] : best["suffix_end"]].split())
     assert TEXT[first["start"] : first["begin"]].split() == first["prefix"].split()
     assert (said["claim_level"], said["calibrated"]) == ("not reproduced", False)
@@ -110,6 +112,35 @@ def test_a_continuation_from_the_beginning(extract: Extract, tmp_path: Path) -> 
     # A stretch without room for a block.
     [row] = json.loads(extract("--json", "--continue", "5").stdout)["long_runs"]
     assert (row["tokens"], row["recall"]) == (5, None)
+
+
+def test_a_grid_is_planned_and_shown(extract: Extract) -> None:
+    planned = json.loads(extract("--json", "--dry-run", "--grid").stdout)
+    assert 0 < planned["grid_tokens"] < planned["tokens"]
+    assert f"{planned['grid_tokens']:,} of them for the grid" in extract("--dry-run", "--grid").stdout
+    said = json.loads(extract("--json", "--grid").stdout)
+    [document] = said["grid_documents"]
+    assert document["settings"] == len(said["grid"]) == 4 * 16
+    best = max(row["log_p"] for row in said["grid"] if row["log_p"] is not None)
+    assert (document["log_p"], document["settings_reached"]) == (best, sum(row["reached"] > 0 for row in said["grid"]))
+    [named] = [row["log_p"] for row in said["grid"] if row["is_named"]]
+    assert document["named_log_p"] == named
+    assert json.loads(extract("--json", "--dry-run", "--grid").stdout)["tokens"] == 0
+    shown = extract("--grid").stdout
+    assert "likeliest setting" in shown
+    assert "tokens after 12 tokens" in shown
+    assert "grid_documents" not in json.loads(extract("--json").stdout)
+
+
+def test_what_the_draws_of_a_passage_cost(extract: Extract) -> None:
+    plain = json.loads(extract("--json").stdout)["passages"]
+    assert {row["log_cost"] for row in plain} == {None}
+    for row in json.loads(extract("--json", "--price", "3").stdout)["passages"]:
+        # ln 2 / p draws, of 22 tokens each.
+        draws = math.log(math.log(2)) - row["log_p"]
+        assert row["log_cost"] == pytest.approx(draws + math.log(22 * 3 / 1e6), abs=1e-6)
+    assert "cost of these draws" in extract("--price", "3").stdout
+    assert "cost of these draws" not in extract().stdout
 
 
 def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:

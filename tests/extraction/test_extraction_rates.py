@@ -36,7 +36,7 @@ def extracted(
         for number, p in enumerate(probabilities)
     ]
     windows = windows_from_rows(pa.Table.from_pylist(rows, schema=EXTRACTION.schema))
-    judged = Judgement((None,) * len(windows), np.full(len(windows), np.nan))
+    judged = Judgement((None,) * len(windows), *(np.full(len(windows), np.nan) for _ in range(2)))
     document = SearchedDocument(
         name, "x" * 100, group=group or name, collection=collection, side=side, occurrences=occurrences
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,13 +13,14 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
+from made_workspace import SOURCE, Workspace, made_documents, make_workspace, quick_folder, temporal
 from tiny_models import forward_of
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     DOCUMENT_MEMORISATION,
+    EXTRACTION_GRID,
     EXTRACTION_RATES,
     EXTRACTION_WINDOWS,
     Pair,
@@ -112,6 +114,56 @@ def test_what_is_found_is_kept_with_its_lineage(workspace: Workspace) -> None:
     assert written.upstream.keys() == {"examples/made_8", f"token_statistics/{PAIR.partition}"}
 
 
+def test_a_passage_names_its_page_and_pages_change_no_version(workspace: Workspace) -> None:
+    before = store.read_documents_version(workspace.paths, SOURCE)
+    places = ((0, "page 1"), (50, "page 3"))
+    workspace.fetch(*(replace(document, places=places) for document in made_documents(PER_SIDE, 40)))
+    assert store.compute_documents_version(store.read_documents(workspace.paths, SOURCE)) == before
+    documents = documents_of("made_8", workspace.model("tiny").entry, workspace.paths)
+    assert {document.places for document in documents} == {places}
+    extract(workspace, "first")
+    rows = kept(workspace, EXTRACTION_WINDOWS, "first").to_pylist()
+    assert {row["place"] for row in rows} == {None, "page 1", "page 3"}
+    texts = {document.name: document.text for document in documents}
+    for row in rows:
+        suffix = texts[row["document_id"]][row["suffix_begin"] :]
+        word = row["suffix_begin"] + len(suffix) - len(suffix.lstrip())
+        assert row["place"] == (None if row["strength"] is None else "page 1" if word < 50 else "page 3")
+
+
+def test_a_grid_is_kept_beside_what_is_found(workspace: Workspace) -> None:
+    extract(workspace, "plain")
+    assert kept(workspace, EXTRACTION_GRID, "plain").num_rows == 0
+    plain = kept(workspace, DOCUMENT_MEMORISATION, "plain").to_pylist()
+    assert {row["grid_settings"] for row in plain} == {None}
+    assert {row["given_text"] for row in kept(workspace, EXTRACTION_WINDOWS, "plain").to_pylist()} == {None}
+
+    extract(workspace, "first", asked=replace(ASKED, grid=True, price_per_million=2.0))
+    grid, documents, windows = (
+        kept(workspace, table, "first").to_pylist()
+        for table in (EXTRACTION_GRID, DOCUMENT_MEMORISATION, EXTRACTION_WINDOWS)
+    )
+    assert [row["p_value"] for row in documents] == [row["p_value"] for row in plain]
+    assert {row["document_id"] for row in grid} == {row["document_id"] for row in documents}
+    for row in documents:
+        own = [one for one in grid if one["document_id"] == row["document_id"]]
+        # The prefix of the search alone has room: three usual suffixes and its own, 15 ways of drawing and none.
+        assert row["grid_settings"] == len(own) == 4 * 16
+        assert {(one["prefix_tokens"], one["side"]) for one in own} == {(12, row["side"])}
+        [named] = [one for one in own if one["is_named"]]
+        assert (named["suffix_tokens"], named["temperature"], named["drawn_from"]) == (8, 1.0, "top-k 40")
+        assert (row["grid_p_value"] is None) == (row["grid_q_bh"] is None) == (row["side"] == "held_out")
+        assert row["side"] == "held_out" or 0 < row["grid_p_value"] <= row["grid_q_bh"] <= 1
+    given = {(row["document_id"], row["strength"]) for row in windows if row["given_text"] is not None}
+    assert given == {(row["document_id"], 1) for row in documents if row["side"] == "audited"}
+    for row in windows:
+        assert (row["suffix_words"] is None) == (row["words_in_common"] is None) == (row["given_text"] is None)
+        assert row["given_text"] is None or 0 <= row["words_in_common"] <= row["suffix_words"]
+    for table in (EXTRACTION_GRID, DOCUMENT_MEMORISATION):
+        settings = read_latest_run(workspace.paths, table.name, PAIR.partition).settings
+        assert (settings["grid"], settings["price_per_million"]) == (True, 2.0)
+
+
 def test_what_is_cached_is_found_again_without_a_model_and_is_the_same(workspace: Workspace) -> None:
     first = extract(workspace, "first")
     again = extract(workspace, "again", lambda _: pytest.fail("everything is in the cache"))
@@ -185,7 +237,11 @@ def test_what_is_forgotten_is_no_longer_in_the_cache(workspace: Workspace) -> No
 def test_a_search_with_other_settings_is_done_again_by_an_audit(workspace: Workspace) -> None:
     assert build_search_version(USUAL) == EXTRACTION_VERSION
     others = [ASKED, replace(ASKED, fine=False), replace(ASKED, characters=90), replace(ASKED, near_verbatim=2)]
-    assert len({EXTRACTION_VERSION, *map(build_search_version, others)}) == 5
+    others.append(replace(ASKED, grid=True))
+    assert len({EXTRACTION_VERSION, *map(build_search_version, others)}) == 6
+    # A price changes nothing that is searched.
+    for options in (USUAL, ASKED):
+        assert build_search_version(replace(options, price_per_million=2.0)) == build_search_version(options)
 
 
 @pytest.mark.slow
@@ -281,13 +337,15 @@ def test_a_run_over_all_pairs_leaves_out_what_is_not_asked_for(workspace: Worksp
 
 def test_on_request_from_the_command_line(workspace: Workspace) -> None:
     asked = ("extract", "--model", "tiny", "--prefix", "12", "--suffix", "8")
-    result = workspace.run(*asked, "--benchmark", "plain_9", "--json")
+    result = workspace.run(*asked, "--benchmark", "plain_9", "--grid", "--json")
     assert result.exit_code == 0, result.stderr
     assert '"calibrated": true' in result.stdout
     found = query_warehouse(
-        workspace.paths.warehouse, "SELECT DISTINCT benchmark, suffix_tokens FROM document_memorisation"
+        workspace.paths.warehouse, "SELECT DISTINCT benchmark, suffix_tokens, grid_settings FROM document_memorisation"
     )
-    assert found.to_pylist() == [{"benchmark": "plain_9", "suffix_tokens": 8}]
+    assert found.to_pylist() == [{"benchmark": "plain_9", "suffix_tokens": 8, "grid_settings": 64}]
+    [counted] = query_warehouse(workspace.paths.warehouse, "SELECT count(*) AS n FROM extraction_grid").to_pylist()
+    assert counted["n"] == len(json.loads(result.stdout)["grid"]) > 0
     [name, *_] = (one.name for one in documents_of("plain_9", workspace.model("tiny").entry, workspace.paths))
     result = workspace.run(*asked, "--document", name)
     assert result.exit_code == 0, result.stderr

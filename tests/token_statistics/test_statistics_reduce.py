@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from profiles import max_examples
 from tiny_models import twin_of_logits
 
-from audit_pipeline.catalogue.contracts import MEASURED
+from audit_pipeline.catalogue.contracts import DECODINGS, MEASURED
+from audit_pipeline.token_statistics import reductions
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, HeadLogits, Reduced, Scratch
 from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
 
@@ -259,3 +260,79 @@ def test_what_is_fetched_is_what_was_found(positions: int) -> None:
         expected = values.numpy()
         assert (arrays[name].dtype, arrays[name].shape) == (expected.dtype, expected.shape), name
         np.testing.assert_array_equal(arrays[name], expected)
+
+
+def drawn_by_brute_force(row: np.ndarray, token: int) -> tuple[list[float], float]:
+    """The log-probability of a token of a row of logits under each way of drawing, float64, spelled out; and how far
+    the nearest mass of a set of likeliest tokens is from 0.9."""
+    found, nearest = [], 1.0
+    order = np.argsort(-row, kind="stable")
+    for temperature, drawn_from in DECODINGS:
+        p = np.exp((row - row.max()) / temperature)
+        p /= p.sum()
+        if drawn_from == "top-p 0.9":
+            masses = np.cumsum(p[order])
+            size = int(np.argmax(masses >= 0.9)) + 1
+            nearest = min(nearest, float(np.abs(masses - 0.9).min()))
+        else:
+            size = {"all": len(row), "top-k 40": min(40, len(row))}[drawn_from]
+        is_drawn = row[token] >= row[order[size - 1]] and p[token] > 0
+        found.append(float(np.log(p[token] / p[order[:size]].sum())) if is_drawn else -np.inf)
+    return found, nearest
+
+
+@max_examples(60)
+@given(
+    st.integers(0, 2**31), st.integers(1, 9), st.sampled_from([3, 39, 41, 300, 700]), st.sampled_from([0.1, 1.0, 8.0])
+)
+def test_ways_of_drawing_are_those_that_are_spelled_out(seed: int, n: int, vocabulary: int, scale: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, vocabulary, generator=generator) * scale
+    # Some tokens are tied, some cannot be.
+    logits[:, ::5] = logits[:, :1].clone()
+    logits[:, 1::7] = -torch.inf
+    likely = torch.multinomial(torch.softmax(logits, dim=1), 1, generator=generator).squeeze(1)
+    for target in (likely, torch.randint(vocabulary, (n,), generator=generator)):
+        ours = reduce(logits, target.tolist(), "log_p_drawn")["log_p_drawn"]
+        assert (ours.shape, ours.dtype) == ((n, len(DECODINGS)), torch.float32)
+        for row, token, values in zip(logits.double().numpy(), target.tolist(), ours.numpy(), strict=True):
+            expected, nearest = drawn_by_brute_force(row, token)
+            # A sum that is 0.9 but for the last bit may count either way.
+            if nearest > 1e-6:
+                np.testing.assert_allclose(values, expected, atol=2e-5, rtol=2e-6)
+
+
+def test_a_nucleus_of_most_of_a_large_vocabulary_is_ranked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(1)
+    # Nuclei of thousands of tokens, of about a thousand, and of a few.
+    logits = torch.randn(6, 20_000, generator=generator) * torch.tensor([0.3, 0.3, 3.0, 3.0, 9.0, 9.0]).unsqueeze(1)
+    target = torch.multinomial(torch.softmax(logits, dim=1), 1, generator=generator).squeeze(1)
+    ours = reduce(logits, target.tolist(), "log_p_drawn")["log_p_drawn"]
+    for row, token, values in zip(logits.double().numpy(), target.tolist(), ours.numpy(), strict=True):
+        np.testing.assert_allclose(values, drawn_by_brute_force(row, token)[0], atol=2e-5, rtol=2e-6)
+    # Blocks, and what is ranked first, make no difference.
+    monkeypatch.setattr(reductions, "_RANKED", (1 << 30,))
+    whole = sweep(ComputedLogits(logits), target, Scratch(CPU, 2, 8192), {"log_p_drawn"})["log_p_drawn"]
+    torch.testing.assert_close(ours, whole, atol=1e-5, rtol=0)
+
+
+def test_tokens_that_are_tied_with_the_last_can_be_drawn() -> None:
+    flat = reduce(torch.zeros(1, 47), [46], "log_p_drawn")["log_p_drawn"][0].tolist()
+    # Of 47 equal tokens the nucleus has 43 and the top 40, and each of the 47 is as likely as if it were one of them.
+    sizes = {"all": 47, "top-k 40": 40, "top-p 0.9": 43}
+    assert flat == pytest.approx([-np.log(sizes[drawn_from]) for _, drawn_from in DECODINGS], abs=1e-6)
+    # A token with 0.9 by itself is the nucleus: it is certain, and no other can be drawn.
+    sharp = reduce(torch.tensor([[5.0, 0.0, 0.0], [5.0, 0.0, 0.0]]), [0, 1], "log_p_drawn")["log_p_drawn"]
+    of_nucleus = [number for number, (_, drawn_from) in enumerate(DECODINGS) if drawn_from == "top-p 0.9"]
+    assert sharp[0, of_nucleus].tolist() == pytest.approx([0.0] * 5, abs=1e-6)
+    assert sharp[1, of_nucleus].tolist() == [-np.inf] * 5
+
+
+def test_the_ways_of_drawing_at_temperature_1_are_the_usual_statistics() -> None:
+    generator = torch.Generator().manual_seed(8)
+    logits = torch.randn(40, 500, generator=generator) * 4
+    ours = reduce(logits, torch.randint(500, (40,), generator=generator).tolist(), "log_p_drawn", "log_mass_40")
+    drawn = ours["log_p_drawn"]
+    torch.testing.assert_close(drawn[:, DECODINGS.index((1.0, "all"))], ours["logprob"])
+    top = torch.where(ours["rank"] < 40, ours["logprob"] - ours["log_mass_40"], -torch.inf)
+    torch.testing.assert_close(drawn[:, DECODINGS.index((1.0, "top-k 40"))], top, atol=1e-5, rtol=1e-5)

@@ -113,7 +113,9 @@ def extract(
     reference: str | None = None,
 ) -> None:
     """Rows of documents with this coverage; None: too short for a window. Names that begin with h are held out."""
-    empty = dict.fromkeys(name for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).null)
+    empty = dict.fromkeys(
+        name for name in DOCUMENT_MEMORISATION.names if DOCUMENT_MEMORISATION.column(name).may_be_null
+    )
     rows = [
         {
             **empty,

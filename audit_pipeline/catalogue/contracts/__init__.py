@@ -17,6 +17,7 @@ from audit_pipeline.catalogue.contracts.examples import *
 from audit_pipeline.catalogue.contracts.extraction import *
 from audit_pipeline.catalogue.contracts.findings import *
 from audit_pipeline.catalogue.contracts.overlap import *
+from audit_pipeline.catalogue.contracts.plans import *
 from audit_pipeline.catalogue.contracts.record import *
 from audit_pipeline.catalogue.contracts.scores import *
 from audit_pipeline.catalogue.contracts.statistics import *

@@ -16,7 +16,7 @@ from audit_pipeline.catalogue.contracts.statistics import BEST_TOKENS
 from audit_pipeline.catalogue.table import Column, Table, list_type_of
 
 Side = Literal["audited", "held_out"]
-SetApart = Literal["repeats its prefix", "in several documents", "predictable"]
+SetApart = Literal["repeats its prefix", "in several documents", "predictable", "likely anyway"]
 
 _DOCUMENT_ID = Column("document_id", pa.string(), "the document; of a benchmark of rows, its example_id")
 _SIDE = Column("side", pa.string(), "audited | held_out (a non-member, which the audited documents are compared with)")
@@ -64,7 +64,8 @@ EXTRACTION_WINDOWS = Table(
             "set_apart",
             pa.string(),
             "why a window that reaches the lowest threshold is no sign of memorisation: repeats its prefix | in several"
-            " documents | predictable (the reference model reaches it, too); null where it is, or reaches none",
+            " documents | predictable (the reference model reaches it, too) | likely anyway (as likely after prefixes"
+            " of other documents); null where it is, or reaches none",
             null=True,
         ),
         Column(
@@ -72,6 +73,18 @@ EXTRACTION_WINDOWS = Table(
             pa.float64(),
             "log-probability of the suffix by the reference model; null where it was not asked",
             null=True,
+        ),
+        Column(
+            "prior_log_p",
+            pa.float64(),
+            "log of the mean probability of the suffix after prefixes of other documents; null where it was not asked",
+            later=True,
+        ),
+        Column(
+            "place",
+            pa.string(),
+            "where the suffix begins in the file: page of a PDF, chapter and paragraph of an EPUB, line of a text",
+            later=True,
         ),
         Column(
             "strength",
@@ -100,6 +113,16 @@ EXTRACTION_WINDOWS = Table(
             "the model's first choice at the place of each of those tokens, the document's own words before it",
             quotes_text=True,
         ),
+        Column(
+            "given_text",
+            pa.string(),
+            "the first words of what the model gives after the prefix when it always takes its first choice, its own "
+            "words before each; of windows with a strength, where the benchmark asks for a grid",
+            later=True,
+            quotes_text=True,
+        ),
+        Column("suffix_words", pa.int32(), "words of the suffix, between white space", later=True),
+        Column("words_in_common", pa.int32(), "longest run of words that the suffix and that text share", later=True),
         RUN_ID,
     ),
 )
@@ -147,6 +170,13 @@ DOCUMENT_MEMORISATION = Table(
         Column("reproduced", pa.int32(), "windows that the model reproduces and that are not set apart"),
         Column("set_apart", pa.int32(), "windows that it reproduces, but that are no sign of memorisation"),
         Column("predictable", pa.int32(), "of them, those that the reference model reproduces, too"),
+        Column(
+            "likely_anyway",
+            pa.int32(),
+            "of them, those that are as likely after prefixes of other documents; null where an earlier version"
+            " searched",
+            later=True,
+        ),
         *map(_build_coverage_column, ("0.001", "0.01", "0.1", "0.5")),
         Column(
             "covered_by_first_choices",
@@ -176,6 +206,49 @@ DOCUMENT_MEMORISATION = Table(
             null=True,
         ),
         Column("q_bh", pa.float64(), "Benjamini-Hochberg over the audited documents", null=True),
+        Column("grid_settings", pa.int32(), "settings of the grid; null where there is none", later=True),
+        Column(
+            "grid_p_value",
+            pa.float64(),
+            "conformal, allowing for every setting of the grid: of the smallest rank at any; null as p_value is",
+            later=True,
+        ),
+        Column("grid_q_bh", pa.float64(), "Benjamini-Hochberg over the audited documents", later=True),
+        RUN_ID,
+    ),
+)
+
+EXTRACTION_GRID = Table(
+    "extraction_grid",
+    "how likely the model gives suffixes of every document at every setting of a grid, of every run",
+    current="how likely the model gives suffixes of each document at each setting,",
+    key=("run_id", "benchmark", "model", "document_id", "prefix_tokens", "suffix_tokens", "temperature", "drawn_from"),
+    per="pair",
+    kept="runs",
+    made_from=("documents", "examples", "grid"),
+    columns=(
+        MODEL,
+        BENCHMARK,
+        _DOCUMENT_ID,
+        _SIDE,
+        Column(
+            "prefix_tokens",
+            pa.int32(),
+            "tokens of the document before the suffix that the model is given; 0: all of them, from its first on",
+        ),
+        Column("suffix_tokens", pa.int32(), "tokens that it has to give"),
+        Column("temperature", pa.float64(), "temperature of the draws; 0: the first choice is always taken"),
+        Column("drawn_from", pa.string(), "all | top-k 40 | top-p 0.9: which tokens each token is drawn from"),
+        Column("is_named", pa.bool_(), "whether it is the setting that was named beforehand"),
+        Column("places", pa.int32(), "suffixes of the document that were asked for at the setting"),
+        Column("reached", pa.int32(), "of them, those with a probability of at least 0.001 (at temperature 0: of 1)"),
+        Column(
+            "log_p",
+            pa.float64(),
+            "log-probability of the likeliest of them; null where none can be drawn",
+            null=True,
+        ),
+        Column("start", pa.int64(), "first character of that suffix in the document; null with log_p", null=True),
         RUN_ID,
     ),
 )

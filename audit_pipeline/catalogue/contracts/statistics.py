@@ -233,6 +233,34 @@ EXTRACTION = Table(
     ),
 )
 
+GRID_TEMPERATURES = (0.2, 0.4, 0.6, 0.8, 1.0)
+DRAWN_FROM = ("all", "top-k 40", "top-p 0.9")
+"""Which tokens each token is drawn from: all, the ``BEST_TOKENS`` likeliest, or the fewest of the likeliest that have
+at least 0.9 of the probability together, at the temperature (nucleus sampling)."""
+DECODINGS = tuple((temperature, drawn_from) for temperature in GRID_TEMPERATURES for drawn_from in DRAWN_FROM)
+"""The ways of drawing of the kind ``grid``, in the order of its lists. Other ways are another version of the kind."""
+
+GRID = Table(
+    "grid",
+    "how likely a model goes on as a document does when it draws in different ways, of windows that it has been run on",
+    key=("key",),
+    per="pair",
+    kept="cache",
+    in_warehouse=False,
+    made_from=("documents",),
+    columns=(
+        *(EXTRACTION.column(name) for name in ("key", "text_sha256", "start", "prefix_tokens")),
+        *(EXTRACTION.column(name) for name in ("token_id", "char_start", "char_end", "rank")),
+        Column("k", pa.int32(), "entries per token: one for each way of drawing"),
+        build_per_token_column(
+            "log_p_drawn",
+            pa.float32(),
+            "flat, k a token of the suffix: its log-probability when it is drawn that way; minus infinity where it "
+            "cannot be",
+        ),
+    ),
+)
+
 PREFIXED = Table(
     "prefixed",
     "how likely texts are behind a prefix of other texts, of the texts that a model has been run on behind it",
@@ -331,6 +359,7 @@ KINDS: Mapping[str, CachedKind] = {
         CachedKind("temperatures", 1, TEMPERATURES, entries=len(BETAS)),
         CachedKind("extraction", 2, EXTRACTION, enough=("logprob",)),
         CachedKind("prefixed", 1, PREFIXED, of_audits=True),
+        CachedKind("grid", 1, GRID, swept=("rank", "log_p_drawn"), entries=len(DECODINGS)),
     )
 }
 """Every kind of cached statistics, by its name. The data versions of audited pairs hang on their order: a further one

@@ -245,6 +245,7 @@ def extract(
             "prefix": search_options.lengths.prefix,
             "suffix": search_options.lengths.suffix,
             "stride": search_options.stride,
+            "grid": search_options.grid,
         }
         runner.run(
             "extract",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +34,10 @@ from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import AuditError, DataError, TransientError
 from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from_rows
 from audit_pipeline.extraction.defaults import BEAMS, COARSE_TO_FINE, PREFIX, SUFFIX
-from audit_pipeline.extraction.documents import SearchedDocument
+from audit_pipeline.extraction.documents import SearchedDocument, parse_places
 from audit_pipeline.extraction.judgements import Judgement
 from audit_pipeline.extraction.search import Extraction, Search, SearchOptions, parse_search
-from audit_pipeline.extraction.tables import build_extraction_tables
+from audit_pipeline.extraction.tables import Passages, build_extraction_tables
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.metrics.claims import TOO_SHORT
 from audit_pipeline.models.config import ModelEntry
@@ -49,7 +50,10 @@ from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
 from audit_pipeline.token_statistics.run import Progress
 
-EXTRACTION_VERSION = "2"
+if TYPE_CHECKING:
+    from audit_pipeline.extraction.continuations import Given
+
+EXTRACTION_VERSION = "3"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
 USUAL = parse_search(PREFIX, SUFFIX, COARSE_TO_FINE)
@@ -79,12 +83,15 @@ def extract_pair(
     step: LineageStep,
     search_options: SearchOptions,
     on_progress: Callable[[Progress], None] | None = None,
+    *,
+    generate: bool = True,
 ) -> ExtractionReport:
     """Search the benchmark's documents for passages that the model gives word for word, and keep what was found.
 
     Where a window does not fit into the model's context nothing is searched, and every document says so. A reference
-    model that cannot be had is told, and nothing is called predictable then. Raises DataError where the benchmark is
-    not built, is not fit, or is another control's.
+    model that cannot be had is told, and nothing is called predictable then. Without ``generate`` the model is not let
+    go on, and what would come of that is empty: all else is in the cache the second time. Raises DataError where the
+    benchmark is not built, is not fit, or is another control's.
     """
     benchmark = read_built(paths, pair.benchmark)
     benchmark.require_passed_checks()
@@ -94,13 +101,23 @@ def extract_pair(
     if no_window is None:
         search = Search(model, documents, search_options, Caches(paths), reference)
         found = search.run(backend_of, on_progress)
-        quotes = list(search.quoted(found))
+        grid = search.run_grid(backend_of, on_progress)
         # The weights of a model behind an interface are not here.
-        near = _compute_near_verbatim(search, found, search_options, backend_of) if model.entry.host.is_here else {}
+        can_generate = generate and model.entry.host.is_here
+        near = _compute_near_verbatim(search, found, search_options, backend_of) if can_generate else {}
+        given = [
+            _give_greedily(search, extraction, backend_of) if can_generate and grid is not None else {}
+            for extraction in found
+        ]
+        passages = [
+            Passages(quotes, of_document, near.get(extraction.document.name))
+            for extraction, quotes, of_document in zip(found, search.quoted(found), given, strict=True)
+        ]
         damaged = search.unreadable_parts
     else:
-        found, quotes, near, damaged = list(map(_build_empty_extraction, documents)), [{} for _ in documents], {}, ()
-    tables = build_extraction_tables(found, quotes, near, pair, search_options, step.run_id, no_window or TOO_SHORT)
+        found, grid, damaged = list(map(_build_empty_extraction, documents)), None, ()
+        passages = [Passages({}, {}, None) for _ in documents]
+    tables = build_extraction_tables(found, passages, grid, pair, search_options, step.run_id, no_window or TOO_SHORT)
     upstream = {
         f"examples/{pair.benchmark}": benchmark.digest,
         # How the model is run: its start token among it.
@@ -111,7 +128,7 @@ def extract_pair(
         model_fingerprint=model.identity.model_fingerprint,
         tokenizer_fingerprint=model.identity.tokenizer_fingerprint,
         benchmark_digest=benchmark.digest,
-        settings=_build_lineage_settings(search_options),
+        settings=build_lineage_settings(search_options),
     )
     versions = {
         table: store.write(paths, step, table, pair, rows, upstream=upstream, **origin)
@@ -127,9 +144,12 @@ def extract_pair(
     )
 
 
-def _build_lineage_settings(search_options: SearchOptions) -> Mapping[str, object]:
+def build_lineage_settings(search_options: SearchOptions) -> Mapping[str, object]:
     """The settings of the search as its lineage names them."""
-    optional = {"characters": search_options.characters, "near_verbatim": search_options.near_verbatim}
+    optional = {
+        **{"characters": search_options.characters, "near_verbatim": search_options.near_verbatim},
+        **{"grid": search_options.grid or None, "price_per_million": search_options.price_per_million},
+    }
     return {
         **{
             "prefix": search_options.lengths.prefix,
@@ -140,12 +160,18 @@ def _build_lineage_settings(search_options: SearchOptions) -> Mapping[str, objec
     }
 
 
+def search_options_from_lineage(settings: Mapping[str, Any]) -> SearchOptions:
+    """How documents were searched, from what :func:`build_lineage_settings` made of it."""
+    return search_options_from_settings(ExtractionSettings.model_validate(dict(settings)))
+
+
 def build_search_version(search_options: SearchOptions) -> str:
-    """The version of the code, and the settings where they are not the usual ones."""
-    if search_options == USUAL:
+    """The version of the code, and the settings where they are not the usual ones; a price changes nothing."""
+    if replace(search_options, price_per_million=None) == USUAL:
         return EXTRACTION_VERSION
     more = "" if search_options.characters is None else f", first {search_options.characters} characters"
     more += "" if search_options.near_verbatim is None else f", {search_options.near_verbatim} may differ"
+    more += ", grid" if search_options.grid else ""
     return (
         f"{EXTRACTION_VERSION}: {search_options.lengths.prefix} + {search_options.lengths.suffix}, "
         f"{search_options.stride}{more}"
@@ -153,14 +179,25 @@ def build_search_version(search_options: SearchOptions) -> str:
 
 
 def search_options_from_settings(
-    settings: ExtractionSettings, prefix: int | None = None, suffix: int | None = None, stride: str | None = None
+    settings: ExtractionSettings,
+    prefix: int | None = None,
+    suffix: int | None = None,
+    stride: str | None = None,
+    *,
+    grid: bool = False,
 ) -> SearchOptions:
     """How a benchmark's entry has its documents searched; what is given beside it goes first.
 
     A search as the entry has it is what an audit makes: one with other settings is done again by the next audit.
     """
     asked = parse_search(prefix or settings.prefix, suffix or settings.suffix, stride or settings.stride)
-    return replace(asked, characters=settings.characters, near_verbatim=settings.near_verbatim)
+    return replace(
+        asked,
+        characters=settings.characters,
+        near_verbatim=settings.near_verbatim,
+        grid=grid or settings.grid,
+        price_per_million=settings.price_per_million,
+    )
 
 
 def settings_of(benchmark: str) -> ExtractionSettings | None:
@@ -205,21 +242,23 @@ def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Se
             row["collection"],
             "held_out" if row["label"] == NON_MEMBER else "audited",
             times,
+            () if of_source is None else parse_places(of_source["places"]),
         )
     return list(found.values())
 
 
-def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Mapping[str, str]]:
-    """The documents of the sources that the benchmark was drawn from (title, text, url), by document_id; none where it
-    is of rows. Raises DataError where one is no longer there."""
+def read_whole_documents(built: BuiltBenchmark, paths: DataPaths) -> Mapping[str, Mapping[str, Any]]:
+    """The documents of the sources that the benchmark was drawn from (title, text, url, places), by document_id; none
+    where it is of rows. Raises DataError where one is no longer there."""
     wanted = built.examples["document_id"].unique()
     names: list[str] = wanted.to_pylist()
     sources = [one for one in built.manifest["source_versions"] if one in all_sources()]
-    found: dict[str, Mapping[str, str]] = {}
+    found: dict[str, Mapping[str, Any]] = {}
+    columns = ["document_id", "title", "text", "url", "places"]
     for source in sources:
         documents = read_documents(paths, source)
         own = documents.filter(pc.is_in(documents["document_id"], value_set=wanted))
-        found |= {row["document_id"]: row for row in own.select(["document_id", "title", "text", "url"]).to_pylist()}
+        found |= {row["document_id"]: row for row in own.select(columns).to_pylist()}
     gone = [name for name in names if sources and name not in found]
     if gone:
         raise DataError(
@@ -256,9 +295,17 @@ def _compute_near_verbatim(
     }
 
 
+def _give_greedily(search: Search, extraction: Extraction, backend_of: BackendOf) -> Mapping[int, Given]:
+    """What the model gives in place of an audited document's strongest passages, by the number of their window: of its
+    strongest alone where nothing of it is reproduced."""
+    strongest = extraction.found.strongest if extraction.document.side == "audited" else ()
+    numbers = strongest if extraction.found.reproduced else strongest[:1]
+    return {number: search.give_greedily(extraction, number, backend_of) for number in numbers}
+
+
 def _build_empty_extraction(document: SearchedDocument) -> Extraction:
     nothing = windows_from_rows(EXTRACTION.empty_table())
-    judged = Judgement((), np.empty(0))
+    judged = Judgement((), np.empty(0), np.empty(0))
     found = conclude_memorisation(nothing, judged.apart, document.text)
     return Extraction(document, nothing, np.zeros(0, dtype=np.bool_), judged, found)
 
