@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 
 from audit_pipeline.extraction.conclusions import log_draws
 from audit_pipeline.metrics.claims import (
@@ -86,6 +87,21 @@ def log10_draws(log_p: float | None) -> float | None:
     """The decimal logarithm of the draws that give a passage at least once with an even chance; None where there is
     no passage."""
     return None if log_p is None else log_draws(log_p) / math.log(10)
+
+
+def compare_words(original: str, given: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Two texts as stretches of words (``text``), each with whether the other has it, in the same order."""
+    words = original.split(), given.split()
+    blocks = SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
+    sides: tuple[list[dict[str, object]], list[dict[str, object]]] = [], []
+    for side, own, begins in zip(sides, words, ([b.a for b in blocks], [b.b for b in blocks]), strict=True):
+        end = 0
+        for begin, block in zip(begins, blocks, strict=True):
+            for some, is_common in ((own[end:begin], False), (own[begin : begin + block.size], True)):
+                if some:
+                    side.append({"text": " ".join(some), "is_common": is_common})
+            end = begin + block.size
+    return sides
 
 
 def _state_search_headline(counts: SearchCounts) -> str:

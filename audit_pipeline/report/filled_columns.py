@@ -13,6 +13,7 @@ for both are made of the filled rows.
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -22,11 +23,14 @@ from typing import Any, get_args
 import numpy as np
 
 from audit_pipeline.evidence.evaluate_options import build_evaluate_command, choose_headline_detector
+from audit_pipeline.extraction.conclusions import log_cost_of_draws
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.roc import roc_points
 from audit_pipeline.report.answer_kinds import LIMITS, SIGNS, kind_of, not_shown
+from audit_pipeline.report.attempt_words import describe_absence, describe_attempts, describe_plan
 from audit_pipeline.report.brief import overall_brief, page_heading
-from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction, log10_draws
+from audit_pipeline.report.error_rates import describe_error_rates
+from audit_pipeline.report.extraction_words import SearchCounts, compare_words, describe_extraction, log10_draws
 from audit_pipeline.report.number_format import cut
 from audit_pipeline.report.picture_data import build_study_panels, spread_of, thin_roc_curve
 from audit_pipeline.report.summary import TestOutcome, describe_whole_set_test, instrument_words, summarise_results
@@ -88,6 +92,8 @@ TYPES: Mapping[str, str] = {
         " set_apart_in_words VARCHAR, calibration_in_words VARCHAR)"
     ),
     "fact": "STRUCT(name VARCHAR, value VARCHAR)",
+    "part_of_page": "STRUCT(heading VARCHAR, sentences VARCHAR[])",
+    "stretch": "STRUCT(text VARCHAR, is_common BOOLEAN)",
     "study": (
         "STRUCT(name VARCHAR, panels STRUCT(setting VARCHAR, places VARCHAR[], lines STRUCT(detector VARCHAR,"
         f" points STRUCT(place VARCHAR, auroc {_ESTIMATE})[])[])[])"
@@ -139,6 +145,11 @@ def _fill_searches(searches: list[Row]) -> None:
             search["reason"],
         )
         search["conclusion"] = asdict(describe_extraction(search["model_title"], search["benchmark_title"], counted))
+        _fill_attempted(search)
+
+
+def _fill_attempted(row: Row) -> None:
+    row["tried"], row["planned"] = describe_attempts(row["_attempted"]), describe_plan(row["_attempted"])
 
 
 def _fill_answers(answers: list[Row]) -> None:
@@ -147,6 +158,7 @@ def _fill_answers(answers: list[Row]) -> None:
         answer["labels_by"] = describe_label_origin(answer["_builder"], answer["_origin"])
         answer["claim_in_words"] = None if level is None else describe_claim_level(level, stated_by)
         answer["verdict_in_words"] = None if verdict is None else describe_verdict(verdict, stated_by)
+        _fill_attempted(answer)
 
 
 def _fill_instrument(checks: list[Row]) -> None:
@@ -191,6 +203,29 @@ def _fill_curves(curves: list[Row]) -> None:
 def _fill_draws(rows: list[Row]) -> None:
     for row in rows:
         row["log10_draws"] = log10_draws(row["log_p"])
+
+
+def _fill_passages(passages: list[Row]) -> None:
+    _fill_draws(passages)
+    for row in passages:
+        if row["_price"]:
+            row["log10_cost"] = log_cost_of_draws(row["log_p"], row["_window"], row["_price"]) / math.log(10)
+        if row["_given"] is not None:
+            row["original"], row["given"] = compare_words(row["_original"], row["_given"])
+
+
+def _fill_extraction(searches: list[Row]) -> None:
+    for row in searches:
+        controls = dict.fromkeys((point["control"], point["benchmark"]) for point in row["_doses"])
+        row["absence"] = [
+            describe_absence(row["reproduced"], [p for p in row["_doses"] if (p["control"], p["benchmark"]) == control])
+            for control in controls
+        ]
+
+
+def _fill_error_rates(rows: list[Row]) -> None:
+    for row in rows:
+        row["parts"] = describe_error_rates(row["_facts"])
 
 
 def _fill_unlearning(comparisons: list[Row]) -> None:
@@ -291,7 +326,9 @@ _FILLED: Mapping[str, Callable[[list[Row]], None]] = {
     "detectors": _fill_detectors,
     "curves": _fill_curves,
     "reproduced_documents": _fill_draws,
-    "passages": _fill_draws,
+    "extraction": _fill_extraction,
+    "passages": _fill_passages,
+    "error_rates": _fill_error_rates,
     "unlearning": _fill_unlearning,
     "splits": _fill_splits,
     "coverage": _fill_coverage,

@@ -32,6 +32,7 @@ from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import format_claim_level
 from audit_pipeline.report.answer_kinds import SIGNS, Sign
 from audit_pipeline.report.number_format import (
+    amount,
     count,
     day,
     draws,
@@ -292,6 +293,7 @@ def _build_jinja_environment() -> jinja2.Environment:
 def _build_filters() -> dict[str, Callable[..., object]]:
     """How templates write values, by the names that they use."""
     return dict[str, Callable[..., object]](
+        amount=amount,
         count=count,
         counted=describe_text_counts,
         day=day,
@@ -327,6 +329,7 @@ def _build_globals() -> dict[str, object]:
         scale_of=Scale.of,
         heat=compute_heat_levels,
         things=things,
+        cells=select_cells,
         needed=partial(count_held_out_needed, level=Q_LEVEL),
         strip_shapes=strip_shapes,
         strip_size=(STRIP_WIDTH, STRIP_HEIGHT),
@@ -401,6 +404,11 @@ def compute_heat_levels(texts: Sequence[Row]) -> dict[float, int]:
     for place, value in enumerate(scores):
         levels.setdefault(value, place * HEAT_LEVELS // len(scores))
     return levels
+
+
+def select_cells(rows: Sequence[Row], down: str, value: object, across: str, column: object) -> list[Row]:
+    """The rows of one cell of a table of two columns' values."""
+    return [row for row in rows if (row[down], row[across]) == (value, column)]
 
 
 def ends(estimate: Row) -> tuple[float | None, float | None]:

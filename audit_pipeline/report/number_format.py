@@ -43,6 +43,16 @@ def draws(log10: float | None) -> str:
     )
 
 
+def amount(log10: float | None) -> str:
+    """A sum of money, given as its decimal logarithm: two digits or more, or the nearest power of ten; a dash where
+    there is none."""
+    if log10 is None:
+        return DASH
+    if log10 >= 6:
+        return f"10{str(round(log10)).translate(_RAISED)}"
+    return f"{10**log10:,.2f}".replace(",", "\u202f") if log10 >= -1 else f"{10**log10:.2g}"
+
+
 def visible(piece: str) -> str:
     """A token as it stands in a line: the end of a line as an arrow, other blanks alone as a sign for them."""
     return piece.replace("\n", "↵") if piece.strip() or "\n" in piece else "␣"

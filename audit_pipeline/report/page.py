@@ -268,11 +268,15 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
         prepare_connection(connection)
         answers = query_rows(connection, "FROM answers", filled_as="answers")
         tests = query_rows(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
-        searches = query_rows(connection, "SELECT model, benchmark, conclusion FROM extraction_counts")
+        searches = query_rows(connection, "SELECT model, benchmark, conclusion, tried, planned FROM extraction_counts")
     return Conclusions(
         answers={row["benchmark"]: plain(row) for row in answers if row["model"] == model},
         tests=[plain(row) for row in tests if row["model"] == model],
-        word_for_word={row["benchmark"]: plain(row["conclusion"]) for row in searches if row["model"] == model},
+        word_for_word={
+            row["benchmark"]: plain({**row["conclusion"], "tried": row["tried"], "planned": row["planned"]})
+            for row in searches
+            if row["model"] == model
+        },
     )
 
 

@@ -91,6 +91,7 @@ class Folder:
             "settings": None,
             # As earlier versions wrote it: tests write other files in the place of these.
             "file_sha256": None,
+            "previous_sha256": None,
             **columns,
         }
         file = entry_file(self.paths, table, partition, run_id)
@@ -111,6 +112,7 @@ class Folder:
                     "published": date(2019, 1, 1) if index % 2 else date(2025, 6, 1),
                     "date_kind": "release",
                     "earliest": None,
+                    "places": None,
                     "retrieved_at": DAY,
                     "language": "en",
                     "licence": "BSD-3-Clause",

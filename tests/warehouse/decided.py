@@ -21,7 +21,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
-from .extracted import Extracted, Window, write_extraction
+from .extracted import Extracted, Window, grid_row, write_extraction
 
 Row = Mapping[str, object]
 
@@ -121,6 +121,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
             Extracted("notes:2", [Window(100, 200, 1e-30, strength=1)], title="Second", q_bh=1.0),
             Extracted("notes:3", [Window(100, 200, 1e-9, strength=1)], title="Third", side="held_out"),
         ],
+        grid=[grid_row("notes:1", "audited", 50, 50, 0.25, is_named=True)],
     )
     for name, rows in (
         ("decisions", decisions),

@@ -1,18 +1,19 @@
 """Rows of what a model was made to say of whole documents, made up by hand.
 
-What belongs here: the rows of the three tables of extraction, from a few numbers a document. What does not: computing
-any of them (audit_pipeline/extraction), assertions.
+What belongs here: the rows of the tables of extraction, from a few numbers a document, and plans. What does not:
+computing any of them (audit_pipeline/extraction, audit_pipeline/exhibit), assertions.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from audit_pipeline.catalogue.contracts import Pair, Side
-from tests.warehouse.conftest import Folder
+from audit_pipeline.catalogue.contracts import Pair, Side, canonical_json, digest, text_sha256
+from tests.warehouse.conftest import MODELS, Folder
 
 Row = Mapping[str, object]
 
@@ -30,6 +31,12 @@ class Window:
     pieces: tuple[str, ...] = ()
     first_choices: tuple[str, ...] = ()
     matches: int = 20
+    reference: float | None = None
+    prior: float | None = None
+    given: str | None = None
+    place: str | None = None
+    words: int | None = None
+    in_common: int | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ class Extracted:
     side: Side = "audited"
     longest_run: int = 0
     q_bh: float | None = None
+    grid_p: float | None = None
 
     @property
     def reproduced(self) -> int:
@@ -64,6 +72,7 @@ class Extracted:
             **{"reason": None if searched else "it is shorter than a window", "reproduced": self.reproduced},
             "set_apart": sum(one.set_apart is not None for one in self.windows),
             "predictable": sum(one.set_apart == "predictable" for one in self.windows),
+            "likely_anyway": sum(one.set_apart == "likely anyway" for one in self.windows),
             **{name: share if searched else None for name, share in zip(names, self.covered, strict=True)},
             "covered_set_apart": 0.02 if searched else None,
             "longest_run": self.longest_run,
@@ -72,6 +81,8 @@ class Extracted:
             "claim": ("reproduced" if self.reproduced else "not reproduced") if searched else None,
             **{"windows_compared": len(self.windows) if tested else None, "n_held_out": held_out if tested else None},
             **{"p_value": 1 / (held_out + 1) if tested else None, "q_bh": self.q_bh},
+            "grid_settings": None if self.grid_p is None else 3,
+            **{"grid_p_value": self.grid_p, "grid_q_bh": self.grid_p},
         }
 
 
@@ -82,9 +93,31 @@ def window_row(document: str, window: Window) -> Row:
         **{"document_id": document, "start": window.begin - 100, "suffix_begin": window.begin},
         **{"suffix_end": window.end, "tokens": 50, "log_p": log_p, "log_p_top_40": log_p, "outside_top_40": 0},
         **{"first_choices": window.matches, "is_coarse": True, "set_apart": window.set_apart},
-        **{"reference_log_p": None, "strength": window.strength, "prefix_excerpt": window.prefix},
-        "log_p_near_verbatim": None,
+        "reference_log_p": None if window.reference is None else math.log(window.reference),
+        "prior_log_p": None if window.prior is None else math.log(window.prior),
+        **{"strength": window.strength, "prefix_excerpt": window.prefix, "log_p_near_verbatim": None},
         **{"suffix_pieces": window.pieces, "first_choice_pieces": window.first_choices},
+        **{"given_text": window.given, "place": window.place},
+        **{"suffix_words": window.words, "words_in_common": window.in_common},
+    }
+
+
+def grid_row(
+    document: str,
+    side: Side,
+    prefix: int,
+    suffix: int,
+    p: float,
+    *,
+    temperature: float = 1.0,
+    drawn_from: str = "top-k 40",
+    is_named: bool = False,
+) -> Row:
+    """As EXTRACTION_GRID, but for model, benchmark and run: two places, of which the likelier has ``p``."""
+    return {
+        **{"document_id": document, "side": side, "prefix_tokens": prefix, "suffix_tokens": suffix},
+        **{"temperature": temperature, "drawn_from": drawn_from, "is_named": is_named, "places": 2},
+        **{"reached": int(p >= 0.001), "log_p": math.log(p), "start": 0},
     }
 
 
@@ -102,9 +135,16 @@ def rate_row(unit: str, name: str, side: Side, threshold: float | None, n_reache
 
 
 def write_extraction(
-    folder: Folder, pair: Pair, run_id: str, at: datetime, found: Sequence[Extracted], more: Sequence[Row] = ()
+    folder: Folder,
+    pair: Pair,
+    run_id: str,
+    at: datetime,
+    found: Sequence[Extracted],
+    more: Sequence[Row] = (),
+    grid: Sequence[Row] = (),
+    **lineage: object,
 ) -> None:
-    """One run's rows of the three tables; the rates are those of all documents of a side, and ``more``."""
+    """One run's rows of the tables; the rates are those of all documents of a side, and ``more``."""
     from tests.warehouse.decided import write_rows
 
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
@@ -121,5 +161,47 @@ def write_extraction(
         ("extraction_windows", windows),
         ("extraction_rates", rates),
         ("document_memorisation", [one.row(held_out) for one in found]),
+        *([("extraction_grid", grid)] if grid else []),
     ):
-        write_rows(folder, table, pair, run_id, at, [{**of_run, **row} for row in rows], asset_key="extraction")
+        of_table = {"asset_key": "extraction", "settings": SEARCHED, **lineage}
+        if table == "extraction_grid":
+            of_table["settings"] = canonical_json({**json.loads(str(of_table["settings"])), "grid": True})
+        write_rows(folder, table, pair, run_id, at, [{**of_run, **row} for row in rows], **of_table)
+
+
+SEARCHED = canonical_json({"prefix": 50, "suffix": 50, "stride": "coarse-to-fine"})
+"""The settings of a search in its lineage."""
+
+
+def write_plan(
+    folder: Folder,
+    pair: Pair,
+    run_id: str,
+    at: datetime,
+    *,
+    authority: str | None = None,
+    timestamped_at: datetime | None = None,
+    **changes: object,
+) -> str:
+    """Seal a plan that what the folder writes keeps to, but for ``changes`` (null: left out); its sha256."""
+    from tests.warehouse.decided import write_rows
+
+    plan = canonical_json(
+        {
+            **{"benchmark": pair.benchmark, "model": pair.model, "benchmark_digest": digest(pair.benchmark)},
+            **{"model_fingerprint": MODELS[pair.model], "tokenizer_fingerprint": "t" * 40},
+            **{"texts": [], "held_out": [], "threshold": 0.001, "alpha": 0.05, "seeds": {}, "code_digest": "c"},
+            **{"extraction": {"prefix": 50, "suffix": 50, "stride": "coarse-to-fine"}, "headline": None},
+            **{"detectors": [], "code_versions": {"document_memorisation": "1", "scores": "1", "evaluations": "1"}},
+            "package_versions": {"torch": "2.13.0", "transformers": "5.23.0", "corpus-audit": "0.1.0"},
+            **{"lineage_head": None, "texts_in_cache": 0, "rows_forgotten": 0},
+            **changes,
+        }
+    )
+    row = {
+        **{"model": pair.model, "benchmark": pair.benchmark, "plan": plan, "plan_sha256": text_sha256(plan)},
+        **{"sealed_at": at, "timestamp": None if timestamped_at is None else "AA==", "run_id": run_id},
+        **{"timestamped_at": timestamped_at, "authority": authority},
+    }
+    write_rows(folder, "plans", pair, run_id, at, [row], asset_key="plans")
+    return text_sha256(plan)

@@ -281,16 +281,18 @@ def test_files_of_an_earlier_version_load_and_their_later_columns_are_null(decid
     paths = decided.paths
     expected = build_warehouse(paths).rows
     all_later = {
-        name: [one.name for one in table.columns if one.later] for name, table in TABLES.items() if table.has_files
+        name: [one.name for one in table.stored if one.later] for name, table in TABLES.items() if table.has_files
     }
     assert {table: later for table, later in all_later.items() if later} == {
         "scores": ["is_default"],
         "group_tests": ["direction"],
         "corpus_tests": ["direction"],
-        "lineage": ["settings", "file_sha256", "row_sha256"],
+        "lineage": ["settings", "file_sha256", "previous_sha256", "row_sha256"],
         "outcomes": ["row_sha256"],
-        "document_memorisation": ["longest_run_words"],
-        "extraction_windows": ["log_p_near_verbatim"],
+        "document_memorisation": ["likely_anyway", "longest_run_words", "grid_settings", "grid_p_value", "grid_q_bh"],
+        "extraction_windows": [
+            *("prior_log_p", "place", "log_p_near_verbatim", "given_text", "suffix_words", "words_in_common"),
+        ],
         "unlearning": ["documents"],
     }
     nulls: dict[tuple[str, str], int] = {}

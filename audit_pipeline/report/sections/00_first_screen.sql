@@ -15,6 +15,8 @@
 -- model_title: what people call the model
 -- benchmark_title: what people call the benchmark
 -- word_for_word: what models were found to give word for word, by benchmark, those that give of most documents first
+-- tried: how much was tried, and in how many runs; null where no lineage entry says so
+-- planned: whether it was planned beforehand; null where no lineage entry says when it was done
 -- more_word_for_word: benchmarks that are not listed
 -- gaps: rows that do not join to exactly one lineage entry, or damaged files: numbers that cannot be traced
 -- more_gaps: gaps that are not listed
@@ -62,7 +64,8 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
         'outcome': conclusion.outcome, 'sign': conclusion.sign, 'question': conclusion.question,
         'headline': conclusion.headline, 'how_sure': conclusion.how_sure,
         'what_would_change': conclusion.what_would_change, 'claim': conclusion.claim, 'documents': documents,
-        'reproduced': reproduced, 'held_out': held_out, 'held_out_reproduced': held_out_reproduced
+        'reproduced': reproduced, 'held_out': held_out, 'held_out_reproduced': held_out_reproduced,
+        'tried': tried, 'planned': planned
     } ORDER BY place), []) FROM extracted WHERE place <= 12) AS word_for_word,
     (SELECT greatest(0, count(*) - 12) FROM extracted) AS more_word_for_word,
     (SELECT coalesce(list({

@@ -40,6 +40,8 @@
 -- flagged: share of all texts at or above the threshold; null: there is no threshold
 -- corrected: the share corrected by the detector's error rates; null: there is no threshold
 -- alpha: false-positive rate that the threshold aims at
+-- tried: how much was tried, and in how many runs; null where no lineage entry says so
+-- planned: whether it was planned beforehand; null where no lineage entry says when it was done
 -- audited_at: when its numbers were ready
 -- section: number of its evidence in this report; null where it has none
 -- lineage: number of the lineage entry behind it, in this report

@@ -16,16 +16,27 @@
 -- claim_in_words: the claim in sentences
 -- set_apart_in_words: what set apart means; null where no window is
 -- calibration_in_words: whether there are held-out documents beside, and what follows
+-- tried: how much was tried, and in how many runs; null where no lineage entry says so
+-- planned: whether it was planned beforehand; null where no lineage entry says when it was done
+-- price: what a million tokens cost, as the benchmark says it; null where it says none
+-- is_planned: whether a plan was in force
+-- absence: what controls that were trained here say of texts that were read so often, a sentence or two each
 -- is_current: whether the benchmark is still as it was when its documents were searched
 -- lineage: number of the lineage entry behind it, in this report
 SELECT pairs.number, pairs.model, pairs.benchmark, conclusion.headline AS headline, conclusion.claim AS claim,
     conclusion.claim_in_words AS claim_in_words, conclusion.set_apart_in_words AS set_apart_in_words,
     conclusion.calibration_in_words AS calibration_in_words, pairs.documents, pairs.reproduced, pairs.held_out,
     pairs.held_out_reproduced, pairs.without_window, pairs.reason, pairs.windows, pairs.set_apart, pairs.predictable,
-    pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride,
+    pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride, pairs.grid_settings, pairs.price, pairs.tried, pairs.planned,
+    pairs._attempted.plan_sha256 IS NOT NULL AS is_planned,
+    NULL::VARCHAR[] AS absence,
     CASE WHEN pairs.held_out > 0 THEN 1 / (pairs.held_out + 1) END AS smallest_p,
     coalesce(runs.benchmark_digest = benchmarks.digest, TRUE) AS is_current, entries.number AS lineage,
-    count(*) OVER () AS in_all
+    count(*) OVER () AS in_all, (
+        SELECT coalesce(list({
+            'control': control, 'benchmark': benchmark, 'occurrences': occurrences, 'reached': reached
+        } ORDER BY control, benchmark, occurrences), []) FROM occurrences WHERE role = 'exposed'
+    ) AS _doses
 FROM extraction_pairs AS pairs
 LEFT JOIN (SELECT * FROM runs WHERE "table" = 'document_memorisation') AS runs USING (model, benchmark, run_id)
 LEFT JOIN benchmarks USING (benchmark)

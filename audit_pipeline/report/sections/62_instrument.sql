@@ -24,7 +24,7 @@ WITH trained AS (
     GROUP BY study
 ), curves AS (
     SELECT control, benchmark, role, list({
-        'occurrences': occurrences, 'documents': n_documents, 'n_reached': n_reached, 'reached': reached,
+        'occurrences': occurrences, 'documents': documents, 'n_reached': n_reached, 'reached': reached,
         'log10_p': log10_p
     } ORDER BY occurrences) AS points
     FROM occurrences GROUP BY ALL

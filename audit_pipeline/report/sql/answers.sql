@@ -1,6 +1,43 @@
 -- The answer of every pair, tests of whole sets, and what is given word for word, of all models; beside the table
 -- options (options.sql).
 
+CREATE TEMP TABLE tries AS FROM attempts;
+
+CREATE TEMP TABLE plans_now AS FROM plan_in_force;
+
+CREATE TEMP TABLE attempted AS
+-- Of the current search and the current scores of every pair: how much was tried, the plan, and the other runs.
+WITH counted AS (
+    SELECT plan.benchmark, plan.model, plan.kind,
+        max(tries.tried) FILTER (is_own) AS tried, max(tries.settings) FILTER (is_own) AS computed,
+        max(tries.settings_used) FILTER (is_own) AS settings_used,
+        count(DISTINCT regexp_replace(coalesce(tries.settings_used, ''), ',"price_per_million":[^,}]*', '')) FILTER (
+            tries.kind = 'search' AND tries.same_texts_as IS NULL
+        ) AS searched_settings,
+        count(DISTINCT tries.run_id) FILTER (NOT is_of_run) AS other_runs,
+        count(DISTINCT tries.run_id) FILTER (NOT is_of_run AND tries.found > 0) AS other_findings
+    FROM (
+        SELECT plan.benchmark, plan.model, plan.kind, list(own.run_id) AS runs
+        FROM plans_now AS plan JOIN tries AS own USING (benchmark, model, kind)
+        WHERE own.is_current AND own.same_texts_as IS NULL GROUP BY ALL
+    ) AS plan JOIN (
+        SELECT *, same_texts_as IS NULL AND is_current AS is_present FROM tries
+    ) AS tries USING (benchmark, model), LATERAL (
+        SELECT tries.is_present AND tries.kind = plan.kind AS is_own,
+            list_contains(plan.runs, tries.run_id) AS is_of_run
+    )
+    GROUP BY ALL
+)
+SELECT plan.*, counted.tried, counted.settings_used, counted.other_runs, counted.other_findings,
+    CASE plan.kind WHEN 'search' THEN counted.searched_settings ELSE counted.computed END AS settings,
+    found.windows_found, found.grid_settings
+FROM plans_now AS plan JOIN counted USING (benchmark, model, kind)
+LEFT JOIN (
+    SELECT benchmark, model, 'search' AS kind, sum(reproduced) FILTER (side = 'audited')::BIGINT AS windows_found,
+        max(grid_settings) AS grid_settings
+    FROM current_document_memorisation GROUP BY ALL
+) AS found USING (benchmark, model, kind);
+
 CREATE TEMP TABLE handed_over AS
 -- The benchmarks that are tables of scores handed over.
 SELECT benchmark FROM benchmarks WHERE (manifest ->> '$.spec.builder') = 'given';
@@ -41,8 +78,13 @@ SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_ti
     count(*) FILTER (windows = 0) AS without_window, max(reason) AS reason,
     sum(windows)::BIGINT AS windows, sum(every.set_apart)::BIGINT AS set_apart,
     sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
-    any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride, any_value(NULL::search_words) AS conclusion
-FROM current_document_memorisation AS every GROUP BY ALL;
+    any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride, any_value(NULL::search_words) AS conclusion,
+    max(every.grid_settings) AS grid_settings, NULL::VARCHAR AS tried, NULL::VARCHAR AS planned,
+    any_value(present.settings_used::JSON ->> '$.price_per_million')::DOUBLE AS price, any_value(present) AS _attempted
+FROM current_document_memorisation AS every LEFT JOIN (
+    SELECT benchmark, model, attempted AS present FROM attempted WHERE kind = 'search'
+) USING (benchmark, model)
+GROUP BY ALL;
 
 CREATE TEMP TABLE answers AS
 -- What each pair's findings were concluded to come to, beside the numbers that it rests on.
@@ -144,13 +186,17 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
             THEN estimate(rates.corrected, rates.corrected_low, rates.corrected_high, rates.reason) END,
         'alpha': rates.alpha
     } END AS documents,
-    pairs.audited_at, coalesce(firsts.is_current, pairs.is_current) AS is_current, pairs.builder AS _builder,
-    pairs.origin AS _origin
+    pairs.audited_at, coalesce(firsts.is_current, pairs.is_current) AS is_current,
+    NULL::VARCHAR AS tried, NULL::VARCHAR AS planned, pairs.builder AS _builder, pairs.origin AS _origin,
+    present AS _attempted
 FROM pairs JOIN current_pair_answers AS answer USING (model, benchmark) LEFT JOIN options USING (model, benchmark)
 LEFT JOIN firsts USING (model, benchmark) LEFT JOIN every USING (model, benchmark)
 LEFT JOIN rates ON rates.model = answer.model AND rates.benchmark = answer.benchmark
     AND rates.detector = answer.detector
 LEFT JOIN counted USING (model, benchmark)
+LEFT JOIN (
+    SELECT benchmark, model, attempted AS present FROM attempted WHERE kind = 'detectors'
+) USING (model, benchmark)
 LEFT JOIN (
     SELECT model, benchmark, any_value(method) AS method FROM current_evaluations
     WHERE detector = 'blind_control' AND metric = 'auroc' GROUP BY ALL

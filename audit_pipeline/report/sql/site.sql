@@ -15,11 +15,9 @@ FROM instrument_check;
 
 CREATE TEMP TABLE occurrences AS
 -- Of a control's model: how many of the texts that its exposed model read so often have a passage of p >= 0.001.
-SELECT controls.control, controls.role, rates.benchmark, rates.name::BIGINT AS occurrences, rates.n_documents,
-    rates.n_reached, estimate(rates.reached, rates.reached_low, rates.reached_high) AS reached,
-    rates.median_log_p / ln(10) AS log10_p
-FROM current_extraction_rates AS rates JOIN control_models AS controls USING (model)
-WHERE rates.unit = 'occurrences' AND rates.side = 'audited' AND rates.rule = 'probability' AND rates.threshold = 0.001;
+SELECT control, role, benchmark, occurrences, documents, n_reached,
+    estimate(reached, reached_low, reached_high) AS reached, median_log_p / ln(10) AS log10_p, finished_at
+FROM dose_response WHERE rule = 'probability';
 
 CREATE TEMP TABLE all_changes AS
 FROM changes_since_last_audit WHERE change NOT IN ('unchanged', 'first audit');
@@ -31,3 +29,7 @@ CREATE TEMP TABLE all_releases AS FROM model_timeline;
 CREATE TEMP TABLE all_costs AS FROM cost WHERE is_latest;
 
 CREATE TEMP TABLE ledger AS FROM multiplicity_ledger;
+
+CREATE TEMP TABLE all_deviations AS FROM plan_deviations;
+
+CREATE TEMP TABLE all_rivals AS FROM rival_explanations;

@@ -1,0 +1,26 @@
+-- How many documents reach the threshold at each setting of the grid (table extraction_grid): every pair of lengths at
+-- temperature 1 and the 40 likeliest tokens, and every way of drawing at the lengths that were named beforehand.
+--
+-- is_of_lengths: whether it belongs to the table of lengths
+-- is_of_draws: whether it belongs to the table of ways of drawing
+-- documents: audited documents with a suffix at the setting
+-- reached: of them, those with a suffix that has a probability of at least 0.001 (at temperature 0: of 1)
+-- held_out: held-out documents with a suffix at the setting
+-- held_out_reached: of them, those with such a suffix
+WITH counted AS (
+    SELECT grid.model, grid.benchmark, prefix_tokens, suffix_tokens, temperature, drawn_from,
+        bool_or(is_named) AS is_named,
+        count(*) FILTER (side = 'audited') AS documents,
+        count(*) FILTER (side = 'audited' AND reached > 0) AS reached,
+        count(*) FILTER (side = 'held_out') AS held_out,
+        count(*) FILTER (side = 'held_out' AND reached > 0) AS held_out_reached
+    FROM current_extraction_grid AS grid SEMI JOIN extraction_pairs USING (model, benchmark)
+    WHERE places > 0 GROUP BY ALL
+), marked AS (
+    SELECT *, temperature = 1 AND drawn_from = 'top-k 40' AS is_of_lengths,
+        bool_or(is_named) OVER (PARTITION BY benchmark, prefix_tokens, suffix_tokens) AS is_of_draws,
+        count(*) OVER (PARTITION BY benchmark) AS in_all
+    FROM counted
+)
+SELECT * FROM marked WHERE is_of_lengths OR is_of_draws
+ORDER BY benchmark, nullif(prefix_tokens, 0) NULLS LAST, suffix_tokens, temperature, drawn_from;

@@ -1,0 +1,63 @@
+-- The page on error rates: what was done, whether it was tested, known error rates, standards, what the literature says
+-- against it, what it does not show. One row, on the page of a model.
+--
+-- model_title: what people call the model
+-- parts: the parts of the page, in the order in which experts are asked
+-- heading: what a part is about
+-- sentences: what can be said of it by the data of this report
+WITH done AS (
+    SELECT model, benchmark, "table", code_version, finished_at, model_fingerprint
+    FROM runs SEMI JOIN page ON page.model = runs.model WHERE is_current
+), searches AS (
+    SELECT list({
+        'title': benchmark_title, 'documents': documents, 'held_out': held_out, 'held_out_reached': n_reached,
+        'held_out_rate': estimate(reached, reached_low, reached_high), 'prefix_tokens': prefix_tokens,
+        'suffix_tokens': suffix_tokens, 'stride': stride, 'grid_settings': grid_settings,
+        'attempted': _attempted, 'finished_at': finished_at, 'code_version': code_version
+    } ORDER BY number) AS found, list(conclusion.sign) AS signs
+    FROM extraction_pairs AS pairs
+    LEFT JOIN (
+        FROM current_extraction_rates
+        WHERE unit = 'benchmark' AND side = 'held_out' AND rule = 'probability' AND threshold = 0.001
+    ) AS rates USING (model, benchmark)
+    LEFT JOIN (FROM done WHERE "table" = 'document_memorisation') AS done USING (model, benchmark)
+), decided AS (
+    SELECT model, benchmark, detector, parameters, list({
+        'rule': rule, 'alpha': alpha, 'n_nonmembers': n_nonmembers, 'fpr': estimate(fpr, fpr_low, fpr_high)
+    } ORDER BY rule_place(rule, alpha), rule, alpha) AS decisions
+    FROM current_decisions WHERE status = 'ok' AND alpha IS NOT NULL AND fpr IS NOT NULL GROUP BY ALL
+), scored AS (
+    SELECT list({
+        'title': answers.benchmark_title, 'detector': answers.detector, 'tests': answers.documents.tests,
+        'decisions': coalesce(decided.decisions, []), 'attempted': answers._attempted,
+        'finished_at': done.finished_at, 'code_version': done.code_version
+    } ORDER BY shown.place) AS found, list(answers.sign) AS signs
+    FROM shown_pairs AS shown JOIN answers USING (model, benchmark)
+    LEFT JOIN decided ON decided.model = answers.model AND decided.benchmark = answers.benchmark
+        AND decided.detector = answers.detector AND decided.parameters = answers.parameters
+    LEFT JOIN (FROM done WHERE "table" = 'scores') AS done
+        ON done.model = answers.model AND done.benchmark = answers.benchmark
+), facts AS (
+    SELECT {
+        'model_title': model_title(page.model),
+        'fingerprint': (SELECT arg_max(model_fingerprint, finished_at) FROM done),
+        'searches': coalesce((SELECT found FROM searches), []), 'answers': coalesce((SELECT found FROM scored), []),
+        'signs': list_concat(
+            coalesce((SELECT signs FROM searches), []), coalesce((SELECT signs::VARCHAR[] FROM scored), [])
+        ),
+        'checks': (SELECT coalesce(list({
+            'exposed': exposed, 'twin': twin, 'answers': answers, 'detector': detector
+        } ORDER BY place), []) FROM instrument_checks),
+        'checked_at': (SELECT max(finished_at) FROM runs WHERE is_current AND "table" = 'evaluations'
+            AND model IN (SELECT model FROM control_models)),
+        'doses': (SELECT coalesce(list({
+            'control': control, 'benchmark': benchmark, 'role': role, 'occurrences': occurrences,
+            'documents': documents, 'n_reached': n_reached, 'reached': reached, 'finished_at': finished_at
+        } ORDER BY control, benchmark, occurrences), []) FROM occurrences),
+        'deviations': (SELECT coalesce(list({
+            'title': benchmark_title(benchmark), 'item': item, 'planned': planned, 'found': found
+        } ORDER BY benchmark, kind, item), []) FROM all_deviations AS differing WHERE differing.model = page.model)
+    } AS facts FROM page WHERE page.kind = 'model'
+)
+SELECT facts.model_title AS model_title, NULL::part_of_page[] AS parts, facts AS _facts
+FROM facts WHERE len(facts.searches) > 0 OR len(facts.answers) > 0;

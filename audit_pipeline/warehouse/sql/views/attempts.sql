@@ -1,0 +1,99 @@
+CREATE VIEW attempts AS
+WITH entries AS (
+    -- Of the lineage, not of the rows: a run counts although its rows were deleted.
+    SELECT split_part("partition", '|', 1) AS benchmark, split_part("partition", '|', 2) AS model, run_id,
+        CASE "table" WHEN 'document_memorisation' THEN 'search' WHEN 'extraction_grid' THEN 'grid'
+            WHEN 'corpus_tests' THEN 'tests of the whole set' ELSE 'detectors' END AS kind,
+        min(lineage.started_at) AS started_at, max(lineage.settings) AS settings_used,
+        max(lineage.model_fingerprint) AS model_fingerprint, coalesce(bool_or(runs.is_current), FALSE) AS is_current
+    FROM lineage LEFT JOIN runs USING ("table", "partition", run_id)
+    WHERE contains("partition", '|') AND "table" IN (
+        'document_memorisation', 'extraction_grid', 'corpus_tests', 'token_statistics', 'scores', 'evaluations'
+    )
+        -- A search without a grid writes an empty one.
+        AND ("table" <> 'extraction_grid' OR contains(lineage.settings, '"grid":true'))
+    GROUP BY ALL
+), scored AS (
+    SELECT benchmark, model, run_id, max(texts) AS tried, max(settings) AS settings FROM (
+        SELECT benchmark, model, run_id, max(texts) AS texts, count(*) AS settings FROM scored_settings GROUP BY ALL
+        UNION ALL
+        SELECT benchmark, model, run_id, max(n_members + n_nonmembers), count(DISTINCT (detector, parameters))
+        FROM evaluations WHERE detector <> 'blind_control' GROUP BY ALL
+    ) GROUP BY ALL
+), concluded AS (
+    -- A run of an earlier version has the answer of a later run of its name.
+    SELECT benchmark, model, regexp_replace(run_id, '^answer-', '') AS run_id, any_value(headline) AS headline,
+        max(CASE sign WHEN 'stands out' THEN coalesce(standing_out, 1) WHEN 'nothing found' THEN 0 END) AS found
+    FROM pair_answers GROUP BY ALL
+), done AS (
+    SELECT benchmark, model, run_id, 'search' AS kind, 1 AS settings,
+        sum(windows) FILTER (side = 'audited') AS tried,
+        count(*) FILTER (side = 'audited' AND claim = 'reproduced') AS found,
+        'audited documents with a passage: ' || count(*) FILTER (side = 'audited' AND claim = 'reproduced') || ' of '
+            || count(*) FILTER (side = 'audited' AND windows > 0) || '; windows of them: '
+            || coalesce(sum(reproduced) FILTER (side = 'audited'), 0) || ', and '
+            || coalesce(sum(set_apart) FILTER (side = 'audited'), 0) || ' set apart' AS outcome
+    FROM document_memorisation GROUP BY ALL
+    UNION ALL
+    SELECT benchmark, model, run_id, 'grid', count(*), sum(places), count(*) FILTER (reached > 0),
+        'settings at which an audited document reaches 0.001: ' || count(*) FILTER (reached > 0) || ' of ' || count(*)
+    FROM (
+        SELECT benchmark, model, run_id, prefix_tokens, suffix_tokens, temperature, drawn_from,
+            sum(places) FILTER (side = 'audited') AS places, sum(reached) FILTER (side = 'audited') AS reached
+        FROM extraction_grid GROUP BY ALL
+    ) GROUP BY ALL
+    UNION ALL
+    SELECT benchmark, model, run_id, 'detectors', settings, tried, found, headline
+    FROM scored LEFT JOIN concluded USING (benchmark, model, run_id)
+    UNION ALL
+    SELECT benchmark, model, run_id, 'tests of the whole set', count(p_value), max(n), count(*) FILTER (is_found),
+        'tests with a finding: ' || count(*) FILTER (is_found) || ' of ' || count(p_value)
+    FROM (
+        SELECT *, p_value * count(p_value) OVER (PARTITION BY benchmark, model) <= 0.05
+            AND direction IS DISTINCT FROM 'opposite' AS is_found FROM corpus_tests
+    ) GROUP BY ALL
+), own AS (
+    SELECT entries.*, plans.plan_sha256, plans.sealed_at
+    FROM entries ASOF LEFT JOIN sealed_plans AS plans ON plans.benchmark = entries.benchmark
+        AND plans.model = entries.model AND entries.started_at > plans.sealed_at
+), drawn AS (
+    SELECT DISTINCT benchmark, document_id FROM examples
+), shared AS (
+    SELECT DISTINCT drawn.benchmark, other.benchmark AS other FROM drawn JOIN drawn AS other USING (document_id)
+), every AS (
+    SELECT *, benchmark AS of_benchmark, model AS of_model, NULL AS same_texts_as FROM own
+    UNION ALL
+    SELECT pair.benchmark, pair.model, own.* EXCLUDE (benchmark, model), own.benchmark, own.model, own.benchmark
+    FROM (SELECT DISTINCT benchmark, model, model_fingerprint FROM own) AS pair JOIN shared USING (benchmark)
+    JOIN own ON own.benchmark = shared.other AND own.model_fingerprint = pair.model_fingerprint
+    WHERE (own.benchmark, own.model) <> (pair.benchmark, pair.model)
+)
+SELECT every.benchmark, every.model, every.run_id, every.started_at, every.kind, every.settings_used,
+    done.settings::BIGINT AS settings, done.tried::BIGINT AS tried,
+    CASE WHEN every.kind IN ('search', 'grid') THEN 'windows' ELSE 'texts' END AS unit, done.found::BIGINT AS found,
+    coalesce(done.outcome, 'not known: rows or answer are not there') AS outcome, every.same_texts_as,
+    every.plan_sha256, every.sealed_at, every.is_current
+FROM every LEFT JOIN done ON done.benchmark = every.of_benchmark AND done.model = every.of_model
+    AND done.run_id = every.run_id AND done.kind = every.kind
+ORDER BY every.benchmark, every.model, every.started_at, every.kind, every.run_id;
+
+COMMENT ON VIEW attempts IS
+    'every time a model was run on the texts of a benchmark, by lineage: a row per run and kind of work';
+COMMENT ON COLUMN attempts.benchmark IS 'the benchmark whose texts were tried';
+COMMENT ON COLUMN attempts.model IS 'the model';
+COMMENT ON COLUMN attempts.run_id IS 'the run; joins to lineage.run_id';
+COMMENT ON COLUMN attempts.started_at IS 'when this work of the run started';
+COMMENT ON COLUMN attempts.kind IS 'search | grid | detectors | tests of the whole set';
+COMMENT ON COLUMN attempts.settings_used IS 'canonical JSON of the options, as the lineage has it; null: not kept';
+COMMENT ON COLUMN attempts.settings IS 'settings that were computed: of a search 1, of detectors each with its parameters';
+COMMENT ON COLUMN attempts.tried IS
+    'windows of audited documents (of a grid: at all settings together), or texts; null where the rows are not there';
+COMMENT ON COLUMN attempts.unit IS 'windows | texts: what tried counts';
+COMMENT ON COLUMN attempts.found IS
+    'audited documents with a passage (search), settings that reach 0.001 (grid), tests (Bonferroni), documents that stand out by the answer of the run, or 1 where all texts together do (detectors); null: no conclusion';
+COMMENT ON COLUMN attempts.outcome IS 'what it came to, in words';
+COMMENT ON COLUMN attempts.same_texts_as IS
+    'null: a run on the benchmark itself; else the benchmark that was run, of which the same model read some of these documents';
+COMMENT ON COLUMN attempts.plan_sha256 IS 'the plan that was in force: the last that was sealed before the work started';
+COMMENT ON COLUMN attempts.sealed_at IS 'when that plan was sealed; null: there was none';
+COMMENT ON COLUMN attempts.is_current IS 'whether the results of the run are the current ones of its benchmark and model';

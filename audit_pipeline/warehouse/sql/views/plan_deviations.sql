@@ -1,0 +1,68 @@
+CREATE VIEW plan_deviations AS
+WITH planned AS (
+    SELECT attempt.benchmark, attempt.model, attempt.kind, attempt.run_id, plans.plan::JSON AS plan, plans.plan_sha256,
+        sha256(plans.plan) AS computed_sha256
+    FROM attempts AS attempt JOIN sealed_plans AS plans ON plans.benchmark = attempt.benchmark
+        AND plans.model = attempt.model AND plans.sealed_at = attempt.sealed_at
+    WHERE attempt.is_current AND attempt.same_texts_as IS NULL AND attempt.kind IN ('search', 'detectors')
+), made AS (
+    SELECT planned.*, lineage."table", lineage.benchmark_digest, lineage.model_fingerprint,
+        lineage.tokenizer_fingerprint, lineage.code_version, lineage.package_versions::JSON AS packages,
+        lineage.settings::JSON AS settings
+    FROM planned JOIN lineage ON lineage.run_id = planned.run_id
+        AND lineage."partition" = planned.benchmark || '|' || planned.model
+        AND list_contains(
+            CASE kind WHEN 'search' THEN ['document_memorisation'] ELSE ['scores', 'evaluations'] END, lineage."table"
+        )
+), versions AS (
+    SELECT *, plan -> '$.package_versions' AS promised,
+        unnest(list_distinct(list_concat(json_keys(plan -> '$.package_versions'), json_keys(packages)))) AS name
+    FROM made
+), options AS (
+    SELECT *, nullif(plan -> '$.extraction', 'null') AS promised,
+        unnest(list_distinct(list_concat(json_keys(promised), json_keys(settings)))) AS name
+    FROM made WHERE kind = 'search'
+), scored AS (
+    SELECT benchmark, model, kind, run_id, unnest(
+        from_json(plan -> '$.detectors', '[{"detector": "VARCHAR", "parameters": "VARCHAR"}]'), recursive := TRUE
+    ) FROM made WHERE "table" = 'scores'
+), computed AS (
+    SELECT made.benchmark, made.model, made.kind, made.run_id, found.detector, found.parameters
+    FROM made JOIN scored_settings AS found USING (benchmark, model, run_id) WHERE made."table" = 'scores'
+), compared AS (
+    SELECT benchmark, model, kind, run_id, unnest([
+        {'item': 'sha256 of the plan', 'planned': plan_sha256, 'found': computed_sha256},
+        {'item': 'benchmark digest', 'planned': plan ->> '$.benchmark_digest', 'found': benchmark_digest},
+        {'item': 'model fingerprint', 'planned': plan ->> '$.model_fingerprint', 'found': model_fingerprint},
+        {'item': 'tokenizer fingerprint', 'planned': plan ->> '$.tokenizer_fingerprint',
+            'found': tokenizer_fingerprint},
+        {'item': 'code version of ' || "table", 'planned': plan ->> ('$.code_versions.' || "table"),
+            'found': code_version}
+    ], recursive := TRUE) FROM made
+    UNION ALL SELECT benchmark, model, kind, run_id, 'package ' || name, promised ->> name, packages ->> name
+    FROM versions
+    UNION ALL SELECT benchmark, model, kind, run_id, 'setting of the search: ' || name, promised ->> name,
+        settings ->> name FROM options WHERE name <> 'price_per_million'
+    UNION ALL SELECT benchmark, model, kind, run_id, 'detector ' || detector || ' ' || parameters,
+        CASE WHEN scored.run_id IS NOT NULL THEN 'to be computed' END,
+        CASE WHEN computed.run_id IS NOT NULL THEN 'computed' END
+    FROM (SELECT *, TRUE AS is_planned FROM scored) AS scored
+    FULL JOIN computed USING (benchmark, model, kind, run_id, detector, parameters)
+    WHERE scored.is_planned IS NULL OR computed.run_id IS NULL
+    UNION ALL SELECT planned.benchmark, planned.model, kind, planned.run_id, 'headline', plan ->> '$.headline', detector
+    FROM planned JOIN pair_answers AS answer ON answer.benchmark = planned.benchmark AND answer.model = planned.model
+        AND answer.run_id IN (planned.run_id, 'answer-' || planned.run_id)
+    WHERE kind = 'detectors' AND (plan ->> '$.headline' IS NOT NULL OR detector_chosen = 'named')
+)
+SELECT DISTINCT * FROM compared WHERE planned IS DISTINCT FROM found
+ORDER BY benchmark, model, kind, run_id, item;
+
+COMMENT ON VIEW plan_deviations IS
+    'where the current results differ from the plan that was in force, a row per difference; empty where nothing was planned';
+COMMENT ON COLUMN plan_deviations.benchmark IS 'the benchmark';
+COMMENT ON COLUMN plan_deviations.model IS 'the model';
+COMMENT ON COLUMN plan_deviations.kind IS 'search | detectors: which results differ';
+COMMENT ON COLUMN plan_deviations.run_id IS 'the run of these results; joins to lineage.run_id';
+COMMENT ON COLUMN plan_deviations.item IS 'what differs';
+COMMENT ON COLUMN plan_deviations.planned IS 'as the plan says it; null: the plan does not say';
+COMMENT ON COLUMN plan_deviations.found IS 'as the lineage of the run says it; null: it was not there or not done';

@@ -1,0 +1,43 @@
+CREATE VIEW plan_in_force AS
+WITH present AS (
+    SELECT * FROM attempts WHERE is_current AND same_texts_as IS NULL AND kind IN ('search', 'detectors')
+    QUALIFY row_number() OVER (PARTITION BY benchmark, model, kind ORDER BY started_at, run_id) = 1
+), before AS (
+    SELECT present.benchmark, present.model, present.kind, count(DISTINCT earlier.run_id) AS passes_before
+    FROM present JOIN attempts AS earlier USING (benchmark, model)
+    WHERE earlier.started_at < present.sealed_at GROUP BY ALL
+), sealed AS (
+    SELECT benchmark, model, count(*) AS plans_sealed FROM sealed_plans GROUP BY ALL
+), differing AS (
+    SELECT benchmark, model, kind, count(*) AS deviations FROM plan_deviations GROUP BY ALL
+)
+SELECT present.benchmark, present.model, present.kind, present.run_id, present.started_at, plans.plan_sha256,
+    plans.sealed_at, plans.timestamped_at, plans.authority,
+    (plans.plan ->> '$.texts_in_cache')::BIGINT AS texts_in_cache,
+    (plans.plan ->> '$.rows_forgotten')::BIGINT AS rows_forgotten,
+    CASE WHEN plans.plan IS NOT NULL THEN coalesce(passes_before, 0) END AS passes_before,
+    CASE WHEN plans.plan IS NOT NULL THEN coalesce(deviations, 0) END AS deviations,
+    coalesce(plans_sealed, 0) AS plans_sealed
+FROM present LEFT JOIN before USING (benchmark, model, kind) LEFT JOIN differing USING (benchmark, model, kind)
+LEFT JOIN sealed USING (benchmark, model)
+LEFT JOIN sealed_plans AS plans ON plans.benchmark = present.benchmark AND plans.model = present.model
+    AND plans.sealed_at = present.sealed_at
+ORDER BY present.benchmark, present.model, present.kind;
+
+COMMENT ON VIEW plan_in_force IS
+    'the plan that was in force when the current results were made, a row per pair and kind of result; its columns are null where nothing was planned beforehand';
+COMMENT ON COLUMN plan_in_force.benchmark IS 'the benchmark';
+COMMENT ON COLUMN plan_in_force.model IS 'the model';
+COMMENT ON COLUMN plan_in_force.kind IS 'search | detectors: the results that the plan was for';
+COMMENT ON COLUMN plan_in_force.run_id IS 'the run of these results; joins to lineage.run_id';
+COMMENT ON COLUMN plan_in_force.started_at IS 'when this work of the run started';
+COMMENT ON COLUMN plan_in_force.plan_sha256 IS 'sha256 of the plan';
+COMMENT ON COLUMN plan_in_force.sealed_at IS 'when the plan was sealed, by the clock of this machine';
+COMMENT ON COLUMN plan_in_force.timestamped_at IS 'the time that a timestamp authority gives; null: no timestamp';
+COMMENT ON COLUMN plan_in_force.authority IS 'the name of that authority';
+COMMENT ON COLUMN plan_in_force.texts_in_cache IS 'texts and documents of which the cache had rows of the model by then';
+COMMENT ON COLUMN plan_in_force.rows_forgotten IS
+    'lineage rows of any model and benchmark that forget had removed by then: passes among them are not counted';
+COMMENT ON COLUMN plan_in_force.passes_before IS 'runs on these texts that started before the plan was sealed, by lineage (view attempts)';
+COMMENT ON COLUMN plan_in_force.deviations IS 'differences between plan and results (view plan_deviations)';
+COMMENT ON COLUMN plan_in_force.plans_sealed IS 'plans of this pair that were sealed in all';

@@ -1,0 +1,314 @@
+"""The views that an exhibit rests on: attempts, plans and deviations, rival explanations, dose and response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, EXAMPLES, PLANS, Pair, canonical_json, digest
+from audit_pipeline.catalogue.files import read_json, read_table, table_from_rows, write_json, write_table
+from audit_pipeline.operate.situation import CODE
+from audit_pipeline.operate.stages.warehouse import build_warehouse
+
+from .conftest import DAY, DETECTORS, MODELS, Folder
+from .decided import told, write_rows
+from .extracted import Extracted, Window, grid_row, rate_row, write_extraction, write_plan
+
+TINY, SMALL = MODELS
+PAIR = Pair("notes_32", TINY)
+BOOK, OTHER, THIRD = (f"notes:project{place}:{place}" for place in range(3))
+"""Of 2025, 2019 and 2025."""
+HOUR = timedelta(hours=1)
+
+
+def shelf(*windows: Window, held_out: float = 1e-30) -> list[Extracted]:
+    """Two audited documents, the first with these windows, and one that is held out."""
+    return [
+        Extracted(BOOK, windows),
+        Extracted(OTHER, [Window(100, 200, 1e-9, strength=1)]),
+        Extracted(THIRD, [Window(100, 200, held_out, strength=1)], side="held_out"),
+    ]
+
+
+FOUND = Window(200, 300, 0.2, strength=1)
+
+
+@pytest.fixture
+def searched(folder: Folder) -> Folder:
+    """A search that found nothing, then a plan, then a search with a grid that found a passage."""
+    folder.write_documents("notes")
+    folder.write_examples("notes_32")
+    folder.write_card(TINY)
+    write_extraction(folder, PAIR, "run-vain", DAY, shelf(Window(200, 300, 1e-9, strength=1)))
+    write_plan(folder, PAIR, "run-plan", DAY + HOUR, texts_in_cache=3)
+    grid = [grid_row(BOOK, "audited", prefix, 50, p) for prefix, p in ((50, 0.2), (100, 1e-6), (150, 0.01))]
+    grid.append(grid_row(THIRD, "held_out", 100, 50, 0.5))
+    write_extraction(folder, PAIR, "run-search", DAY + 5 * HOUR, shelf(FOUND, FOUND_AGAIN), grid=grid)
+    return folder
+
+
+FOUND_AGAIN = Window(210, 310, 0.01)
+
+
+def sees(folder: Folder, sql: str) -> list[tuple[Any, ...]]:
+    build_warehouse(folder.paths)
+    return told(folder.paths, sql)
+
+
+def copy_benchmark(folder: Folder, name: str, *, documents: bool) -> None:
+    """A benchmark of the texts of notes_32, of the same documents or of others that have the same texts."""
+    rows = [
+        {**row, "benchmark": name, **({} if documents else {"document_id": f"{name}:{place}"})}
+        for place, row in enumerate(folder.examples["notes_32"])
+    ]
+    write_table(folder.paths.examples(name), table_from_rows(rows, EXAMPLES))
+
+
+def test_every_run_counts_with_what_it_tried_and_found(searched: Folder) -> None:
+    rows = sees(
+        searched, "SELECT run_id, kind, settings, tried, unit, found, plan_sha256 IS NOT NULL, is_current FROM attempts"
+    )
+    assert rows == [
+        ("run-vain", "search", 1, 2, "windows", 0, False, False),
+        # Two places of one audited document at three settings, of which two reach 0.001.
+        ("run-search", "grid", 3, 6, "windows", 2, True, True),
+        ("run-search", "search", 1, 3, "windows", 1, True, True),
+    ]
+
+
+def test_a_run_whose_rows_were_deleted_is_an_attempt_all_the_same(searched: Folder) -> None:
+    searched.paths.run_file("document_memorisation", PAIR.partition, "run-vain").unlink()
+    rows = sees(searched, "SELECT found, outcome FROM attempts WHERE run_id = 'run-vain'")
+    assert rows == [(None, "not known: rows or answer are not there")]
+
+
+def test_detectors_and_runs_on_the_same_documents_elsewhere(searched: Folder) -> None:
+    searched.write_audit("notes_32", TINY, "run-scores", DAY + 6 * HOUR)
+    for name, documents in (("same_documents", True), ("other_documents", False)):
+        copy_benchmark(searched, name, documents=documents)
+        write_extraction(searched, Pair(name, TINY), f"run-{name}", DAY + 2 * HOUR, shelf(FOUND))
+    write_extraction(searched, Pair("same_documents", SMALL), "run-small", DAY + 2 * HOUR, shelf(FOUND))
+    rows = sees(
+        searched,
+        "SELECT run_id, kind, settings, tried, unit, same_texts_as FROM attempts WHERE benchmark = 'notes_32'"
+        f" AND model = '{TINY}' AND (kind = 'detectors' OR same_texts_as IS NOT NULL)",
+    )
+    assert rows == [
+        ("run-same_documents", "search", 1, 2, "windows", "same_documents"),
+        ("run-scores", "detectors", len(DETECTORS), 60, "texts", None),
+    ]
+
+
+def test_what_was_sealed_before_the_current_search_is_in_force(searched: Folder) -> None:
+    write_plan(searched, PAIR, "run-late", DAY + 7 * HOUR)
+    columns = "kind, sealed_at, timestamped_at, passes_before, texts_in_cache, plans_sealed, deviations"
+    assert sees(searched, f"SELECT {columns} FROM plan_in_force") == [("search", DAY + HOUR, None, 1, 3, 2, 0)]
+    assert told(searched.paths, "FROM plan_deviations") == []
+
+
+def test_a_timestamp_that_is_added_later_makes_no_second_plan(searched: Folder) -> None:
+    write_plan(
+        searched, PAIR, "run-stamp", DAY + HOUR, texts_in_cache=3, authority="CN=One", timestamped_at=DAY + 2 * HOUR
+    )
+    columns = "sealed_at, timestamped_at, authority, plans_sealed, deviations"
+    assert sees(searched, f"SELECT {columns} FROM plan_in_force") == [(DAY + HOUR, DAY + 2 * HOUR, "CN=One", 1, 0)]
+    assert told(searched.paths, "SELECT count(*) FROM attempts") == [(3,)]
+
+
+def test_a_search_without_a_grid_is_no_attempt_at_one(folder: Folder) -> None:
+    write_extraction(folder, PAIR, "run-search", DAY, shelf(FOUND))
+    at_search = canonical_json({"prefix": 50, "suffix": 50, "stride": "coarse-to-fine"})
+    write_rows(folder, "extraction_grid", PAIR, "run-search", DAY, [], asset_key="extraction", settings=at_search)
+    assert sees(folder, "SELECT kind FROM attempts") == [("search",)]
+
+
+def test_nothing_sealed_is_nothing_planned(folder: Folder) -> None:
+    write_extraction(folder, PAIR, "run-search", DAY, shelf(FOUND))
+    write_plan(folder, PAIR, "run-late", DAY + HOUR)
+    rows = sees(folder, "SELECT plan_sha256, passes_before, deviations, plans_sealed FROM plan_in_force")
+    assert rows == [(None, None, None, 1)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lineage", "expected"),
+    [
+        ({"benchmark_digest": "b"}, {}, [("benchmark digest", "b", digest("notes_32"))]),
+        ({"model_fingerprint": "m"}, {}, [("model fingerprint", "m", MODELS[TINY])]),
+        ({"tokenizer_fingerprint": "k"}, {}, [("tokenizer fingerprint", "k", "t" * 40)]),
+        (
+            {"code_versions": {"document_memorisation": "0"}},
+            {},
+            [("code version of document_memorisation", "0", "1")],
+        ),
+        (
+            {"package_versions": {"torch": "2.0", "transformers": "5.23.0", "numpy": "2"}},
+            {},
+            [("package corpus-audit", None, "0.1.0"), ("package numpy", "2", None), ("package torch", "2.0", "2.13.0")],
+        ),
+        (
+            {},
+            {"settings": canonical_json({"prefix": 30, "suffix": 50, "stride": "coarse-to-fine", "characters": 400})},
+            [("setting of the search: characters", None, "400"), ("setting of the search: prefix", "50", "30")],
+        ),
+        (
+            {"extraction": None},
+            {},
+            [(f"setting of the search: {name}", None, found) for name, found in (
+                ("prefix", "50"), ("stride", "coarse-to-fine"), ("suffix", "50"))],
+        ),
+    ],
+)  # fmt: skip
+def test_a_deviation_has_its_name(
+    folder: Folder,
+    changes: Mapping[str, object],
+    lineage: Mapping[str, object],
+    expected: list[tuple[str, str | None, str | None]],
+) -> None:
+    write_plan(folder, PAIR, "run-plan", DAY, **changes)
+    write_extraction(folder, PAIR, "run-search", DAY + HOUR, shelf(FOUND), **lineage)
+    assert sees(folder, "SELECT item, planned, found FROM plan_deviations") == expected
+    assert told(folder.paths, "SELECT deviations FROM plan_in_force") == [(len(expected),)]
+
+
+def test_detectors_that_were_not_planned_or_not_computed(folder: Folder) -> None:
+    folder.write_documents("notes")
+    folder.write_examples("notes_32")
+    computed = [{"detector": name, "parameters": canonical_json(setting)} for name, setting, _ in DETECTORS]
+    planned = [*computed[1:], {"detector": "surp", "parameters": "{}"}]
+    versions = {name: CODE[name] for name in ("scores", "evaluations")}
+    write_plan(folder, PAIR, "run-plan", DAY, detectors=planned, code_versions=versions)
+    folder.write_audit("notes_32", TINY, "run-scores", DAY + HOUR)
+    rows = sees(folder, "SELECT kind, item, planned, found FROM plan_deviations")
+    assert rows == [
+        ("detectors", "detector loss {}", None, "computed"),
+        ("detectors", "detector surp {}", "to be computed", None),
+    ]
+
+
+def test_a_plan_that_was_changed_after_it_was_sealed(folder: Folder) -> None:
+    sealed = write_plan(folder, PAIR, "run-plan", DAY)
+    file = folder.paths.run_file("plans", PAIR.partition, "run-plan")
+    (row,) = read_table(file, PLANS, label="the plan").to_pylist()
+    changed = row["plan"].replace('"alpha":0.05', '"alpha":0.5')
+    write_rows(folder, "plans", PAIR, "run-plan", DAY, [{**row, "plan": changed}])
+    write_extraction(folder, PAIR, "run-search", DAY + HOUR, shelf(FOUND))
+    ((item, planned, found),) = sees(folder, "SELECT item, planned, found FROM plan_deviations")
+    assert (item, planned) == ("sha256 of the plan", sealed)
+    assert found != sealed
+
+
+def verdicts(folder: Folder) -> dict[int, tuple[str | None, str]]:
+    return {
+        place: (result, verdict)
+        for place, result, verdict in sees(folder, "SELECT place, result, verdict FROM rival_explanations")
+    }
+
+
+def test_explanations_that_nothing_tested_say_so(folder: Folder) -> None:
+    write_extraction(folder, PAIR, "run", DAY, [Extracted(BOOK, [FOUND]), Extracted(OTHER, [FOUND])])
+    assert verdicts(folder) == {
+        **dict.fromkeys((1, 2, 3, 4, 5, 7), (None, "not tested")),
+        6: ("windows: 0 of 2", "excluded"),
+    }
+
+
+def test_nothing_found_is_nothing_to_explain(folder: Folder) -> None:
+    write_extraction(folder, PAIR, "run", DAY, shelf(Window(200, 300, 1e-9, strength=1)))
+    assert {verdict for _, verdict in verdicts(folder).values()} == {"nothing to explain"}
+
+
+def release(folder: Folder, model: str, on: str) -> None:
+    card = folder.paths.model_card(MODELS[model])
+    write_json(card, {**read_json(card), "release_date": on})
+
+
+def overlap(folder: Folder, document: str, verdict: str, *, is_complete: bool) -> None:
+    """Every text of notes_32 was looked for in a corpus; those of a document have this verdict."""
+    rows = [
+        {
+            **{"benchmark": "notes_32", "corpus": "open", "example_id": row["example_id"], "rule": "made up", "n": 13},
+            **{"compared": "words", "words": 32, "runs": 20, "templates": 0, "found_runs": 0, "covered": 0.0},
+            **{"covered_by_copies": 0.0, "passages": 0, "longest": 0, "documents": 0, "contaminated": False},
+            "verdict": verdict if row["document_id"] == document else "not found",
+            **{"shards_read": 1, "shards": 1, "is_complete": is_complete, "run_id": "run-overlap"},
+        }
+        for row in folder.examples["notes_32"]
+    ]
+    file = CORPUS_OVERLAP.file_of(folder.paths, "notes_32|open")
+    assert file is not None
+    write_table(file, table_from_rows(rows, CORPUS_OVERLAP))
+    folder.write_lineage("corpus_overlap", "notes_32|open", "run-overlap", DAY, benchmark_digest=digest("notes_32"))
+
+
+def test_each_explanation_by_its_own_test(folder: Folder) -> None:
+    folder.write_documents("notes")
+    folder.write_examples("notes_32")
+    folder.write_card(TINY)
+    release(folder, TINY, "2024-11-01")
+    windows = [
+        Window(200, 300, 0.2, strength=1, reference=1e-9, prior=1e-9),
+        Window(400, 500, 0.2, set_apart="in several documents"),
+        Window(600, 700, 0.2, set_apart="repeats its prefix"),
+        Window(800, 900, 0.2, set_apart="predictable", reference=0.1, prior=1e-9),
+        Window(900, 950, 0.2, set_apart="likely anyway", prior=0.1),
+    ]
+    overlap(folder, BOOK, "found", is_complete=False)
+    write_extraction(folder, PAIR, "run", DAY, shelf(*windows, held_out=0.01))
+    apart = "windows: 1 of 5; they are set apart and count nowhere"
+    found = verdicts(folder)
+    assert {place: found[place] for place in (1, 3, 4, 6)} == dict.fromkeys((1, 3, 4, 6), (apart, "applies in part"))
+    assert found[2] == ("documents: 1 of 1; searched: open, not all of it", "applies")
+    # Dated 2025, the model released in 2024: what it gives is not from this copy.
+    assert found[7] == ("documents: 1 of 1; released 2024-11-01", "applies")
+    assert found[5][1] == "not excluded"
+
+    release(folder, TINY, "2026-01-01")
+    overlap(folder, OTHER, "found", is_complete=True)
+    others = [Extracted(f"new:{n}", [Window(1, 2, 1e-9)], side="held_out") for n in range(18)]
+    write_extraction(folder, PAIR, "run-2", DAY + HOUR, [*shelf(FOUND), *others])
+    found = verdicts(folder)
+    assert found[2] == ("documents: 0 of 1; searched: open", "excluded")
+    assert found[7] == ("documents: 0 of 1; released 2026-01-01", "excluded")
+    assert found[5] == ("held-out documents: 0 of 19; 95% interval 0.0% to 10.0%", "excluded")
+
+
+def test_too_few_held_out_documents_exclude_nothing(folder: Folder) -> None:
+    write_extraction(folder, PAIR, "run", DAY, shelf(FOUND))
+    assert verdicts(folder)[5] == (
+        "held-out documents: 0 of 1; 95% interval 0.0% to 10.0%; too few to exclude it",
+        "not excluded",
+    )
+
+
+def test_a_document_without_a_date_leaves_the_order_open(folder: Folder) -> None:
+    folder.write_documents("notes")
+    folder.write_examples("notes_32")
+    folder.write_card(TINY)
+    for row in folder.examples["notes_32"]:
+        if row["document_id"] == BOOK:
+            row["published"] = None
+    folder.rewrite_examples("notes_32")
+    write_extraction(folder, PAIR, "run", DAY, [Extracted(BOOK, [FOUND]), Extracted(OTHER, [FOUND])])
+    assert verdicts(folder)[7] == ("documents: 0 of 2; released 2024-11-01; without a date: 1", "not excluded")
+
+
+def test_dose_and_response_of_a_control(folder: Folder) -> None:
+    for model, role in ((TINY, "exposed"), (SMALL, "twin")):
+        folder.write_card(model)
+        card = folder.paths.model_card(MODELS[model])
+        write_json(card, {**read_json(card), "resolved_from": f"control check, {role}: version abc"})
+        rates = [
+            rate_row("occurrences", "8", "audited", threshold, 5 if role == "exposed" else 0, 20)
+            for threshold in (0.001, 0.1, None)
+        ]
+        write_extraction(folder, Pair("notes_32", model), f"run-{role}", DAY, shelf(FOUND), rates)
+    columns = "control, role, rule, occurrences, documents, n_reached, reached, reached_low, reached_high, finished_at"
+    rows = sees(folder, f"SELECT {columns} FROM dose_response")
+    assert rows == [
+        ("check", role, rule, 8, 20, n, n / 20, pytest.approx(max(0.0, n / 20 - 0.1)), pytest.approx(n / 20 + 0.1), DAY)
+        for role, n in (("exposed", 5), ("twin", 0))
+        for rule in ("first_choices", "probability")
+    ]
