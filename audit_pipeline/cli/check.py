@@ -23,6 +23,7 @@ from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK, INSTRUMENT_
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.controls import pairs_of_control
+from audit_pipeline.cli.exhibit import AUTHORITY, seal_plans
 from audit_pipeline.cli.options import DETAILS, DEVICE, LIMITS, MODEL, TEXT_COLUMN, json_option
 from audit_pipeline.cli.results import open_report_in_browser
 from audit_pipeline.cli.shared import (
@@ -245,6 +246,10 @@ class _SeveralFiles(click.Command):
 @click.option(
     "--dry-run", is_flag=True, help="Look at the files and estimate the time. No workspace is made, no model is run."
 )
+@click.option(
+    "--seal", "sealed", is_flag=True, help="Seal the plan of the audit before the model is run (docs/exhibit.md)."
+)
+@AUTHORITY
 @click.option("--no-open", is_flag=True, help="Do not open the report in a browser.")
 @DEVICE
 @DETAILS
@@ -262,6 +267,8 @@ def check(
     date_column: str | None,
     workspace: Path,
     dry_run: bool,
+    sealed: bool,
+    authority: str | None,
     no_open: bool,
     details: bool,
     **given: Any,
@@ -274,6 +281,8 @@ def check(
     """
     if exchangeable and not held_out:
         raise click.UsageError("--exchangeable says how the documents of --held-out were chosen: name some")
+    if authority is not None and not sealed:
+        raise click.UsageError("--authority stamps the plan that --seal seals: give both")
     asked = AuditOptions(**given, publish=False)
     from audit_pipeline.models.tokenized_model import load_tokenizer
     from audit_pipeline.operate.own_files import (
@@ -304,6 +313,8 @@ def check(
             _say_workspace(made, folder)
             say_work(_prepare_and_estimate(tokenized, list(looked.benchmarks), asked))
             if not dry_run:
+                if sealed:
+                    _seal_families(tokenized, list(looked.benchmarks), authority)
                 _audit_families(entry.name, list(looked.benchmarks), asked, details=details)
     if is_kept:
         say(f"\nTo audit these files every week:\n  {weekly}", weekly=weekly)
@@ -389,6 +400,12 @@ def _prepare_and_estimate(tokenized: TokenizedModel, families: list[str], option
         say_weights_fit(tokenized, options.device)
     say_sending([(tokenized, tokens + in_windows)], options.limits.require_usable_for(entry))
     return Work(tokens, in_windows, windows, estimate_seconds(tokenized, tokens + in_windows, options))
+
+
+def _seal_families(model: TokenizedModel, families: list[str], authority: str | None) -> None:
+    config = load_whole_configuration()
+    specs = [spec for family in families for spec in config.benchmarks_named(family)]
+    seal_plans(specs, model, get_writable_paths(), authority)
 
 
 def _audit_families(model: str, families: list[str], options: AuditOptions, *, details: bool) -> None:

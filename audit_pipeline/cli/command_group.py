@@ -29,6 +29,7 @@ from audit_pipeline.cli import (
     conclusions,
     controls,
     corpus_tests,
+    exhibit,
     extraction,
     first_steps,
     items,
@@ -217,6 +218,7 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Use files of your own, without Dagster": (scoring.score, scoring.count, conclusions.evaluate, conclusions.power),
     "See what there is": (listing.models, listing.benchmarks, listing.detectors),
     "Read the results": (results.report, results.sql, results.export),
+    "Prove it to others": (exhibit.seal, exhibit.pack, exhibit.verify),
     "Run and keep in order": (upkeep.dev, upkeep.doctor, upkeep.forget),
 }
 

@@ -210,6 +210,11 @@ class ModelEntry(StrictSettings):
     )
     package: InstalledFile | None = Field(default=None, description="a model file inside an installed Python package")
     control: TrainedHere | None = Field(default=None, description="a model that is trained here (controls.yaml)")
+    card: str | None = Field(
+        default=None,
+        description="the fingerprint of a model whose files are not here: its card and tokenizer in the data folder "
+        "take their place, and it cannot be run (packs name models so)",
+    )
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
     dtype: Dtype = Field(default="float32", description="of the pass; statistics are always reduced in float32")
     attention: Attention = Field(default="sdpa", description="sdpa where the architecture has it, else eager")
@@ -254,8 +259,10 @@ class ModelEntry(StrictSettings):
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
-        if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control)) != 1:
-            raise ValueError("exactly one of hub, path, package and control says where the model is")
+        if sum(origin is not None for origin in (self.hub, self.path, self.package, self.control, self.card)) != 1:
+            raise ValueError("exactly one of hub, path, package, control and card says where the model is")
+        if self.card is not None and self.trust_remote_code:
+            raise ValueError("of a model that is known by its card no code is run: leave trust_remote_code out")
         if "|" in self.name or not self.name.strip():
             raise ValueError("a model's name is not empty and holds no '|'")
         if self.revision is not None and self.hub is None:

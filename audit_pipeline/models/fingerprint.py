@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.catalogue.files import read_json_if_whole, write_json
+from audit_pipeline.catalogue.files import read_json, read_json_if_whole, write_json
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
@@ -65,6 +65,8 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
     DataError where the endpoint's history is damaged.
     """
     entry, endpoint = located.entry, located.entry.endpoint
+    if entry.card is not None:
+        return _read_identity_on_card(entry.card, paths)
     try:
         if located.gguf is not None:
             weights = _load_or_compute_digest(located.gguf, paths)
@@ -92,6 +94,14 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
         weights_digest=weights,
         config_digest=config,
     )
+
+
+def _read_identity_on_card(fingerprint: str, paths: DataPaths) -> ModelIdentity:
+    try:
+        card = read_json(paths.model_card(fingerprint))
+        return ModelIdentity(fingerprint, card["tokenizer_fingerprint"], card["weights_digest"], digest(card))
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"the card of the model {fingerprint} cannot be read: {error}") from error
 
 
 def fingerprints_before(entry: ModelEntry, tokenizer: str, paths: DataPaths) -> frozenset[str] | None:
@@ -158,7 +168,7 @@ def _load_or_compute_digest(path: Path, paths: DataPaths) -> str:
 # What is known of a model changes what is written about it, and no number. On several devices it is the same model:
 # sums are made in another order there, as in another batch or on another processor.
 _CHANGES_NO_NUMBER = {
-    **dict.fromkeys(["name", "title", "path", "release_date", "training_cutoff", "licence", "notes"], True),
+    **dict.fromkeys(["name", "title", "path", "card", "release_date", "training_cutoff", "licence", "notes"], True),
     **dict.fromkeys(["devices", "tensor_parallel"], True),
     "endpoint": {"key_env", "concurrency", "timeout_seconds", "price_per_million", "max_tokens", "max_cost"},
 }

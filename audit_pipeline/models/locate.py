@@ -61,6 +61,9 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     A control's models lie under ``paths``, which is the configured data folder where it is not given.
     Raises ModelError where there are none, or only weights in a format that can run code when it is read.
     """
+    if entry.card is not None:
+        folder = _find_tokenizer_of_card(entry.card, paths or DataPaths.from_environment())
+        return LocatedModel(entry, folder, None, None)
     if entry.package is not None:
         gguf = _file_in_package(entry.package)
         return LocatedModel(entry, gguf.parent, gguf, None)
@@ -69,6 +72,18 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
     if entry.control is not None:
         return _locate_trained(entry, entry.control, paths or DataPaths.from_environment())
     return _fetch_from_hub(entry)
+
+
+def _find_tokenizer_of_card(fingerprint: str, paths: DataPaths) -> Path:
+    """The folder of the tokenizer that is kept of a model, whatever versions kept it."""
+    try:
+        tokenizer = str(read_json(paths.model_card(fingerprint))["tokenizer_fingerprint"])
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"the card of the model {fingerprint} cannot be read: {error}") from error
+    folders = sorted(path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json"))
+    if not folders:
+        raise ModelError(f"no tokenizer is kept of the model {fingerprint} in {paths.root}")
+    return folders[0]
 
 
 def _locate_trained(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:

@@ -102,9 +102,11 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     """
     located = locate(entry, paths)
     identity = identify(located, paths)
-    folder = kept_tokenizer_folder(identity, paths)
+    folder = kept_tokenizer_folder(identity, paths) if entry.card is None else located.folder
     # Code of the model's own may be part of its tokenizer, and is in no digest.
     converted = None if entry.trust_remote_code else read_tokenizer(folder)
+    if converted is None and entry.card is not None:
+        raise ModelError(f"the tokenizer that is kept of {entry.name} is damaged: {folder}")
     if converted is None:
         if located.gguf is None and located.has_config:
             require_plausible_sizes(read_json(located.folder / "config.json"), entry.name)

@@ -76,6 +76,23 @@ def said(result: Result) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+def test_a_plan_is_sealed_before_the_model_is_run(folder: Path, check: Check) -> None:
+    shelf(folder, "books", 2)
+    shelf(folder, "new", 3)
+    given = ("books", "--held-out", "new", "--model", "tiny", "--json")
+    first = said(check(*given, "--seal"))
+    assert first["plans"]["own_files_64"]["timestamped_at"] is None
+    paths = DataPaths(folder / "corpus-audit-check" / "data")
+    columns = "SELECT kind, plan_sha256, passes_before, texts_in_cache, deviations, plans_sealed FROM plan_in_force"
+    sealed = first["plans"]["own_files_64"]["sha256"]
+    expected = {("detectors", sealed, 0, 0, 0, 1), ("search", sealed, 0, 0, 0, 1)}
+    assert {tuple(row.values()) for row in query_warehouse(paths.warehouse, columns).to_pylist()} == expected
+    again = said(check(*given, "--seal"))
+    assert again["plans"]["own_files_64"]["sha256"] == sealed, "what is sealed is not sealed anew"
+    assert "give both" in check("books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
+
+
+@pytest.mark.slow
 def test_from_a_folder_to_the_report_and_again_with_more(
     folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,26 @@ def test_own_files_are_checked_without_a_checkout(installed: Installed, empty: P
     below = installed.corpus_audit("benchmarks", cwd=empty / "corpus-audit-check" / "config")
     assert "own_files_64" in below
     assert "release_notes" not in below
+
+
+def test_a_pack_is_verified_with_nothing_but_the_wheel(installed: Installed, empty: Path, tmp_path: Path) -> None:
+    model = save_model(tmp_path / "tiny")
+    given = ("--model", model, "--benchmark", "sotu_32")
+    maker, expert = (replace(installed, home=tmp_path / name) for name in ("maker", "expert"))
+    for one in (maker, expert):
+        one.home.mkdir()
+    assert "no timestamp" in maker.corpus_audit("seal", *given, cwd=empty)
+    maker.corpus_audit("audit", *given, cwd=empty)
+    assert "To check it" in maker.corpus_audit("pack", *given, "--out", "finding.zip", cwd=empty)
+    pack = (empty / "finding.zip").rename(expert.home / "finding.zip")
+    shutil.rmtree(maker.home)
+    model.rename(tmp_path / "elsewhere")
+    said = expert.corpus_audit("verify", pack, cwd=empty)
+    assert "computed again are equal to the last digit" in said
+    content = bytearray(pack.read_bytes())
+    content[len(content) // 3] ^= 1
+    pack.write_bytes(content)
+    assert "cannot be unpacked" in expert.corpus_audit("verify", pack, cwd=empty, code=1)
 
 
 def test_dagster_loads_the_code_location_of_the_installed_workspace_file(installed: Installed, empty: Path) -> None:

@@ -53,8 +53,8 @@ def test_entries_keep_the_files_order(tmp_path: Path) -> None:
     ("content", "words"),
     [
         ("models:\n  m: {hub: a/b, colour: red}", ["m", "colour"]),
-        ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path, package and control"]),
-        ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path, package and control"]),
+        ("models:\n  m: {hub: a/b, path: /x}", ["m", "exactly one of hub, path, package, control and card"]),
+        ("models:\n  m: {dtype: float32}", ["m", "exactly one of hub, path, package, control and card"]),
         ("models:\n  a|b: {hub: a/b}", ["a|b", "cannot name a model: no '|'"]),
         ("models:\n  '': {hub: a/b}", ["not empty"]),
         ("models:\n  m: {path: /x, revision: main}", ["m", "revision goes with hub"]),

@@ -1,0 +1,222 @@
+"""Commands for evidence that others check: seal, pack, verify.
+
+What belongs here: options, their order of calls, and what is printed. What does not: any work (exhibit/). Heavy
+packages are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from audit_pipeline.cli.options import LIMITS, MODEL, build, json_option
+from audit_pipeline.cli.shared import (
+    get_writable_paths,
+    load_dagster_definitions,
+    load_whole_configuration,
+    prepare_model,
+    resolve_model_option,
+)
+from audit_pipeline.errors import DataError
+from audit_pipeline.operate.console import report_slow_work, say, show_table, tell, tell_step
+from audit_pipeline.operate.options import BENCHMARK, FILE, RunOptions
+
+if TYPE_CHECKING:
+    from audit_pipeline.benchmarks.settings import BenchmarkSpec
+    from audit_pipeline.catalogue.paths import DataPaths
+    from audit_pipeline.models.tokenized_model import TokenizedModel
+
+_READABLE = click.Path(exists=True, path_type=Path, dir_okay=False)
+AUTHORITY = click.option(
+    "--authority",
+    metavar="URL",
+    help="A timestamp authority (RFC 3161) that stamps the plan's digest; nothing else is sent to it.",
+)
+
+
+@click.command()
+@MODEL
+@click.option("--benchmark", required=True, help=BENCHMARK.help)
+@AUTHORITY
+@click.option(
+    "--request",
+    type=FILE,
+    help="A file to write: the request for a timestamp, for an authority that is not reached from here.",
+)
+@click.option("--attach", type=_READABLE, help="The answer of an authority to such a request, kept with the plan.")
+@LIMITS
+@json_option
+def seal(
+    model: str, benchmark: str, authority: str | None, request: Path | None, attach: Path | None, **given: Any
+) -> None:
+    """Seal the plan of an audit before the model is run.
+
+    The plan names texts, settings, model and code by their digests. Texts that are missing are fetched and built; the
+    model is not run on them. docs/exhibit.md says what the report makes of it.
+    """
+    if sum(option is not None for option in (authority, request, attach)) > 1:
+        raise click.UsageError("--authority, --request and --attach are three ways to one timestamp: give one of them")
+    paths, configured = get_writable_paths(), resolve_model_option(model)
+    specs = load_whole_configuration().benchmarks_named(benchmark)
+    if len(specs) > 1 and (request or attach) is not None:
+        raise click.UsageError(f"{benchmark} is a family of {len(specs)} benchmarks: name one of them")
+    tokenized, _ = prepare_model(configured, paths, build(RunOptions, given))
+    if attach is not None:
+        _attach_timestamp(attach, specs[0], tokenized, paths)
+        return
+    from audit_pipeline.operate.dagster.audit import prepare
+
+    prepare(specs, load_dagster_definitions(), paths, tell_step)
+    seal_plans(specs, tokenized, paths, authority, request)
+
+
+def seal_plans(
+    specs: Sequence[BenchmarkSpec],
+    model: TokenizedModel,
+    paths: DataPaths,
+    authority: str | None,
+    request: Path | None = None,
+) -> None:
+    """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
+    from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.exhibit.plan import SealedPlan
+    from audit_pipeline.exhibit.plan import seal as seal_plan
+
+    sealed: dict[str, SealedPlan] = {}
+    for spec in specs:
+        try:
+            plan, is_new = seal_plan(Pair(spec.name, model.entry.name), model, paths, authority)
+        except DataError as error:
+            if len(specs) == 1:
+                raise
+            tell(f"{spec.name} is not sealed: {error}", style="yellow")
+            continue
+        sealed[spec.name] = plan
+        _say_plan(spec.name, plan, is_new=is_new)
+    if not sealed:
+        raise DataError("no benchmark is fit to be audited, so no plan was sealed")
+    if request is not None:
+        from audit_pipeline.exhibit.timestamps import build_timestamp_request
+
+        [plan] = sealed.values()
+        request.write_bytes(build_timestamp_request(plan.content.encode()))
+        say(f"Request: {request}. Have it stamped, and attach the answer: --attach FILE", request=request)
+    facts = {name: {"sha256": plan.sha256, "sealed_at": plan.sealed_at} for name, plan in sealed.items()}
+    say("", plans={name: {**fact, "timestamped_at": _stamped_at(sealed[name])} for name, fact in facts.items()})
+
+
+def _stamped_at(plan: Any) -> Any:
+    return plan.timestamp and plan.timestamp.time
+
+
+def _say_plan(benchmark: str, plan: Any, *, is_new: bool) -> None:
+    """What was sealed, in words."""
+    stamp = plan.timestamp
+    stamped = (
+        "no timestamp"
+        if stamp is None
+        else f"timestamp of {stamp.authority or 'an unnamed authority'}, {stamp.time:%F %T} UTC"
+    )
+    what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
+    say(f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}")
+
+
+def _attach_timestamp(file: Path, spec: BenchmarkSpec, model: TokenizedModel, paths: DataPaths) -> None:
+    from dataclasses import replace
+
+    from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.exhibit.plan import read_last_plan, write_plan
+    from audit_pipeline.exhibit.timestamps import read_timestamp
+
+    pair = Pair(spec.name, model.entry.name)
+    plan = read_last_plan(pair, paths)
+    if plan is None:
+        raise DataError(f"there is no plan of {pair.partition}: seal it first")
+    stamped = replace(plan, timestamp=read_timestamp(file.read_bytes(), plan.content.encode()))
+    write_plan(stamped, pair, model, paths)
+    _say_plan(spec.name, stamped, is_new=True)
+
+
+@click.command()
+@MODEL
+@click.option("--benchmark", required=True, help=BENCHMARK.help)
+@click.option("--out", required=True, type=FILE, metavar="FILE.zip", help="The pack to write.")
+@click.option(
+    "--redacted",
+    is_flag=True,
+    help="Leave texts out, and what spells them: the pack holds their digests. Scores cannot be computed again then.",
+)
+@json_option
+def pack(model: str, benchmark: str, out: Path, redacted: bool) -> None:
+    """Pack what a finding rests on, so that others can check it.
+
+    The pack holds texts, cached statistics, tables, lineage, sealed plans, configuration, versions and the report; not
+    the model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md says what is in it.
+    """
+    if out.suffix.lower() != ".zip" or not out.parent.is_dir():
+        raise DataError(f"{out}: name a .zip file in a folder that exists")
+    paths, configured = get_writable_paths(), resolve_model_option(model)
+    configuration = load_whole_configuration()
+    specs = configuration.benchmarks_named(benchmark)
+    definitions = load_dagster_definitions()
+    from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.catalogue.paths import texts_are_quoted
+    from audit_pipeline.exhibit.pack import write_pack
+    from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.operate.dagster.audit import publish
+
+    publish(definitions, paths, tell_step, include_text=texts_are_quoted())
+    tokenized = load_tokenizer(configured, paths)
+    pairs = [Pair(spec.name, configured.name) for spec in specs]
+    written = write_pack(out, pairs, tokenized, configuration, paths, redacted=redacted, on_step=tell_step)
+    say(
+        f"{out}: {written.files:,} files, {written.bytes:,} bytes, sha256 {written.sha256}\n"
+        f"To check it: corpus-audit verify {out}",
+        out=out,
+        files=written.files,
+        bytes=written.bytes,
+        sha256=written.sha256,
+    )
+
+
+@click.command()
+@click.argument("file", type=_READABLE)
+@click.option(
+    "--rerun", type=click.IntRange(min=1), metavar="N", help="Run N texts of each benchmark again, with --model."
+)
+@click.option("--seed", type=int, help="Draws those texts. Choose it yourself, after you have the pack.")
+@click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")
+@click.option(
+    "--certificates",
+    type=_READABLE,
+    help="Certificates (PEM) of the timestamp authorities that you trust: confirms the signatures of timestamps.",
+)
+@json_option
+def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, certificates: Path | None) -> None:
+    """Check a pack: its digests, lineage, plan, findings.
+
+    Findings are computed again from the pack's statistics, without the model. The exit code is 1 if a check fails.
+    docs/exhibit.md explains each.
+    """
+    if len({option is None for option in (rerun, seed, model)}) > 1:
+        raise click.UsageError("--rerun, --seed and --model go together")
+    weights = None if model is None else resolve_model_option(model)
+    with report_slow_work("checking") as on_step:
+        on_step("the pack")
+        from audit_pipeline.exhibit.verify import Rerun, verify_pack
+
+        again = None if weights is None else Rerun(rerun or 0, seed or 0, weights)
+        checks = list(verify_pack(file, rerun=again, certificates=certificates, on_step=on_step))
+    rows = [{"ok": check.ok, "what": check.what, "words": check.words} for check in checks]
+    marks = {True: "ok", False: "!!", None: "--"}
+    show_table("checks", rows, (("", "ok", marks.__getitem__), ("what", "what"), ("result", "words")))
+    failed = sum(check.ok is False for check in checks)
+    open_checks = sum(check.ok is None for check in checks)
+    words = f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - open_checks} checks passed"
+    say(f"{words}; {open_checks} could not be made", failed=failed, not_made=open_checks)
+    if failed:
+        sys.exit(1)

@@ -1,0 +1,134 @@
+"""Timestamps of an authority (RFC 3161): asking for one, reading it, and checking its signature.
+
+What belongs here: requests and answers as bytes. What does not: what is stamped (plan.py). A timestamp says that a
+digest existed at a time. Who trusts the authority need not trust the clock of the machine that sealed the plan.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import requests
+from cryptography import x509
+from rfc3161_client import (
+    HashAlgorithm,
+    PKIStatus,
+    TimestampRequestBuilder,
+    TimeStampResponse,
+    VerificationError,
+    VerifierBuilder,
+    decode_timestamp_response,
+)
+
+from audit_pipeline.errors import DataError, TransientError
+
+_TIMEOUT = 30.0
+_MOST_BYTES = 1 << 20
+
+
+class AuthorityError(TransientError):
+    """The timestamp authority did not answer, or refused."""
+
+
+@dataclass(frozen=True)
+class Timestamp:
+    """What an authority signed: ``response`` is its answer (DER), ``time`` the time in it.
+
+    ``authority``: the name of its certificate; None where the answer has no certificate.
+    """
+
+    response: bytes
+    time: datetime
+    authority: str | None
+
+
+def build_timestamp_request(content: bytes) -> bytes:
+    """A request (DER) for a timestamp of the sha256 of ``content``, the authority's certificate included."""
+    request = TimestampRequestBuilder(content, HashAlgorithm.SHA256).build()
+    return request.as_bytes()
+
+
+def request_timestamp(url: str, content: bytes) -> Timestamp:
+    """A timestamp of ``content`` by the authority at ``url``, which gets the digest alone.
+
+    Raises AuthorityError where it does not answer or refuses, and DataError where its answer is none, or is of another
+    digest.
+    """
+    try:
+        answer = requests.post(
+            url,
+            data=build_timestamp_request(content),
+            headers={"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"},
+            timeout=_TIMEOUT,
+            allow_redirects=False,
+        )
+        answer.raise_for_status()
+    except requests.RequestException as error:
+        raise AuthorityError(f"the timestamp authority {url} cannot be reached: {error}; try again later") from error
+    if answer.status_code != requests.codes.ok or len(answer.content) > _MOST_BYTES:
+        raise AuthorityError(f"the timestamp authority {url} gave no timestamp (status {answer.status_code})")
+    return read_timestamp(answer.content, content)
+
+
+def read_timestamp(response: bytes, content: bytes) -> Timestamp:
+    """The timestamp of ``content`` in an authority's answer (DER); the signature is not checked.
+
+    Raises DataError where the bytes are no timestamp, where the authority refused, and where it stamped another digest.
+    """
+    decoded = _decode(response)
+    stamped = decoded.tst_info.message_imprint.message
+    if stamped != hashlib.sha256(content).digest():
+        raise DataError(
+            f"the timestamp is of another digest ({stamped.hex()[:16]}…): it was not given for this plan as it is now"
+        )
+    return Timestamp(response, decoded.tst_info.gen_time, _find_signer_name(decoded))
+
+
+def require_signature(response: bytes, content: bytes, certificates: Path) -> None:
+    """Raise DataError unless the answer is a timestamp of ``content`` whose signature leads to one of the trusted
+    ``certificates`` (PEM)."""
+    decoded = _decode(response)
+    try:
+        trusted = x509.load_pem_x509_certificates(certificates.read_bytes())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{certificates}: no certificates in PEM can be read ({error})") from error
+    in_answer = [x509.load_der_x509_certificate(one) for one in decoded.signed_data.certificates]
+    roots = list(dict.fromkeys(trusted))
+    between = [one for one in in_answer if one not in roots and _is_of_authority(one)]
+    verifier = VerifierBuilder(roots=roots, intermediates=between).build()
+    try:
+        verifier.verify(decoded, hashlib.sha256(content).digest())
+    except (VerificationError, ValueError) as error:
+        # What OpenSSL adds is a list of its own places.
+        reason = str(error).partition(": ErrorStack")[0]
+        raise DataError(f"the signature of the timestamp cannot be confirmed with {certificates}: {reason}") from error
+
+
+def _is_of_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return bool(certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _decode(response: bytes) -> TimeStampResponse:
+    try:
+        decoded = decode_timestamp_response(response)
+        status = PKIStatus(decoded.status)
+    except ValueError as error:
+        raise DataError(f"these bytes are no answer of a timestamp authority ({error})") from error
+    if status is not PKIStatus.GRANTED:
+        raise DataError(f"the timestamp authority refused ({'; '.join(decoded.status_string) or status.name.lower()})")
+    return decoded
+
+
+def _find_signer_name(response: TimeStampResponse) -> str | None:
+    signers = {(info.issuer, info.serial_number) for info in response.signed_data.signer_infos}
+    for encoded in response.signed_data.certificates:
+        certificate = x509.load_der_x509_certificate(encoded)
+        if (certificate.issuer, certificate.serial_number) in signers:
+            return certificate.subject.rfc4514_string()
+    return None

@@ -1,0 +1,564 @@
+"""Verifying a pack: whether it is as it was written, and whether its findings follow from what it holds.
+
+What belongs here: the checks, in the order in which an expert asks for them, and their answers in words. What does not:
+what a pack holds (pack.py), printing (cli/exhibit.py).
+
+Findings are computed again by the code that computed them, from the pack's own cached statistics and without the model:
+the pack is unpacked into a workspace of its own, whose models are known by their cards.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import bagit
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+from audit_pipeline.benchmarks.built_benchmark import read_built
+from audit_pipeline.catalogue import store
+from audit_pipeline.catalogue.contracts import (
+    DOCUMENT_MEMORISATION,
+    EXAMPLES,
+    EXTRACTION_WINDOWS,
+    PLANS,
+    SCORES,
+    TABLES,
+    TOKEN_STATISTICS,
+    Pair,
+    Table,
+    text_sha256,
+)
+from audit_pipeline.catalogue.files import read_json, read_table
+from audit_pipeline.catalogue.integrity import PREVIOUS_SHA256, ROW_SHA256, file_sha256
+from audit_pipeline.catalogue.lineage import (
+    LatestRun,
+    LineageEntry,
+    LineageStep,
+    code_digest,
+    digests_by_file,
+    file_of,
+    find_missing_files,
+    pair_entries_with_files,
+    read_latest_run,
+)
+from audit_pipeline.catalogue.lineage_chain import ChainRecord, follow_chain
+from audit_pipeline.catalogue.paths import DataPaths, use_workspace
+from audit_pipeline.endpoints.used_endpoints import Endpoints
+from audit_pipeline.errors import AuditError, DataError, ModelError
+from audit_pipeline.evidence.findings import compute_findings
+from audit_pipeline.exhibit.pack import (
+    PACK,
+    PLANS_FOLDER,
+    WORKSPACE,
+    list_emptied_columns,
+    plan_file_name,
+    reduce_entries,
+)
+from audit_pipeline.exhibit.plan import SealedPlan, plan_from_row
+from audit_pipeline.exhibit.timestamps import require_signature
+from audit_pipeline.extraction.windows import encode_windows_at, read_windows, run_windows
+from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer
+from audit_pipeline.operate.stages.benchmarks import read_or_assess_split
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
+from audit_pipeline.operate.stages.extraction import (
+    EXTRACTION_VERSION,
+    documents_of,
+    extract_pair,
+    search_options_from_lineage,
+)
+from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
+from audit_pipeline.scoring.backends import build_backend_loader
+from audit_pipeline.token_statistics.backend import Backend
+from audit_pipeline.token_statistics.cached_texts import Caches, read_statistics
+from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.tokens import EncodedText
+from audit_pipeline.warehouse.build import read_lineage_chain
+
+TOLERANCE = {"float32": 1e-4, "float16": 0.012, "bfloat16": 0.12}
+"""How far the log-probabilities of a pass on another machine may be from the packed ones, the mean over all tokens in
+nats, by dtype: in 16 bits twice what separates them from float32 (docs/measurements.md)."""
+
+_RUN = "verify"
+_GENERATED = ("log_p_near_verbatim", "given_text", "suffix_words", "words_in_common")
+"""What comes of letting a model go on: it is in no cache."""
+_OF_PASSES = ("dtype", "attention", "start_token", "start_token_policy", "window", "stride")
+_Logprobs = Mapping[str, npt.NDArray[np.floating]]
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was checked and what came of it; ``ok`` None: it could not be checked, and the words say why."""
+
+    what: str
+    ok: bool | None
+    words: str
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """How many texts are run again, drawn by which seed, and with which weights."""
+
+    texts: int
+    seed: int
+    weights: ModelEntry
+
+
+def verify_pack(
+    file: Path, *, rerun: Rerun | None, certificates: Path | None, on_step: Callable[[str], None]
+) -> Iterator[Check]:
+    """Every check of the pack in ``file``, as they are made. The pack is not changed.
+
+    ``certificates``: those of timestamp authorities that the verifier trusts (PEM). Raises DataError where ``file`` is
+    no pack at all.
+    """
+    with tempfile.TemporaryDirectory(prefix="corpus-audit-") as made:
+        on_step("the files")
+        bag = _unpack(file, Path(made))
+        files = bag if isinstance(bag, Check) else _check_files(bag)
+        yield files
+        if isinstance(bag, Check) or not files.ok:
+            yield Check("everything else", None, "not checked: files are not as they were packed")
+            return
+        payload = bag / "data"
+        about = _read_description(payload / PACK, file)
+        _reduce_configuration(payload / WORKSPACE / "config" / "models.yaml", file)
+        yield _check_code(payload)
+        with use_workspace(payload / WORKSPACE, own_data=True):
+            paths = DataPaths.from_environment()
+            on_step("the lineage")
+            packed_rows = read_lineage_chain(paths)[0]
+            order = _order_rows([*packed_rows, *about.other_rows], about.chain)
+            yield _check_lineage(packed_rows, about)
+            yield from _attempt("tables against lineage", _check_tables(packed_rows, paths, payload, about))
+            model = load_tokenizer(load_models().named(about.model), paths)
+            verification = _Verification(model, paths, payload, about.redacted, packed_rows, order)
+            for pair in (Pair(benchmark, about.model) for benchmark in about.benchmarks):
+                yield from _attempt(f"plan of {pair.benchmark}", verification.check_plans(pair, certificates))
+                on_step(f"the findings of {pair.benchmark}")
+                yield from _attempt(f"findings of {pair.benchmark}", verification.check_findings(pair))
+                if rerun is not None:
+                    on_step(f"{rerun.texts} texts of {pair.benchmark}, run again")
+                    again = verification.check_rerun(pair, rerun)
+                    yield from _attempt(f"{pair.benchmark} run again", again)
+        yield Check("report", None, "a copy for reading, not checked: what counts are the tables")
+
+
+class _Description(BaseModel):
+    """What pack.json says."""
+
+    model_config = ConfigDict(extra="ignore", arbitrary_types_allowed=True)
+
+    model: str
+    benchmarks: Annotated[list[str], Field(min_length=1)]
+    redacted: bool
+    emptied: dict[str, str]
+    chain: ChainRecord
+    other_rows: list[dict[str, str | None]]
+
+
+def _read_description(path: Path, file: Path) -> _Description:
+    try:
+        return _Description.model_validate(read_json(path))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: {path.name} cannot be used, so nothing else can be checked: {error}") from error
+
+
+def _reduce_configuration(path: Path, file: Path) -> None:
+    """Leave of the models' entries what a pack writes: an entry could name files, servers or code besides."""
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))["models"]
+        reduced = reduce_entries(given)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+        raise DataError(f"{file}: its entries of models cannot be used: {error}") from error
+    path.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")
+
+
+def _check_code(payload: Path) -> Check:
+    """Whether the verifier's code is that which made the pack."""
+    theirs, ours = read_json(payload / "environment.json").get("code_digest"), code_digest()
+    if theirs == ours:
+        return Check("code", True, f"the same that made the pack: {ours[:16]}")
+    words = f"another than made the pack ({str(theirs)[:16]}, here {ours[:16]}): numbers may differ for that reason"
+    return Check("code", None, words)
+
+
+def _attempt(what: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """The checks, and one that failed where an error stops them: a damaged file, statistics that are missing."""
+    try:
+        yield from checks
+    except AuditError as error:
+        yield Check(what, False, f"stopped: {error}")
+
+
+def _unpack(file: Path, folder: Path) -> Path | Check:
+    """The folder of the bag in a zip file, or why it cannot be unpacked; raises DataError where it is no pack."""
+    if not zipfile.is_zipfile(file):
+        raise DataError(f"{file}: is no pack: it is no zip file")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            size, free = sum(member.file_size for member in archive.infolist()), shutil.disk_usage(folder).free
+            if size > free:
+                raise DataError(
+                    f"{file}: unpacks to {size:,} bytes, and {folder} has {free:,}: set TMPDIR to a folder with more"
+                )
+            archive.extractall(folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        return Check("files", False, f"cannot be unpacked: {error}")
+    bags = [path.parent for path in folder.glob("*/bagit.txt")]
+    if len(bags) != 1:
+        raise DataError(f"{file}: is no pack: it does not hold one folder with a bagit.txt")
+    return bags[0]
+
+
+def _check_files(bag: Path) -> Check:
+    """Whether every file is there with the digest that the bag names, and no other file is."""
+    what = "files"
+    try:
+        opened = bagit.Bag(str(bag))
+        opened.validate()
+    except bagit.BagError as error:
+        details = "; ".join(map(str, getattr(error, "details", ()))) or str(error)
+        return Check(what, False, f"not as they were packed: {details}")
+    return Check(what, True, f"{len(opened.entries):,} files are as they were packed, by their sha256")
+
+
+def _order_rows(rows: Sequence[Mapping[str, Any]], record: ChainRecord) -> dict[str, int]:
+    """The place of each lineage row in the chain, those that were withdrawn among them; by digest."""
+    previous: dict[str, str | None] = {}
+    for links in record.withdrawn.values():
+        previous |= links
+    previous |= {row[ROW_SHA256]: row[PREVIOUS_SHA256] for row in rows if row[ROW_SHA256]}
+    order: list[str] = []
+    digest = record.last_sha256
+    while digest is not None and digest in previous and len(order) < len(previous):
+        order.append(digest)
+        digest = previous[digest]
+    return {digest: place for place, digest in enumerate(reversed(order))}
+
+
+def _check_lineage(rows: Sequence[Mapping[str, Any]], about: _Description) -> Check:
+    """Whether every lineage row follows the one before it; rows of other pairs are in the pack as links alone."""
+    what = "chain of the lineage"
+    found = follow_chain([*rows, *about.other_rows], about.chain)
+    if found.problems:
+        return Check(what, False, "; ".join(found.problems))
+    withdrawn = "".join(f"; {count:,} {reason}" for reason, count in found.withdrawn.items())
+    earlier = f"; {found.earlier:,} of earlier versions have no link" if found.earlier else ""
+    links = len(about.other_rows)
+    others = f"; {links:,} are links alone: what they are of cannot be seen here" if links else ""
+    return Check(what, True, f"{found.linked:,} rows follow one another{withdrawn}{earlier}{others}")
+
+
+def _check_tables(
+    rows: Sequence[Mapping[str, Any]], paths: DataPaths, payload: Path, about: _Description
+) -> Iterator[Check]:
+    """Whether every table is the file that its lineage row names, none is missing, and none was put in."""
+    what = "tables against lineage"
+    names = [field.name for field in fields(LineageEntry)]
+    entries = [LineageEntry(**{name: row[name] for name in names}) for row in rows]
+    explained = pair_entries_with_files([entry for entry in entries if not _is_of_cache(entry)], paths)
+    gone = [gap for gap in find_missing_files(explained, Path.is_file) if gap.run_went_on or not gap.superseded]
+    problems = [f"{gap.entry.table} of {gap.entry.partition} is missing" for gap in gone]
+    digests = digests_by_file(explained)
+    files = {file: table for table, folder in _iterate_table_folders(paths) for file in folder.rglob("*.parquet")}
+    for file in sorted(files):
+        name = file.relative_to(payload).as_posix()
+        digest = about.emptied.get(name)
+        if digest is not None and not (about.redacted and _is_empty_of_texts(file, files[file])):
+            problems.append(f"{name} is said to be emptied of texts, and is not")
+        elif (digest or file_sha256(file)) not in digests.get(file, ()):
+            problems.append(f"{name} is not the file that its lineage row names")
+    if about.redacted and any(paths.table(TOKEN_STATISTICS.name).rglob("*.parquet")):
+        problems.append("the pack says that it is redacted, and holds cached statistics")
+    if problems:
+        yield Check(what, False, "; ".join(problems))
+        return
+    without_texts = f"; {len(about.emptied)} of them without their texts" if about.emptied else ""
+    yield Check(what, True, f"{len(files):,} files are those that the lineage names{without_texts}")
+
+
+def _iterate_table_folders(paths: DataPaths) -> Iterator[tuple[Table, Path]]:
+    for table in TABLES.values():
+        if table.has_files and not table.is_record:
+            yield from ((table, folder) for _, folder in store.iterate_partitions(paths, table))
+
+
+def _is_of_cache(entry: LineageEntry) -> bool:
+    return entry.table in TABLES and TABLES[entry.table].kept == "cache"
+
+
+def _is_empty_of_texts(file: Path, table: Table) -> bool:
+    """Whether a file could be emptied and is: every column that holds or quotes texts is without content."""
+    columns = list_emptied_columns(table)
+    rows = pq.read_table(file)
+    held = [value for name in columns & {*rows.column_names} for value in rows[name].to_pylist()]
+    return bool(columns) and not any(held)
+
+
+@dataclass(frozen=True)
+class _Verification:
+    """The checks of single pairs: a model that is known by its card, in the unpacked workspace."""
+
+    model: TokenizedModel
+    paths: DataPaths
+    payload: Path
+    redacted: bool
+    rows: Sequence[Mapping[str, Any]]
+    order: Mapping[str, int]
+
+    def check_plans(self, pair: Pair, certificates: Path | None) -> Iterator[Check]:
+        """Whether every sealed plan is as it was sealed, came before the findings, and is of the texts in the pack."""
+        what = f"plan of {pair.benchmark}"
+        files = sorted(self.paths.run_file(PLANS.name, pair.partition, "any").parent.glob("*.parquet"))
+        if not files:
+            yield Check(what, None, "not planned beforehand: no plan was sealed")
+        for file in files:
+            [row] = read_table(file, PLANS, label=what).to_pylist()
+            try:
+                plan = plan_from_row(row)
+                self._require_written_plan(plan, pair)
+                words = self._describe_order(plan, row["run_id"], pair)
+                stamp = _describe_timestamp(plan, certificates)
+            except DataError as error:
+                yield Check(what, False, str(error))
+            else:
+                sealed = f"sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}"
+                yield Check(what, True, f"{sealed}; {words}; {stamp}{self._describe_texts(plan, pair)}")
+
+    def _require_written_plan(self, plan: SealedPlan, pair: Pair) -> None:
+        """Raise DataError where the files in plans/ are not the plan and its timestamp."""
+        written = self.payload / PLANS_FOLDER / plan_file_name(pair.benchmark, plan.sha256)
+        content, answer = written.with_suffix(".json"), written.with_suffix(".tsr")
+        if not content.is_file() or content.read_text(encoding="utf-8") != plan.content:
+            raise DataError(f"{content.name} is not the plan that was sealed")
+        if plan.timestamp is not None and (not answer.is_file() or answer.read_bytes() != plan.timestamp.response):
+            raise DataError(f"{answer.name} is not the timestamp of the plan")
+
+    def _describe_order(self, plan: SealedPlan, run_id: str, pair: Pair) -> str:
+        """Where the plan is in the lineage: before or after the runs of the findings, whatever clocks say.
+
+        Raises DataError where it names a lineage row that came after it, or is gone.
+        """
+        of_plan = self._place_of(PLANS.name, pair, run_id)
+        if plan.lineage_head is not None and not self.order.get(plan.lineage_head, of_plan) < of_plan:
+            raise DataError(
+                "the lineage row that was the last when the plan was sealed is gone, or came after the plan"
+            )
+        places = {
+            table.name: self._place_of(table.name, pair, read_latest_run(self.paths, table.name, pair.partition).run_id)
+            for table in (SCORES, DOCUMENT_MEMORISATION)
+            if any(self.paths.run_file(table.name, pair.partition, "any").parent.glob("*.parquet"))
+        }
+        late = [name for name, place in places.items() if place < of_plan]
+        if late:
+            return f"by the lineage AFTER the current {' and '.join(late)}: these were not planned by it"
+        return "by the lineage before the current findings"
+
+    def _place_of(self, table: str, pair: Pair, run_id: str) -> int:
+        """The place in the chain of the row of a run; of an earlier version's row, before all."""
+        of_run = (table, pair.partition, run_id)
+        found = [row for row in self.rows if (row["table"], row["partition"], row["run_id"]) == of_run]
+        return max((self.order.get(row[ROW_SHA256], -1) for row in found), default=-1)
+
+    def _describe_texts(self, plan: SealedPlan, pair: Pair) -> str:
+        if self.redacted or plan.texts == self._digest_documents(pair):
+            return ""
+        return "; its texts are others than those of the pack"
+
+    def _digest_documents(self, pair: Pair) -> Mapping[str, str]:
+        documents = documents_of(pair.benchmark, self.model.entry, self.paths)
+        return {document.name: text_sha256(document.text) for document in documents}
+
+    def check_findings(self, pair: Pair) -> Iterator[Check]:
+        """Compute scores, findings and what extraction shows again, and compare every number."""
+        runs = {
+            table: read_latest_run(self.paths, table.name, pair.partition)
+            for table in TABLES.values()
+            if table.per == "pair" and table.append_only and not table.is_record and table is not PLANS
+            if any(self.paths.run_file(table.name, pair.partition, "any").parent.glob("*.parquet"))
+        }
+        if SCORES not in runs and DOCUMENT_MEMORISATION not in runs:
+            raise DataError("the pack holds neither scores nor a search, so there is no finding")
+        packed = {table: self._read_run(table, pair, run.run_id) for table, run in runs.items()}
+        earlier = sum(self._count_runs(table, pair) - 1 for table in runs)
+        again = self._compute_redacted(pair, packed) if self.redacted else self._compute(pair, runs)
+        for table, rows in packed.items():
+            what = f"{table.name} of {pair.benchmark}"
+            if table not in again:
+                yield Check(what, None, "not computed again" + (": the pack is redacted" if self.redacted else ""))
+                continue
+            difference = find_difference(table, rows, again[table])
+            equal = f"{len(rows):,} rows computed again are equal to the last digit"
+            yield Check(what, difference is None, difference or equal)
+        if earlier:
+            words = f"{earlier:,} tables of earlier runs are not computed again: their files are those of the lineage"
+            yield Check(f"earlier runs of {pair.benchmark}", None, words)
+
+    def _count_runs(self, table: Table, pair: Pair) -> int:
+        return sum(1 for _ in self.paths.run_file(table.name, pair.partition, "any").parent.glob("*.parquet"))
+
+    def _read_run(self, table: Table, pair: Pair, run_id: str) -> pa.Table:
+        return read_table(file_of(self.paths, table, pair.partition, run_id), table, label=table.name)
+
+    def _compute(self, pair: Pair, runs: Mapping[Table, LatestRun]) -> dict[Table, pa.Table]:
+        """The tables of a pair, computed again from the cache by the stages of an audit."""
+        step = partial(LineageStep.now, _RUN)
+        if SCORES in runs:
+            score_pair(pair, self.model, self.paths, step("scores", SCORES_VERSION))
+            evaluate_pair(pair, self.model, self.paths, step("evaluations", EVALUATIONS_VERSION))
+        if DOCUMENT_MEMORISATION in runs:
+            options = search_options_from_lineage(runs[DOCUMENT_MEMORISATION].settings)
+            search = step("extraction", EXTRACTION_VERSION)
+            extract_pair(pair, self.model, self.paths, _refuse_to_run, search, options, generate=False)
+        return {
+            table: self._read_run(table, pair, _RUN)
+            for table in runs
+            if file_of(self.paths, table, pair.partition, _RUN).is_file()
+        }
+
+    def _compute_redacted(self, pair: Pair, packed: Mapping[Table, pa.Table]) -> dict[Table, pa.Table]:
+        """The findings of a pair, computed again from the packed scores."""
+        label = f"the examples of {pair.benchmark}"
+        examples = read_table(self.paths.examples(pair.benchmark), EXAMPLES, label=label)
+        split = read_or_assess_split(read_built(self.paths, pair.benchmark), self.paths, _RUN)
+        found = compute_findings(packed[SCORES], examples, pair, split.assessed, _RUN)
+        return {TABLES[name]: rows for name, rows in found.tables.items()}
+
+    def check_rerun(self, pair: Pair, rerun: Rerun) -> Iterator[Check]:
+        """Run texts and windows that the verifier's seed draws, with the verifier's weights, and compare."""
+        if self.redacted:
+            yield Check(f"{pair.benchmark} run again", None, "the pack is redacted, so there is no text to run")
+            return
+        if not (self.model.entry.host.is_here and rerun.weights.host.is_here):
+            yield Check(f"{pair.benchmark} run again", None, "a model behind an interface is not run again")
+            return
+        generator = np.random.default_rng(rerun.seed)
+        with tempfile.TemporaryDirectory(prefix="corpus-audit-") as made:
+            fresh = DataPaths(Path(made))
+            own = load_tokenizer(_put_weights(self.model.entry, rerun.weights), fresh)
+            if own.identity.model_fingerprint != self.model.identity.model_fingerprint:
+                raise ModelError(f"{rerun.weights.name} is another model than the one that the pack is of")
+            backend = partial(build_backend_loader(fresh, None, Endpoints()), own)
+            texts = _draw(sorted(read_built(self.paths, pair.benchmark).texts), rerun.texts, generator)
+            compute(own, texts, fresh, backend)
+            packed, again = (
+                _read_logprobs(model, texts, place) for model, place in ((self.model, self.paths), (own, fresh))
+            )
+            yield self._compare_logprobs(f"texts of {pair.benchmark} run again", packed, again, rerun)
+            windows = _draw(self._list_windows(pair), rerun.texts, generator)
+            if windows:
+                caches = Caches(fresh)
+                run_windows(own, windows, caches, backend)
+                packed, again = (
+                    _read_window_logprobs(model, windows, where)
+                    for model, where in ((self.model, Caches(self.paths)), (own, caches))
+                )
+                yield self._compare_logprobs(f"windows of {pair.benchmark} run again", packed, again, rerun)
+
+    def _list_windows(self, pair: Pair) -> list[EncodedText]:
+        """Every window of the current search."""
+        if not any(self.paths.run_file(EXTRACTION_WINDOWS.name, pair.partition, "any").parent.glob("*.parquet")):
+            return []
+        run = read_latest_run(self.paths, EXTRACTION_WINDOWS.name, pair.partition)
+        options = search_options_from_lineage(run.settings)
+        starts: dict[str, list[int]] = {}
+        for row in self._read_run(EXTRACTION_WINDOWS, pair, run.run_id).select(["document_id", "start"]).to_pylist():
+            starts.setdefault(row["document_id"], []).append(row["start"])
+        texts = {
+            document.name: document.text[: options.characters]
+            for document in documents_of(pair.benchmark, self.model.entry, self.paths)
+        }
+        return [
+            window
+            for name, places in sorted(starts.items())
+            for window in encode_windows_at(self.model, texts[name], places, options.lengths)
+        ]
+
+    def _compare_logprobs(self, what: str, packed: _Logprobs, again: _Logprobs, rerun: Rerun) -> Check:
+        if {key: len(values) for key, values in packed.items()} != {key: len(values) for key, values in again.items()}:
+            return Check(what, False, "the pack lacks some that were run, or their tokens are others")
+        distances = np.concatenate([np.abs(packed[key] - again[key]) for key in packed])
+        mean, largest = float(distances.mean()), float(distances.max())
+        dtype = self.model.entry.dtype
+        words = (
+            f"{len(packed)}, drawn by the seed {rerun.seed}: log-probabilities differ by {mean:.2g} nat a token in the"
+            f" mean, {largest:.2g} at most; the tolerance is a mean of {TOLERANCE[dtype]:g} ({dtype})"
+        )
+        return Check(what, mean <= TOLERANCE[dtype], words)
+
+
+def _describe_timestamp(plan: SealedPlan, certificates: Path | None) -> str:
+    stamp = plan.timestamp
+    if stamp is None:
+        return "no timestamp, so the time is this machine's word alone"
+    by = f"timestamp of {stamp.authority or 'an unnamed authority'}, {stamp.time:%F %T} UTC"
+    if certificates is None:
+        return f"{by}; its signature was not checked: name the authority's certificates (--certificates)"
+    require_signature(stamp.response, plan.content.encode(), certificates)
+    return f"{by}; its signature is confirmed"
+
+
+def _refuse_to_run(model: TokenizedModel) -> Backend:
+    raise ModelError(f"the pack lacks cached statistics of {model.entry.name}, which would have to be run")
+
+
+def find_difference(table: Table, packed: pa.Table, again: pa.Table) -> str | None:
+    """What differs between the rows of a table as packed and as computed again, whatever their order and run.
+
+    None where nothing does.
+    """
+    names = [name for name in table.names if name not in ("run_id", *_GENERATED)]
+    key = [(name, "ascending") for name in table.key if name in names]
+    mine, theirs = (rows.select(names).sort_by(key).combine_chunks() for rows in (packed, again))
+    if len(mine) != len(theirs):
+        return f"{len(mine):,} rows are packed, {len(theirs):,} are computed again"
+    for name in names:
+        if not mine[name].equals(theirs[name]):
+            return f"{name} differs{_describe_greatest_difference(mine[name], theirs[name])}"
+    return None
+
+
+def _describe_greatest_difference(packed: pa.ChunkedArray, again: pa.ChunkedArray) -> str:
+    if not pa.types.is_floating(packed.type):
+        return ""
+    mine, theirs = (values.to_numpy(zero_copy_only=False).astype(float) for values in (packed, again))
+    return f", by up to {np.nanmax(np.abs(mine - theirs), initial=0.0):.3g}"
+
+
+def _put_weights(packed: ModelEntry, weights: ModelEntry) -> ModelEntry:
+    """The verifier's entry, run as the packed one says: what decides numbers."""
+    return weights.model_copy(update={name: getattr(packed, name) for name in _OF_PASSES})
+
+
+def _draw(items: Sequence[_Item], count: int, generator: np.random.Generator) -> list[_Item]:
+    return [items[number] for number in generator.permutation(len(items))[:count]]
+
+
+def _read_logprobs(model: TokenizedModel, texts: Sequence[str], paths: DataPaths) -> _Logprobs:
+    """The cached log-probabilities of every text's tokens, by its sha256."""
+    rows = read_statistics(model, texts, paths)
+    values = map(np.asarray, rows["logprob"].to_pylist())
+    return dict(zip(rows["text_sha256"].to_pylist(), values, strict=True))
+
+
+def _read_window_logprobs(model: TokenizedModel, windows: Sequence[EncodedText], caches: Caches) -> _Logprobs:
+    """The cached log-probabilities of every window's suffix, by its document and beginning."""
+    rows = read_windows(model, windows, caches)
+    keys = zip(rows["text_sha256"].to_pylist(), rows["start"].to_pylist(), strict=True)
+    values = map(np.asarray, rows["logprob"].to_pylist())
+    return {f"{sha256} {start}": value for (sha256, start), value in zip(keys, values, strict=True)}

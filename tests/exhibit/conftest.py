@@ -1,0 +1,57 @@
+"""A workspace with an audited pair whose plan was sealed first, made once and copied for every test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from made_workspace import Workspace, enter_workspace, made_documents, make_workspace, temporal
+from tiny_models import forward_of
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.exhibit.plan import seal
+from audit_pipeline.operate.stages.extraction import (
+    EXTRACTION_VERSION,
+    extract_pair,
+    search_options_from_settings,
+    settings_of,
+)
+from audit_pipeline.operate.stages.warehouse import build_warehouse
+
+PAIR = Pair("made_8", "tiny")
+
+
+@pytest.fixture(scope="module")
+def made(
+    tmp_path_factory: pytest.TempPathFactory,
+    tiny_folder: Callable[[str], Path],
+    one_thread: None,
+    quick_audits: None,
+) -> Iterator[Path]:
+    """The folder of the workspace; audited after the plan was sealed."""
+    with pytest.MonkeyPatch.context() as patch:
+        workspace = make_workspace(tmp_path_factory.mktemp("exhibit") / "made", patch, tiny=tiny_folder("llama"))
+        workspace.write_benchmarks(made=temporal([8], extraction={"prefix": 12, "suffix": 8, "grid": True}))
+        workspace.fetch(*made_documents(4, 40))
+        workspace.build("made")
+        workspace.assess("made")
+        seal(PAIR, workspace.model("tiny"), workspace.paths, None)
+        workspace.audit("tiny", "made_8")
+        settings = settings_of("made_8")
+        assert settings is not None
+        options = search_options_from_settings(settings)
+        step = LineageStep.now("extracted", "extraction", EXTRACTION_VERSION)
+        extract_pair(PAIR, workspace.model("tiny"), workspace.paths, forward_of, step, options)
+        build_warehouse(workspace.paths)
+        yield workspace.root
+
+
+@pytest.fixture
+def workspace(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A copy of it, named by the environment."""
+    copy = tmp_path / "workspace"
+    shutil.copytree(made, copy)
+    return enter_workspace(copy, monkeypatch)

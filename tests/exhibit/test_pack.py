@@ -1,0 +1,384 @@
+"""Packs: what they hold, that their findings follow from them, and that every change is named."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import bagit
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from made_workspace import Workspace, count_loads
+from timestamp_authority import make_authority
+from tiny_models import save_model
+
+from audit_pipeline.catalogue.contracts import PLANS, SCORES, Pair
+from audit_pipeline.catalogue.files import read_json, write_json, write_table
+from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.errors import DataError
+from audit_pipeline.exhibit.pack import reduce_entries, write_pack
+from audit_pipeline.exhibit.plan import compose_plan, write_plan
+from audit_pipeline.exhibit.timestamps import build_timestamp_request
+from audit_pipeline.exhibit.verify import Check, Rerun, find_difference, verify_pack
+from audit_pipeline.models.config import load_models
+from audit_pipeline.operate.stages.evaluations import evaluate_pair
+from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.operate.whole_configuration import load_configuration
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+PAIR = Pair("made_8", "tiny")
+
+
+def pack(workspace: Workspace, out: Path, *, redacted: bool = False) -> Path:
+    model, configuration = workspace.model("tiny"), load_configuration()
+    write_pack(out, [PAIR], model, configuration, workspace.paths, redacted=redacted, on_step=lambda words: None)
+    return out
+
+
+def verify(file: Path, rerun: Rerun | None = None, certificates: Path | None = None) -> list[Check]:
+    return list(verify_pack(file, rerun=rerun, certificates=certificates, on_step=lambda words: None))
+
+
+def failed(checks: list[Check]) -> dict[str, str]:
+    return {check.what: check.words for check in checks if check.ok is False}
+
+
+@pytest.fixture
+def change(tmp_path: Path) -> Callable[..., Path]:
+    """Packs a pack again after a change of its payload; with ``rewritten``, the bag's digests follow the change."""
+
+    def change_pack(file: Path, apply: Callable[[Path], object], *, rewritten: bool) -> Path:
+        folder = tmp_path / "opened"
+        with zipfile.ZipFile(file) as archive:
+            archive.extractall(folder)
+        [bag] = folder.iterdir()
+        apply(bag / "data")
+        if rewritten:
+            bagit.Bag(str(bag)).save(manifests=True)
+        changed = tmp_path / "changed.zip"
+        with zipfile.ZipFile(changed, "w") as archive:
+            for path in sorted(path for path in bag.rglob("*") if path.is_file()):
+                archive.write(path, path.relative_to(folder))
+        return changed
+
+    return change_pack
+
+
+def only(folder: Path, pattern: str) -> Path:
+    [found] = folder.rglob(pattern)
+    return found
+
+
+def run_file(payload: Path, table: str) -> Path:
+    return only(payload / "workspace" / "data" / table, "*.parquet")
+
+
+def test_a_pack_is_verified_without_its_workspace_and_without_the_model(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = pack(workspace, tmp_path / "pack.zip")
+    shutil.rmtree(workspace.root)
+    monkeypatch.delenv("CORPUS_AUDIT_DATA")
+    monkeypatch.delenv("CORPUS_AUDIT_CONFIG")
+    loads = count_loads(monkeypatch)
+    checks = verify(file)
+    assert failed(checks) == {}
+    assert loads == []
+    told = {check.what: check.words for check in checks}
+    assert told["scores of made_8"].endswith("computed again are equal to the last digit")
+    assert told["document_memorisation of made_8"].endswith("computed again are equal to the last digit")
+    assert "no timestamp" in told["plan of made_8"]
+
+
+def test_a_redacted_pack_holds_no_text_and_its_findings_follow_from_its_scores(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    file = pack(workspace, tmp_path / "pack.zip", redacted=True)
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(tmp_path / "opened")
+    words = {
+        word for text in pq.read_table(workspace.paths.examples("made_8"))["text"].to_pylist() for word in text.split()
+    }
+    for path in (tmp_path / "opened").rglob("*.parquet"):
+        for column in pq.read_table(path).columns:
+            values = pc.list_flatten(column) if pa.types.is_list(column.type) else column
+            if pa.types.is_string(values.type):
+                held = {word for value in values.to_pylist() if value for word in value.split()}
+                assert not held & words, path
+    assert not list((tmp_path / "opened").rglob("token_statistics/*"))
+    checks = {check.what: check for check in verify(file)}
+    assert failed(list(checks.values())) == {}
+    assert checks["evaluations of made_8"].ok is True
+    assert checks["scores of made_8"] == Check("scores of made_8", None, "not computed again: the pack is redacted")
+
+
+def test_a_changed_byte_is_named(workspace: Workspace, tmp_path: Path, change: Callable[..., Path]) -> None:
+    def flip(payload: Path) -> None:
+        file = run_file(payload, "evaluations")
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+
+    changed = change(pack(workspace, tmp_path / "pack.zip"), flip, rewritten=False)
+    checks = verify(changed)
+    assert "data/evaluations/" in failed(checks)["files"]
+    assert checks[-1] == Check("everything else", None, "not checked: files are not as they were packed")
+
+
+def test_a_file_that_is_missing_or_put_in_is_named(
+    workspace: Workspace, tmp_path: Path, change: Callable[..., Path]
+) -> None:
+    def swap(payload: Path) -> None:
+        (payload / "README.txt").rename(payload / "other.txt")
+
+    told = failed(verify(change(pack(workspace, tmp_path / "pack.zip"), swap, rewritten=False)))["files"]
+    assert "data/README.txt" in told
+    assert "data/other.txt" in told
+
+
+def test_a_changed_score_is_named_even_where_the_bag_was_written_anew(
+    workspace: Workspace, tmp_path: Path, change: Callable[..., Path]
+) -> None:
+    def raise_scores(payload: Path) -> None:
+        file = run_file(payload, "scores")
+        rows = pq.read_table(file)
+        place = rows.schema.get_field_index("score")
+        write_table(file, rows.set_column(place, rows.schema.field("score"), pc.add(rows["score"], 0.001)))
+
+    told = failed(verify(change(pack(workspace, tmp_path / "pack.zip"), raise_scores, rewritten=True)))
+    assert "files" not in told
+    assert "scores/" in told["tables against lineage"]
+    assert told["scores of made_8"] == "score differs, by up to 0.001"
+
+
+def lineage_files(workspace: Workspace) -> list[Path]:
+    folder = workspace.paths.table("lineage")
+    return sorted(folder.rglob("*.parquet"), key=lambda path: pq.read_table(path)["finished_at"][0].as_py())
+
+
+def test_a_removed_lineage_row_is_named(workspace: Workspace, tmp_path: Path) -> None:
+    files = lineage_files(workspace)
+    gone = next(file for file in files if "blind_scores" in str(file))
+    gone.unlink()
+    told = failed(verify(pack(workspace, tmp_path / "pack.zip")))["chain of the lineage"]
+    assert "the row before" in told
+    assert "is gone" in told
+
+
+def test_lineage_rows_in_another_order_are_named(workspace: Workspace, tmp_path: Path) -> None:
+    first, second = (
+        file for file in lineage_files(workspace) if "evaluations" in str(file) or "decisions" in str(file)
+    )
+    one, other = pq.read_table(first), pq.read_table(second)
+    place = one.schema.get_field_index("previous_sha256")
+    field = one.schema.field("previous_sha256")
+    write_table(first, one.set_column(place, field, other["previous_sha256"].combine_chunks()))
+    write_table(second, other.set_column(place, field, one["previous_sha256"].combine_chunks()))
+    told = failed(verify(pack(workspace, tmp_path / "pack.zip")))["chain of the lineage"]
+    assert "evaluations of made_8|tiny" in told
+    assert "is not as it was written" in told
+
+
+def test_a_plan_that_was_changed_after_sealing_is_named(
+    workspace: Workspace, tmp_path: Path, change: Callable[..., Path]
+) -> None:
+    def change_plan(payload: Path) -> None:
+        file = run_file(payload, "plans")
+        [row] = pq.read_table(file).to_pylist()
+        row["plan"] = row["plan"].replace('"headline":"min_k_plus_plus"', '"headline":"loss"')
+        write_table(file, pa.Table.from_pylist([row], PLANS.schema))
+
+    told = failed(verify(change(pack(workspace, tmp_path / "pack.zip"), change_plan, rewritten=True)))
+    assert "was changed after it was sealed" in told["plan of made_8"]
+    assert "plans/" in told["tables against lineage"]
+
+
+def test_a_timestamp_of_another_digest_is_named(
+    workspace: Workspace, tmp_path: Path, change: Callable[..., Path]
+) -> None:
+    authority = make_authority(tmp_path / "authority")
+    answer = authority.stamp(build_timestamp_request(b"another plan"))
+
+    def put_timestamp(payload: Path) -> None:
+        file = run_file(payload, "plans")
+        [row] = pq.read_table(file).to_pylist()
+        row["timestamp"] = base64.b64encode(answer).decode()
+        write_table(file, pa.Table.from_pylist([row], PLANS.schema))
+
+    told = failed(verify(change(pack(workspace, tmp_path / "pack.zip"), put_timestamp, rewritten=True)))
+    assert "of another digest" in told["plan of made_8"]
+
+
+def test_statistics_that_were_changed_give_no_finding(
+    workspace: Workspace, tmp_path: Path, change: Callable[..., Path]
+) -> None:
+    def change_statistics(payload: Path) -> None:
+        file = only(payload / "workspace" / "data" / "token_statistics" / "kind=base", "part-*.parquet")
+        rows = pq.read_table(file)
+        rows = rows.set_column(
+            rows.schema.get_field_index("logprob"),
+            rows.schema.field("logprob"),
+            pa.array([[value - 1 for value in values] for values in rows["logprob"].to_pylist()], rows["logprob"].type),
+        )
+        write_table(file, rows)
+
+    told = failed(verify(change(pack(workspace, tmp_path / "pack.zip"), change_statistics, rewritten=True)))
+    assert told.keys() == {"findings of made_8"}
+
+
+def test_texts_and_windows_are_run_again_by_the_verifiers_seed(workspace: Workspace, tmp_path: Path) -> None:
+    file = pack(workspace, tmp_path / "pack.zip")
+    weights = load_models().named("tiny")
+    again = {check.what: check for check in verify(file, Rerun(3, 11, weights)) if "run again" in check.what}
+    assert {what: check.ok for what, check in again.items()} == {
+        "texts of made_8 run again": True,
+        "windows of made_8 run again": True,
+    }
+    assert all(check.words.startswith("3, drawn by the seed 11") for check in again.values())
+    other = weights.model_copy(update={"path": save_model(tmp_path / "other", seed=9)})
+    [refused] = [check for check in verify(file, Rerun(3, 11, other)) if "run again" in check.what]
+    assert refused.ok is False
+    assert "is another model" in refused.words
+
+
+def change_description(**changes: object) -> Callable[[Path], None]:
+    def apply(payload: Path) -> None:
+        write_json(payload / "pack.json", {**read_json(payload / "pack.json"), **changes})
+
+    return apply
+
+
+def test_a_pack_names_no_server_and_no_code_that_is_used(
+    workspace: Workspace, tmp_path: Path, change: Callable[..., Path]
+) -> None:
+    def add_code(payload: Path) -> None:
+        config = payload / "workspace" / "config" / "models.yaml"
+        entry = yaml.safe_load(config.read_text())["models"]["tiny"]
+        config.write_text(yaml.safe_dump({"models": {"tiny": {**entry, "trust_remote_code": True, "hub": "evil/one"}}}))
+        [kept] = (payload / "workspace" / "data" / "models" / "tokenizers").glob("*/*")
+        (kept / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "evil.Config"}}))
+        (kept / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+
+    checks = verify(change(pack(workspace, tmp_path / "pack.zip"), add_code, rewritten=True))
+    assert failed(checks) == {}
+    assert not (tmp_path / "ran").exists()
+
+    def drop_card(payload: Path) -> None:
+        config = payload / "workspace" / "config" / "models.yaml"
+        config.write_text(yaml.safe_dump({"models": {"tiny": {"hub": "evil/one"}}}))
+
+    shutil.rmtree(tmp_path / "opened")
+    with pytest.raises(DataError, match="without its card"):
+        verify(change(tmp_path / "pack.zip", drop_card, rewritten=True))
+
+
+def test_entries_keep_what_decides_numbers_alone() -> None:
+    endpoint = {"url": "https://evil.example", "key_env": "SECRET", "model": "m"}
+    reduced = reduce_entries(
+        {
+            "one": {
+                "card": "c",
+                "endpoint": endpoint,
+                "backend": "openai",
+                "reference_model": "evil/model",
+                "path": "/p",
+            },
+            "two": {"card": "d", "dtype": "bfloat16", "reference_model": "one"},
+        }
+    )
+    assert reduced == {
+        "one": {
+            "backend": "openai",
+            "endpoint": {"url": "http://127.0.0.1:9", "key_env": None, "model": "m"},
+            "card": "c",
+        },
+        "two": {"dtype": "bfloat16", "reference_model": "one", "card": "d"},
+    }
+
+
+def test_a_pack_of_nothing_is_refused(workspace: Workspace, tmp_path: Path, change: Callable[..., Path]) -> None:
+    file = change(pack(workspace, tmp_path / "pack.zip"), change_description(benchmarks=[]), rewritten=True)
+    with pytest.raises(DataError, match="benchmarks"):
+        verify(file)
+
+
+def test_a_table_that_is_missing_is_named(workspace: Workspace, tmp_path: Path, change: Callable[..., Path]) -> None:
+    def remove(payload: Path) -> None:
+        for table in ("plans", "document_memorisation", "evaluations"):
+            shutil.rmtree(payload / "workspace" / "data" / table)
+
+    told = failed(verify(change(pack(workspace, tmp_path / "pack.zip"), remove, rewritten=True)))
+    for table in ("plans", "document_memorisation", "evaluations"):
+        assert f"{table} of made_8|tiny is missing" in told["tables against lineage"]
+
+
+def test_a_table_that_is_said_to_be_emptied_is_looked_at(
+    workspace: Workspace, tmp_path: Path, change: Callable[..., Path]
+) -> None:
+    def claim_everything(payload: Path) -> None:
+        file = run_file(payload, "document_memorisation")
+        rows, digest = pq.read_table(file), file_sha256(file)
+        place = rows.schema.get_field_index("reproduced")
+        write_table(
+            file, rows.set_column(place, rows.schema.field("reproduced"), pa.array([9] * len(rows), pa.int32()))
+        )
+        change_description(redacted=True, emptied={file.relative_to(payload).as_posix(): digest})(payload)
+
+    told = failed(verify(change(pack(workspace, tmp_path / "pack.zip"), claim_everything, rewritten=True)))
+    assert "is said to be emptied of texts, and is not" in told["tables against lineage"]
+    assert "says that it is redacted, and holds cached statistics" in told["tables against lineage"]
+
+
+def test_a_plan_that_was_sealed_after_the_findings_is_told_by_the_lineage(workspace: Workspace, tmp_path: Path) -> None:
+    entry = (workspace.config / "benchmarks.yaml").read_text().replace("suffix: 8", "suffix: 9")
+    (workspace.config / "benchmarks.yaml").write_text(entry)
+    model = workspace.model("tiny")
+    late = replace(compose_plan(PAIR, model, workspace.paths), sealed_at=datetime(2020, 1, 1, tzinfo=UTC))
+    write_plan(late, PAIR, model, workspace.paths)
+    words = [check.words for check in verify(pack(workspace, tmp_path / "pack.zip")) if check.what.startswith("plan")]
+    assert sorted("AFTER the current scores and document_memorisation" in one for one in words) == [False, True]
+
+
+def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:
+    evaluate_pair(PAIR, workspace.model("tiny"), workspace.paths, LineageStep.now("later", "evaluations", "3"))
+    build_warehouse(workspace.paths)
+    checks = {check.what: check for check in verify(pack(workspace, tmp_path / "pack.zip"))}
+    assert failed(list(checks.values())) == {}
+    assert checks["earlier runs of made_8"].ok is None
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", None])
+def test_what_is_no_pack_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "pack.zip"
+    if content is None:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("folder/some.txt", "words")
+    else:
+        file.write_bytes(content)
+    with pytest.raises(DataError, match="is no pack"):
+        verify(file)
+
+
+def test_a_difference_is_found_whatever_the_order_and_the_run() -> None:
+    def scores(*values: float, run_id: str) -> pa.Table:
+        rows = [
+            {"example_id": str(number), "detector": "loss", "parameters": "{}", "score": value, "status": "ok"}
+            | {"model": "one", "benchmark": "b", "reason": None, "is_default": True, "run_id": run_id}
+            for number, value in enumerate(values)
+        ]
+        return pa.Table.from_pylist(rows, SCORES.schema)
+
+    packed = scores(1.0, 2.0, run_id="one")
+    assert find_difference(SCORES, packed, scores(1.0, 2.0, run_id="two").take([1, 0])) is None
+    assert find_difference(SCORES, packed, scores(1.0, 2.5, run_id="two")) == "score differs, by up to 0.5"
+    assert find_difference(SCORES, packed, scores(1.0, run_id="two")) == "2 rows are packed, 1 are computed again"

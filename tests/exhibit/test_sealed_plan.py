@@ -1,0 +1,118 @@
+"""Plans: what they hold, when they are sealed anew, and how a change is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from made_workspace import Workspace
+from timestamp_authority import make_authority, serve_authority
+
+from audit_pipeline.catalogue.contracts import PLANS, Pair, text_sha256
+from audit_pipeline.catalogue.files import table_from_rows, write_table
+from audit_pipeline.catalogue.store import read_documents
+from audit_pipeline.errors import DataError
+from audit_pipeline.exhibit.plan import SealedPlan, compose_plan, plan_from_row, read_last_plan, seal
+
+PAIR = Pair("made_8", "tiny")
+
+
+def rows_of_plans(workspace: Workspace) -> list[dict[str, Any]]:
+    files = sorted(workspace.paths.run_file("plans", PAIR.partition, "any").parent.glob("*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def last_plan(workspace: Workspace) -> SealedPlan:
+    plan = read_last_plan(PAIR, workspace.paths)
+    assert plan is not None
+    return plan
+
+
+def test_a_plan_names_texts_settings_model_and_code(workspace: Workspace) -> None:
+    plan = json.loads(last_plan(workspace).content)
+    documents = {
+        row["document_id"]: row["text"] for row in read_documents(workspace.paths, "release_notes").to_pylist()
+    }
+    named = {row["document_id"]: row["sha256"] for side in ("texts", "held_out") for row in plan[side]}
+    assert named == {name: text_sha256(documents[name]) for name in named}
+    assert {row["document_id"] for row in plan["texts"]} & {row["document_id"] for row in plan["held_out"]} == set()
+    assert plan["extraction"] == {"prefix": 12, "suffix": 8, "stride": "coarse-to-fine", "grid": True}
+    assert plan["headline"] == "min_k_plus_plus"
+    assert {"detector": "min_k", "parameters": '{"k":0.2}'} in plan["detectors"]
+    assert plan["model_fingerprint"] == workspace.model("tiny").identity.model_fingerprint
+    assert plan["lineage_head"]
+    assert plan["texts_in_cache"] == 0
+
+
+def test_the_same_plan_is_not_sealed_twice_and_another_one_is(workspace: Workspace) -> None:
+    first = last_plan(workspace)
+    same, is_new = seal(PAIR, workspace.model("tiny"), workspace.paths, None)
+    assert not is_new
+    assert same == first
+    assert len(rows_of_plans(workspace)) == 1
+    entry = (workspace.config / "benchmarks.yaml").read_text().replace("suffix: 8", "suffix: 9")
+    (workspace.config / "benchmarks.yaml").write_text(entry)
+    other, is_new = seal(PAIR, workspace.model("tiny"), workspace.paths, None)
+    assert is_new
+    assert other.sha256 != first.sha256
+    assert json.loads(other.content)["texts_in_cache"] > 0, "the model has been run on them by now"
+
+
+def test_a_timestamp_is_added_to_the_plan_that_lacks_one(workspace: Workspace, tmp_path: Path) -> None:
+    before = last_plan(workspace)
+    with serve_authority(make_authority(tmp_path / "authority")) as authority:
+        plan, is_new = seal(PAIR, workspace.model("tiny"), workspace.paths, authority.url)
+    assert not is_new
+    assert plan.sha256 == before.sha256
+    assert plan.timestamp is not None
+    assert last_plan(workspace) == plan
+
+
+def test_a_request_is_stamped_by_hand_and_attached(workspace: Workspace, tmp_path: Path) -> None:
+    authority = make_authority(tmp_path / "authority")
+    request, answer = tmp_path / "plan.tsq", tmp_path / "plan.tsr"
+    given = ("--model", "tiny", "--benchmark", "made_8")
+    workspace.hold()
+    before = last_plan(workspace)
+    from audit_pipeline.exhibit.timestamps import build_timestamp_request
+
+    answer.write_bytes(authority.stamp(build_timestamp_request(before.content.encode())))
+    result = workspace.run("seal", *given, "--attach", answer)
+    assert result.exit_code == 0, result.output
+    assert "timestamp of CN=Test authority" in result.output
+    answer.write_bytes(authority.stamp(build_timestamp_request(b"another plan")))
+    refused = workspace.run("seal", *given, "--attach", answer)
+    assert refused.exit_code == 2
+    assert "of another digest" in refused.output
+    assert not request.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            lambda row: {**row, "plan": row["plan"].replace('"suffix":8', '"suffix":9')},
+            "was changed after it was sealed",
+        ),
+        (lambda row: {**row, "timestamp": "bm90IGEgdGltZXN0YW1w"}, "no answer of a timestamp authority"),
+    ],
+)
+def test_a_plan_that_was_changed_is_named(
+    workspace: Workspace, change: Callable[[dict[str, Any]], dict[str, Any]], told: str
+) -> None:
+    [row] = rows_of_plans(workspace)
+    with pytest.raises(DataError, match=told):
+        plan_from_row(change(row))
+    [file] = workspace.paths.run_file("plans", PAIR.partition, "any").parent.glob("*.parquet")
+    write_table(file, table_from_rows([change(row)], PLANS))
+    with pytest.raises(DataError, match="not as it was written"):
+        read_last_plan(PAIR, workspace.paths)
+
+
+def test_a_benchmark_that_is_not_built_has_no_plan(workspace: Workspace) -> None:
+    with pytest.raises(DataError, match="has not been built yet"):
+        compose_plan(Pair("made_9", "tiny"), workspace.model("tiny"), workspace.paths)
