@@ -28,6 +28,7 @@ from audit_pipeline.operate.options import BENCHMARK, FILE, RunOptions
 if TYPE_CHECKING:
     from audit_pipeline.benchmarks.settings import BenchmarkSpec
     from audit_pipeline.catalogue.paths import DataPaths
+    from audit_pipeline.exhibit.plan import SealedPlan
     from audit_pipeline.models.tokenized_model import TokenizedModel
 
 _READABLE = click.Path(exists=True, path_type=Path, dir_okay=False)
@@ -83,10 +84,10 @@ def seal_plans(
 ) -> None:
     """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
     from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.exhibit.plan import SealedPlan
     from audit_pipeline.exhibit.plan import seal as seal_plan
 
     sealed: dict[str, SealedPlan] = {}
+    words: list[str] = []
     for spec in specs:
         try:
             plan, is_new = seal_plan(Pair(spec.name, model.entry.name), model, paths, authority)
@@ -96,7 +97,7 @@ def seal_plans(
             tell(f"{spec.name} is not sealed: {error}", style="yellow")
             continue
         sealed[spec.name] = plan
-        _say_plan(spec.name, plan, is_new=is_new)
+        words.append(_describe_plan(spec.name, plan, is_new=is_new))
     if not sealed:
         raise DataError("no benchmark is fit to be audited, so no plan was sealed")
     if request is not None:
@@ -104,16 +105,19 @@ def seal_plans(
 
         [plan] = sealed.values()
         request.write_bytes(build_timestamp_request(plan.content.encode()))
-        say(f"Request: {request}. Have it stamped, and attach the answer: --attach FILE", request=request)
-    facts = {name: {"sha256": plan.sha256, "sealed_at": plan.sealed_at} for name, plan in sealed.items()}
-    say("", plans={name: {**fact, "timestamped_at": _stamped_at(sealed[name])} for name, fact in facts.items()})
+        words.append(f"Request: {request}. Have it stamped, and attach the answer: --attach FILE")
+    facts = {
+        name: {
+            "sha256": plan.sha256,
+            "sealed_at": plan.sealed_at,
+            "timestamped_at": plan.timestamp and plan.timestamp.time,
+        }
+        for name, plan in sealed.items()
+    }
+    say("\n".join(words), plans=facts)
 
 
-def _stamped_at(plan: Any) -> Any:
-    return plan.timestamp and plan.timestamp.time
-
-
-def _say_plan(benchmark: str, plan: Any, *, is_new: bool) -> None:
+def _describe_plan(benchmark: str, plan: SealedPlan, *, is_new: bool) -> str:
     """What was sealed, in words."""
     stamp = plan.timestamp
     stamped = (
@@ -122,7 +126,7 @@ def _say_plan(benchmark: str, plan: Any, *, is_new: bool) -> None:
         else f"timestamp of {stamp.authority or 'an unnamed authority'}, {stamp.time:%F %T} UTC"
     )
     what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
-    say(f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}")
+    return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}"
 
 
 def _attach_timestamp(file: Path, spec: BenchmarkSpec, model: TokenizedModel, paths: DataPaths) -> None:
@@ -138,7 +142,7 @@ def _attach_timestamp(file: Path, spec: BenchmarkSpec, model: TokenizedModel, pa
         raise DataError(f"there is no plan of {pair.partition}: seal it first")
     stamped = replace(plan, timestamp=read_timestamp(file.read_bytes(), plan.content.encode()))
     write_plan(stamped, pair, model, paths)
-    _say_plan(spec.name, stamped, is_new=True)
+    say(_describe_plan(spec.name, stamped, is_new=True))
 
 
 @click.command()

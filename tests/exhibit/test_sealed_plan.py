@@ -17,6 +17,7 @@ from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError
 from audit_pipeline.exhibit.plan import SealedPlan, compose_plan, plan_from_row, read_last_plan, seal
+from audit_pipeline.exhibit.timestamps import build_timestamp_request
 
 PAIR = Pair("made_8", "tiny")
 
@@ -75,20 +76,20 @@ def test_a_timestamp_is_added_to_the_plan_that_lacks_one(workspace: Workspace, t
 def test_a_request_is_stamped_by_hand_and_attached(workspace: Workspace, tmp_path: Path) -> None:
     authority = make_authority(tmp_path / "authority")
     request, answer = tmp_path / "plan.tsq", tmp_path / "plan.tsr"
-    given = ("--model", "tiny", "--benchmark", "made_8")
-    workspace.hold()
+    given = ("seal", "--model", "tiny", "--benchmark", "made_8")
     before = last_plan(workspace)
-    from audit_pipeline.exhibit.timestamps import build_timestamp_request
-
-    answer.write_bytes(authority.stamp(build_timestamp_request(before.content.encode())))
-    result = workspace.run("seal", *given, "--attach", answer)
+    asked = workspace.run(*given, "--request", request)
+    assert f"Request: {request}" in asked.output
+    answer.write_bytes(authority.stamp(request.read_bytes()))
+    result = workspace.run(*given, "--attach", answer)
     assert result.exit_code == 0, result.output
     assert "timestamp of CN=Test authority" in result.output
+    stamped = last_plan(workspace)
+    assert (stamped.content, stamped.sealed_at) == (before.content, before.sealed_at)
     answer.write_bytes(authority.stamp(build_timestamp_request(b"another plan")))
-    refused = workspace.run("seal", *given, "--attach", answer)
+    refused = workspace.run(*given, "--attach", answer)
     assert refused.exit_code == 2
     assert "of another digest" in refused.output
-    assert not request.exists()
 
 
 @pytest.mark.parametrize(
