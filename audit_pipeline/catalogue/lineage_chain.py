@@ -149,6 +149,14 @@ def follow_chain(rows: Iterable[Mapping[str, Any]], record: ChainRecord) -> Chai
     return ChainFindings(linked, len(given) - linked, gone, (*problems, *chain.find_problems()))
 
 
+def order_chain(rows: Iterable[Mapping[str, Any]], record: ChainRecord) -> dict[str, int]:
+    """The place in the chain of every row that leads to the last one, withdrawn rows included, by digest.
+
+    ``rows`` as :func:`follow_chain` takes them. A row without a link, of an earlier version, has no place.
+    """
+    return _Chain({row[ROW_SHA256]: row for row in rows if row.get(ROW_SHA256)}, record).order()
+
+
 class _Chain:
     """The links between rows, by digest; those of withdrawn rows are among them."""
 
@@ -169,6 +177,15 @@ class _Chain:
     def is_linked(self, digest: str) -> bool:
         """Whether a row belongs to a chain; a row of an earlier version does not."""
         return self._previous[digest] is not None or digest in self._followers or digest == self._last
+
+    def order(self) -> dict[str, int]:
+        """The place of every digest that the last row's links lead back to."""
+        found: list[str] = []
+        digest = self._last
+        while digest in self._previous and len(found) < len(self._previous):
+            found.append(digest)
+            digest = self._previous[digest]
+        return {digest: place for place, digest in enumerate(reversed(found))}
 
     def find_problems(self) -> Iterator[str]:
         """In words, whatever keeps the links from being one chain that ends with the last row."""

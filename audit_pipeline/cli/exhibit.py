@@ -67,7 +67,12 @@ def seal(
         raise click.UsageError(f"{benchmark} is a family of {len(specs)} benchmarks: name one of them")
     tokenized, _ = prepare_model(configured, paths, build(RunOptions, given))
     if attach is not None:
-        _attach_timestamp(attach, specs[0], tokenized, paths)
+        from audit_pipeline.catalogue.contracts import Pair
+        from audit_pipeline.exhibit.plan import attach_timestamp
+
+        [spec] = specs
+        plan = attach_timestamp(Pair(spec.name, configured.name), tokenized, attach.read_bytes(), paths)
+        say(_describe_plan(spec.name, plan, is_new=False))
         return
     from audit_pipeline.operate.dagster.audit import prepare
 
@@ -129,22 +134,6 @@ def _describe_plan(benchmark: str, plan: SealedPlan, *, is_new: bool) -> str:
     return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}"
 
 
-def _attach_timestamp(file: Path, spec: BenchmarkSpec, model: TokenizedModel, paths: DataPaths) -> None:
-    from dataclasses import replace
-
-    from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.exhibit.plan import read_last_plan, write_plan
-    from audit_pipeline.exhibit.timestamps import read_timestamp
-
-    pair = Pair(spec.name, model.entry.name)
-    plan = read_last_plan(pair, paths)
-    if plan is None:
-        raise DataError(f"there is no plan of {pair.partition}: seal it first")
-    stamped = replace(plan, timestamp=read_timestamp(file.read_bytes(), plan.content.encode()))
-    write_plan(stamped, pair, model, paths)
-    say(_describe_plan(spec.name, stamped, is_new=True))
-
-
 @click.command()
 @MODEL
 @click.option("--benchmark", required=True, help=BENCHMARK.help)
@@ -190,7 +179,10 @@ def pack(model: str, benchmark: str, out: Path, redacted: bool) -> None:
 @click.command()
 @click.argument("file", type=_READABLE)
 @click.option(
-    "--rerun", type=click.IntRange(min=1), metavar="N", help="Run N texts of each benchmark again, with --model."
+    "--rerun",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run N texts and N windows of each benchmark again, with --model.",
 )
 @click.option("--seed", type=int, help="Draws those texts. Choose it yourself, after you have the pack.")
 @click.option("--model", help="The model's weights: a name in config/models.yaml, a hub id, or a path.")

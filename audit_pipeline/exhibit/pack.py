@@ -66,7 +66,6 @@ from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.token_statistics.cache import list_parts, read_part, write_part
 from audit_pipeline.warehouse.build import read_lineage_chain
 
-PACK_VERSION = "1"
 _LOCK_SECONDS = 60.0
 PACK, WORKSPACE, REPORT, PLANS_FOLDER = "pack.json", "workspace", "report", "plans"
 _PREFIXED = "prefixed"
@@ -80,11 +79,11 @@ _PLACES_OF_TEXTS = ("url", "places")
 _README = """\
 A pack of Corpus Audit: {pairs}.
 
-To check it, with Corpus Audit installed (pip install corpus-audit=={version}):
+To check it, with Corpus Audit {version} installed:
 
     corpus-audit verify {name}
 
-With the model's weights at hand, N of the texts are run again, drawn by a seed that you choose:
+With the model's weights at hand, N texts and N windows are run again, drawn by a seed that you choose:
 
     corpus-audit verify {name} --rerun N --seed SEED --model MODEL
 
@@ -362,7 +361,6 @@ def _write_description(
     write_json(
         bag / PACK,
         {
-            "version": PACK_VERSION,
             "packed_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "model": content.model.entry.name,
             "benchmarks": [pair.benchmark for pair in content.pairs],
@@ -372,7 +370,7 @@ def _write_description(
             "other_rows": [{name: row[name] for name in (ROW_SHA256, PREVIOUS_SHA256)} for row in others],
         },
     )
-    packages = {one.name: one.version for one in importlib.metadata.distributions()}
+    packages = {package.name: package.version for package in importlib.metadata.distributions()}
     environment = {
         "python": platform.python_version(),
         "platform": platform.platform(),

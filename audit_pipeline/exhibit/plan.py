@@ -203,6 +203,22 @@ def seal(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: str | N
     return plan, is_new
 
 
+def attach_timestamp(pair: Pair, model: TokenizedModel, response: bytes, paths: DataPaths) -> SealedPlan:
+    """Keep an authority's answer (DER) with the last plan of ``pair``.
+
+    Raises DataError where there is no plan, where the answer is of another digest, and where the plan has a timestamp.
+    """
+    plan = read_last_plan(pair, paths)
+    if plan is None:
+        raise DataError(f"no plan of {pair.partition} is sealed: seal one first")
+    timestamp = read_timestamp(response, plan.content.encode())
+    if plan.timestamp is not None:
+        raise DataError(f"the plan of {pair.partition} has a timestamp already, of {plan.timestamp.time:%F %T} UTC")
+    stamped = replace(plan, timestamp=timestamp)
+    write_plan(stamped, pair, model, paths)
+    return stamped
+
+
 def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
     """The plan of ``pair`` that was written last; None where there is none. Raises DataError where it was changed."""
     if not any(iterate_entries(paths, PLANS.name, pair.partition)):

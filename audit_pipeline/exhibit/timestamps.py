@@ -95,9 +95,9 @@ def require_signature(response: bytes, content: bytes, certificates: Path) -> No
         trusted = x509.load_pem_x509_certificates(certificates.read_bytes())
     except (OSError, ValueError) as error:
         raise DataError(f"{certificates}: no certificates in PEM can be read ({error})") from error
-    in_answer = [x509.load_der_x509_certificate(one) for one in decoded.signed_data.certificates]
+    in_answer = list(map(x509.load_der_x509_certificate, decoded.signed_data.certificates))
     roots = list(dict.fromkeys(trusted))
-    between = [one for one in in_answer if one not in roots and _is_of_authority(one)]
+    between = [found for found in in_answer if found not in roots and _is_of_authority(found)]
     verifier = VerifierBuilder(roots=roots, intermediates=between).build()
     try:
         verifier.verify(decoded, hashlib.sha256(content).digest())

@@ -42,7 +42,7 @@ from audit_pipeline.catalogue.contracts import (
     text_sha256,
 )
 from audit_pipeline.catalogue.files import read_json, read_table
-from audit_pipeline.catalogue.integrity import PREVIOUS_SHA256, ROW_SHA256, file_sha256
+from audit_pipeline.catalogue.integrity import ROW_SHA256, file_sha256
 from audit_pipeline.catalogue.lineage import (
     LatestRun,
     LineageEntry,
@@ -54,7 +54,7 @@ from audit_pipeline.catalogue.lineage import (
     pair_entries_with_files,
     read_latest_run,
 )
-from audit_pipeline.catalogue.lineage_chain import ChainRecord, follow_chain
+from audit_pipeline.catalogue.lineage_chain import ChainRecord, follow_chain, order_chain
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import AuditError, DataError, ModelError
@@ -111,9 +111,9 @@ class Check:
 
 @dataclass(frozen=True)
 class Rerun:
-    """How many texts are run again, drawn by which seed, and with which weights."""
+    """How many texts, and how many windows, are run again, drawn by which seed, and with which weights."""
 
-    texts: int
+    count: int
     seed: int
     weights: ModelEntry
 
@@ -142,7 +142,7 @@ def verify_pack(
             paths = DataPaths.from_environment()
             on_step("the lineage")
             packed_rows = read_lineage_chain(paths)[0]
-            order = _order_rows([*packed_rows, *about.other_rows], about.chain)
+            order = order_chain([*packed_rows, *about.other_rows], about.chain)
             yield _check_lineage(packed_rows, about)
             yield from _attempt("tables against lineage", _check_tables(packed_rows, paths, payload, about))
             model = load_tokenizer(load_models().named(about.model), paths)
@@ -152,7 +152,7 @@ def verify_pack(
                 on_step(f"the findings of {pair.benchmark}")
                 yield from _attempt(f"findings of {pair.benchmark}", verification.check_findings(pair))
                 if rerun is not None:
-                    on_step(f"{rerun.texts} texts of {pair.benchmark}, run again")
+                    on_step(f"{rerun.count} texts and windows of {pair.benchmark}, run again")
                     again = verification.check_rerun(pair, rerun)
                     yield from _attempt(f"{pair.benchmark} run again", again)
         yield Check("report", None, "a copy for reading, not checked: what counts are the tables")
@@ -217,6 +217,7 @@ def _unpack(file: Path, folder: Path) -> Path | Check:
                     f"{file}: unpacks to {size:,} bytes, and {folder} has {free:,}: set TMPDIR to a folder with more"
                 )
             archive.extractall(folder)
+    # All that zipfile raises of a member that is damaged, cut or locked.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         return Check("files", False, f"cannot be unpacked: {error}")
     bags = [path.parent for path in folder.glob("*/bagit.txt")]
@@ -235,20 +236,6 @@ def _check_files(bag: Path) -> Check:
         details = "; ".join(map(str, getattr(error, "details", ()))) or str(error)
         return Check(what, False, f"not as they were packed: {details}")
     return Check(what, True, f"{len(opened.entries):,} files are as they were packed, by their sha256")
-
-
-def _order_rows(rows: Sequence[Mapping[str, Any]], record: ChainRecord) -> dict[str, int]:
-    """The place of each lineage row in the chain, those that were withdrawn among them; by digest."""
-    previous: dict[str, str | None] = {}
-    for links in record.withdrawn.values():
-        previous |= links
-    previous |= {row[ROW_SHA256]: row[PREVIOUS_SHA256] for row in rows if row[ROW_SHA256]}
-    order: list[str] = []
-    digest = record.last_sha256
-    while digest is not None and digest in previous and len(order) < len(previous):
-        order.append(digest)
-        digest = previous[digest]
-    return {digest: place for place, digest in enumerate(reversed(order))}
 
 
 def _check_lineage(rows: Sequence[Mapping[str, Any]], about: _Description) -> Check:
@@ -324,7 +311,7 @@ class _Verification:
     def check_plans(self, pair: Pair, certificates: Path | None) -> Iterator[Check]:
         """Whether every sealed plan is as it was sealed, came before the findings, and is of the texts in the pack."""
         what = f"plan of {pair.benchmark}"
-        files = sorted(self.paths.run_file(PLANS.name, pair.partition, "any").parent.glob("*.parquet"))
+        files = self._list_run_files(PLANS, pair)
         if not files:
             yield Check(what, None, "not planned beforehand: no plan was sealed")
         for file in files:
@@ -362,7 +349,7 @@ class _Verification:
         places = {
             table.name: self._place_of(table.name, pair, read_latest_run(self.paths, table.name, pair.partition).run_id)
             for table in (SCORES, DOCUMENT_MEMORISATION)
-            if any(self.paths.run_file(table.name, pair.partition, "any").parent.glob("*.parquet"))
+            if self._list_run_files(table, pair)
         }
         late = [name for name, place in places.items() if place < of_plan]
         if late:
@@ -390,12 +377,12 @@ class _Verification:
             table: read_latest_run(self.paths, table.name, pair.partition)
             for table in TABLES.values()
             if table.per == "pair" and table.append_only and not table.is_record and table is not PLANS
-            if any(self.paths.run_file(table.name, pair.partition, "any").parent.glob("*.parquet"))
+            if self._list_run_files(table, pair)
         }
         if SCORES not in runs and DOCUMENT_MEMORISATION not in runs:
             raise DataError("the pack holds neither scores nor a search, so there is no finding")
         packed = {table: self._read_run(table, pair, run.run_id) for table, run in runs.items()}
-        earlier = sum(self._count_runs(table, pair) - 1 for table in runs)
+        earlier = sum(len(self._list_run_files(table, pair)) - 1 for table in runs)
         again = self._compute_redacted(pair, packed) if self.redacted else self._compute(pair, runs)
         for table, rows in packed.items():
             what = f"{table.name} of {pair.benchmark}"
@@ -409,8 +396,8 @@ class _Verification:
             words = f"{earlier:,} tables of earlier runs are not computed again: their files are those of the lineage"
             yield Check(f"earlier runs of {pair.benchmark}", None, words)
 
-    def _count_runs(self, table: Table, pair: Pair) -> int:
-        return sum(1 for _ in self.paths.run_file(table.name, pair.partition, "any").parent.glob("*.parquet"))
+    def _list_run_files(self, table: Table, pair: Pair) -> list[Path]:
+        return sorted(self.paths.run_file(table.name, pair.partition, "any").parent.glob("*.parquet"))
 
     def _read_run(self, table: Table, pair: Pair, run_id: str) -> pa.Table:
         return read_table(file_of(self.paths, table, pair.partition, run_id), table, label=table.name)
@@ -454,13 +441,13 @@ class _Verification:
             if own.identity.model_fingerprint != self.model.identity.model_fingerprint:
                 raise ModelError(f"{rerun.weights.name} is another model than the one that the pack is of")
             backend = partial(build_backend_loader(fresh, None, Endpoints()), own)
-            texts = _draw(sorted(read_built(self.paths, pair.benchmark).texts), rerun.texts, generator)
+            texts = _draw(sorted(read_built(self.paths, pair.benchmark).texts), rerun.count, generator)
             compute(own, texts, fresh, backend)
             packed, again = (
                 _read_logprobs(model, texts, place) for model, place in ((self.model, self.paths), (own, fresh))
             )
             yield self._compare_logprobs(f"texts of {pair.benchmark} run again", packed, again, rerun)
-            windows = _draw(self._list_windows(pair), rerun.texts, generator)
+            windows = _draw(self._list_windows(pair), rerun.count, generator)
             if windows:
                 caches = Caches(fresh)
                 run_windows(own, windows, caches, backend)
@@ -472,7 +459,7 @@ class _Verification:
 
     def _list_windows(self, pair: Pair) -> list[EncodedText]:
         """Every window of the current search."""
-        if not any(self.paths.run_file(EXTRACTION_WINDOWS.name, pair.partition, "any").parent.glob("*.parquet")):
+        if not self._list_run_files(EXTRACTION_WINDOWS, pair):
             return []
         run = read_latest_run(self.paths, EXTRACTION_WINDOWS.name, pair.partition)
         options = search_options_from_lineage(run.settings)

@@ -57,7 +57,7 @@ OF_SEARCHES: Sequence[tuple[str, str]] = (
 """What the literature says against a method, by the paper (docs/bibliography.md)."""
 
 
-def describe_error_rates(page: Row) -> list[dict[str, object]]:
+def describe_error_rates(page: Row) -> list[dict[str, Any]]:
     """The parts of the page, each with a heading and its sentences; a part without a sentence is left out."""
     parts = (
         ("What was done, and with what", _describe_work(page)),
@@ -67,9 +67,7 @@ def describe_error_rates(page: Row) -> list[dict[str, object]]:
         ("What the literature says against it", _describe_literature(page)),
         ("What this does not show", iter(not_shown(page["signs"]))),
     )
-    found: list[dict[str, object]] = [
-        {"heading": heading, "sentences": list(sentences)} for heading, sentences in parts
-    ]
+    found: list[dict[str, Any]] = [{"heading": heading, "sentences": list(sentences)} for heading, sentences in parts]
     return [part for part in found if part["sentences"]]
 
 

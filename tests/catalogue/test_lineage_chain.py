@@ -20,7 +20,13 @@ from audit_pipeline.catalogue.contracts import LINEAGE, SCORES
 from audit_pipeline.catalogue.files import read_json, read_rows, table_from_rows, write_table
 from audit_pipeline.catalogue.integrity import row_sha256, with_row_sha256
 from audit_pipeline.catalogue.lineage import LineageStep, entry_file, record_lineage
-from audit_pipeline.catalogue.lineage_chain import ChainRecord, follow_chain, read_chain_record, withdraw_rows
+from audit_pipeline.catalogue.lineage_chain import (
+    ChainRecord,
+    follow_chain,
+    order_chain,
+    read_chain_record,
+    withdraw_rows,
+)
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.warehouse import build
 from audit_pipeline.warehouse.build import read_lineage_chain
@@ -62,6 +68,19 @@ def test_a_whole_chain_has_no_problem_in_whatever_order_it_is_given() -> None:
     assert (found.linked, found.earlier, dict(found.withdrawn), found.problems) == (5, 0, {}, ())
     assert problems([], ChainRecord()) == ()
     assert problems(*chain_of(1)) == ()
+
+
+def test_the_order_is_that_of_the_links_whatever_the_clocks_say() -> None:
+    rows, record = chain_of(4)
+    digests = [row["row_sha256"] for row in rows]
+    announced = whole_row(4, digests[-1], finished_at=FIRST_DAY - timedelta(days=9))
+    earlier = with_row_sha256({**rows[0], "run_id": "earlier", "previous_sha256": None})
+    found = order_chain(
+        [earlier, announced, *map(redacted, rows[::-1])], replace(record, announced_sha256=announced["row_sha256"])
+    )
+    assert found == {digest: place for place, digest in enumerate([*digests, announced["row_sha256"]])}
+    withdrawn = replace(record, withdrawn={"forgotten": {digests[1]: digests[0]}})
+    assert order_chain([rows[0], *rows[2:]], withdrawn) == {digest: place for place, digest in enumerate(digests)}
 
 
 def test_a_removed_row_is_missed_by_name() -> None:

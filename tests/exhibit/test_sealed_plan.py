@@ -87,9 +87,12 @@ def test_a_request_is_stamped_by_hand_and_attached(workspace: Workspace, tmp_pat
     stamped = last_plan(workspace)
     assert (stamped.content, stamped.sealed_at) == (before.content, before.sealed_at)
     answer.write_bytes(authority.stamp(build_timestamp_request(b"another plan")))
+    again = workspace.run(*given, "--attach", answer)
+    assert "of another digest" in again.output
+    answer.write_bytes(authority.stamp(request.read_bytes()))
     refused = workspace.run(*given, "--attach", answer)
     assert refused.exit_code == 2
-    assert "of another digest" in refused.output
+    assert "has a timestamp already" in refused.output
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,7 +117,7 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
     prefixes: set[tuple[int, ...]] = set()
 
     class Watched(ForwardPass):
-        def run(self, encoded, batch, wanted=(), *, before=()):  # type: ignore[no-untyped-def]
+        def run(self, encoded: Any, batch: Any, wanted: Any = (), *, before: Any = ()) -> Any:
             if before:
                 prefixes.add((*before, encoded[batch[0].text].start_token_id))
             return super().run(encoded, batch, wanted, before=before)

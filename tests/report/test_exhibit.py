@@ -347,9 +347,7 @@ ANSWER: Mapping[str, Any] = {
 
 def said_of(**facts: Any) -> str:
     return "\n".join(
-        str(sentence)
-        for part in describe_error_rates({**EMPTY, **facts})
-        for sentence in part["sentences"]  # type: ignore[attr-defined]
+        str(sentence) for part in describe_error_rates({**EMPTY, **facts}) for sentence in part["sentences"]
     )
 
 
