@@ -138,12 +138,14 @@ def record_lineage(
     data_version: str,
     upstream: Mapping[str, str],
     file_sha256: str | None = None,
+    written: tuple[Path, Path] | None = None,
     **origin: Unpack[RowOrigin],
 ) -> None:
-    """Write the lineage row of what ``step`` has made of a partition, or is about to move into place.
+    """Write the lineage row of what ``step`` has made of a partition.
 
-    For rows that lie in no file of their own: :func:`audit_pipeline.catalogue.store.write` does both. ``partition_key``
-    names the partition; ``upstream`` holds the data versions of its inputs, by input.
+    ``written``: its file, which is moved from the first path to the second with the row; rows that lie in no file of
+    their own have none. ``partition_key`` names the partition; ``upstream`` holds the data versions of its inputs, by
+    input.
     """
     settings = origin.get("settings")
     partition = partition_of(partition_key)
@@ -164,7 +166,7 @@ def record_lineage(
         "settings": None if settings is None else canonical_json(dict(settings)),
         "file_sha256": file_sha256,
     }
-    append_to_chain(paths, row, entry_file(paths, table.name, partition, step.run_id))
+    append_to_chain(paths, row, entry_file(paths, table.name, partition, step.run_id), written)
 
 
 def partition_of(partition_key: str | Pair) -> str:

@@ -24,15 +24,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from audit_pipeline.catalogue.contracts import LINEAGE
-from audit_pipeline.catalogue.files import read_json_if_whole, read_rows, table_from_rows, write_json, write_table
+from audit_pipeline.catalogue.files import (
+    move_into_place,
+    read_json_if_whole,
+    read_rows,
+    table_from_rows,
+    write_json,
+    write_table,
+)
 from audit_pipeline.catalogue.integrity import PREVIOUS_SHA256, ROW_SHA256, is_row_as_written, with_row_sha256
 from audit_pipeline.catalogue.locks import hold_lock
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.catalogue.working_copy import refresh_file
+from audit_pipeline.catalogue.working_copy import refresh_file, remove
 from audit_pipeline.errors import DataError
 
 Withdrawal = Literal["forgotten", "replaced"]
-"""Why a row was removed: `forget` took it, or its run wrote it again, or what it explains could not be written."""
+"""Why a row was removed: `forget` took it, or its run wrote it again."""
 
 _LOCK_SECONDS = 600.0
 _NAMED = 3
@@ -53,20 +60,32 @@ class ChainRecord:
     withdrawn: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
 
 
-def append_to_chain(paths: DataPaths, row: Mapping[str, object], path: Path) -> None:
+def append_to_chain(
+    paths: DataPaths, row: Mapping[str, object], path: Path, written: tuple[Path, Path] | None = None
+) -> None:
     """Write a lineage row, without its digest so far, to ``path``, linked to the last row of the data folder.
 
-    A row that is at ``path`` is withdrawn. Raises HeldError where another process keeps the lock.
+    ``written``: the temporary file that the row explains, and its place. It is moved there before the row is named as
+    the last. Where that fails, the row is removed; the head stays as it is, since on a full disk nothing can be
+    written. A row that is at ``path`` is withdrawn. Raises HeldError where another process keeps the lock.
     """
     with _hold_head(paths):
         last, rows = _settle_head(paths)
         linked = with_row_sha256({**row, PREVIOUS_SHA256: last})
         refresh_file(path)
-        if path.exists():
+        is_new = not path.exists()
+        if not is_new:
             _withdraw(paths, [path], "replaced")
         announced = {ROW_SHA256: linked[ROW_SHA256], "file": path.relative_to(paths.root).as_posix()}
         write_json(paths.lineage_head, {ROW_SHA256: last, "rows": rows, "announced": announced})
-        write_table(path, table_from_rows([linked], LINEAGE))
+        try:
+            write_table(path, table_from_rows([linked], LINEAGE))
+            if written is not None:
+                move_into_place(*written)
+        except BaseException:
+            if is_new and written is not None and written[0].exists():
+                remove(path)
+            raise
         write_json(paths.lineage_head, {ROW_SHA256: linked[ROW_SHA256], "rows": rows + 1, "announced": None})
 
 

@@ -15,12 +15,11 @@ from typing import Unpack
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import DOCUMENTS, TOKEN_STATISTICS, Pair, digest
-from audit_pipeline.catalogue.files import cast_to_columns, read_table, write_atomically, write_parquet
+from audit_pipeline.catalogue.files import cast_to_columns, read_table, temporary_file, write_parquet
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
 from audit_pipeline.catalogue.lineage import (
     LineageStep,
     RowOrigin,
-    entry_file,
     file_of,
     find_writing_run,
     iterate_entries,
@@ -28,10 +27,9 @@ from audit_pipeline.catalogue.lineage import (
     record_lineage,
     table_version,
 )
-from audit_pipeline.catalogue.lineage_chain import withdraw_rows
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand, refetch_damaged_file, remove
+from audit_pipeline.catalogue.working_copy import fetch_folder_on_demand, refetch_damaged_file
 
 
 def write(
@@ -48,7 +46,7 @@ def write(
     """Write the rows of a partition into their place, with the lineage row that names the file's digest.
 
     The entry is written before the file is moved into place: a run that is killed between the two leaves an entry
-    without rows, never rows without an entry. Where the file cannot be moved, the entry is taken back. Returns the data
+    without rows, never rows without an entry. Where the file cannot be moved, the entry is removed. Returns the data
     version: the one given, else a digest of the rows. Raises DataError where the rows are not as the table is declared.
     """
     partition = partition_of(partition_key)
@@ -56,21 +54,19 @@ def write(
     version = table_version(rows) if data_version is None else data_version
     # What a table says of itself (metadata) is no part of its declaration, and stays.
     whole = cast_to_columns(rows, table).replace_schema_metadata(rows.schema.metadata)
-    entry = entry_file(paths, table.name, partition, step.run_id)
-    there_before, sha256 = entry.exists(), ""
-    try:
-        with write_atomically(path) as temporary:
-            write_parquet(temporary, whole)
-            sha256 = file_sha256(temporary)
-            record_lineage(
-                paths, step, table, partition_key, data_version=version, upstream=upstream, file_sha256=sha256, **origin
-            )
-    except BaseException:
-        moved = path.exists() and file_sha256(path) == sha256
-        if not there_before and not moved:
-            withdraw_rows(paths, [entry], "replaced")
-            remove(entry)
-        raise
+    with temporary_file(path.parent, path.name) as temporary:
+        write_parquet(temporary, whole)
+        record_lineage(
+            paths,
+            step,
+            table,
+            partition_key,
+            data_version=version,
+            upstream=upstream,
+            file_sha256=file_sha256(temporary),
+            written=(temporary, path),
+            **origin,
+        )
     return version
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import dagster as dg
+import sqlalchemy.exc
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import explain_invalid_partition
@@ -61,7 +62,11 @@ def register(instance: dg.DagsterInstance, *, benchmarks: Sequence[str] = (), mo
         known = set(instance.get_dynamic_partitions(dimension))
         new = [name for name in names if name not in known]
         if new:
-            instance.add_dynamic_partitions(dimension, new)
+            try:
+                instance.add_dynamic_partitions(dimension, new)
+            except sqlalchemy.exc.IntegrityError:
+                # Another process added one of them after Dagster had looked; it adds what is missing now.
+                instance.add_dynamic_partitions(dimension, new)
 
 
 def require_keys(dimension: str, names: Iterable[str]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import dagster as dg
 import pytest
+import sqlalchemy.exc
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from profiles import max_examples
@@ -32,6 +33,22 @@ def test_register_adds_what_is_new_and_keeps_what_is_there(store: dg.DagsterInst
     assert list(store.get_dynamic_partitions("model")) == ["m"]
     assert keys(store) == ["b_32|m", "b_64|m"]
     assert [pair_of(key).partition for key in keys(store)] == keys(store)
+
+
+def test_register_goes_on_where_another_process_added_a_name_meanwhile(
+    store: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster looks, then inserts: the other's row is put in between."""
+    add = store.add_dynamic_partitions
+
+    def add_after_the_other(dimension: str, names: Sequence[str]) -> None:
+        monkeypatch.undo()
+        add(dimension, ["b"])
+        raise sqlalchemy.exc.IntegrityError("INSERT", names, Exception("UNIQUE constraint failed"))
+
+    monkeypatch.setattr(store, "add_dynamic_partitions", add_after_the_other)
+    register(store, models=["a", "b"])
+    assert sorted(store.get_dynamic_partitions("model")) == ["a", "b"]
 
 
 @pytest.mark.parametrize("name", ["a|b", "a...b", "a\nb", "a\x07"])
