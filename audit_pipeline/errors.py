@@ -1,10 +1,13 @@
 """Errors that a user can act on.
 
-What belongs here: the exception types that the command line turns into one line and exit code 2, and that line. What
-does not: programming errors, which stay ordinary exceptions with a traceback.
+What belongs here: the exception types that the command line turns into one line and exit code 2, and that line, less
+what it should not quote. What does not: programming errors, which stay ordinary exceptions with a traceback.
 """
 
 from __future__ import annotations
+
+import json
+from itertools import groupby
 
 
 class AuditError(Exception):
@@ -54,3 +57,18 @@ class LeftOutWarning(UserWarning):
 def to_one_line(error: Exception | str) -> str:
     """What an error says, in one line."""
     return " ".join(str(error).split())
+
+
+# Characters in a row that are the prompt's: no message has as many of its own.
+_QUOTE = 12
+
+
+def withhold_quotes(words: str, prompt: str) -> str:
+    """What a server says, less what it quotes of the prompt that it was sent."""
+    ways = to_one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt)
+    quoted = [False] * len(words)
+    for start in range(len(words) - _QUOTE + 1):
+        if any(words[start : start + _QUOTE] in way for way in ways):
+            quoted[start : start + _QUOTE] = [True] * _QUOTE
+    parts = groupby(zip(words, quoted, strict=True), key=lambda pair: pair[1])
+    return "".join("…" if is_quote else "".join(letter for letter, _ in part) for is_quote, part in parts)

@@ -36,6 +36,11 @@ def only(*packages: str) -> set[str]:
 
 # Who stands behind the wall -> what it must not import.
 WALLS = {
+    "asking": {
+        *only("operate", "warehouse", "report", "scoring", "token_statistics", "endpoints", "sources", "connectors"),
+        *TORCH,
+        "dagster",
+    },
     "catalogue": {*ours_but("errors", "catalogue"), *TORCH, "dagster"},
     "metrics": {*ours_but("errors", "catalogue", "metrics"), *TORCH, "dagster"},
     "detectors": {
@@ -159,6 +164,10 @@ def test_ray_is_imported_in_one_module() -> None:
     assert {module for module, _ in offences(MODULES, {"ray"})} == {"cluster.ray_pool"}
 
 
+def test_litellm_and_what_comes_with_it_is_imported_in_one_module() -> None:
+    assert {module for module, _ in offences(MODULES, {"litellm", "openai", "httpx"})} == {"asking.engine"}
+
+
 def test_where_a_model_is_run_is_asked_of_its_host_outside_the_rooms_of_back_ends() -> None:
     """An entry's endpoint is a matter of models/ and endpoints/: others ask ``entry.host``, which each back end is."""
     others = [module for module in MODULES if module.parts[1] not in {"models", "endpoints"}]
@@ -186,6 +195,10 @@ DECIDES = re.compile(
 
 # What can wait until it is needed (docs/design.md) -> the modules that may import it.
 DOORS = {
+    "asking": {
+        *("assets.asking", "cli.ask", "operate.dagster.weekly", "operate.stages.asking"),
+        "operate.whole_configuration",
+    },
     "connectors": set(),
     "handing_on": {"cli.listing"},
     "cluster.backend": {"scoring.backends"},

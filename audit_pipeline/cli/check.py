@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.paths import DataPaths, use_workspace
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.exhibit import AUTHORITY, seal_plans
-from audit_pipeline.cli.options import DETAILS, DEVICE, LIMITS, MODEL, TEXT_COLUMN, json_option
+from audit_pipeline.cli.options import DETAILS, DEVICE, LIMITS, MODEL, TEXT_COLUMN, SeveralFiles, json_option
 from audit_pipeline.cli.results import open_report_in_browser
 from audit_pipeline.cli.shared import (
     estimate_seconds,
@@ -184,32 +184,9 @@ def say_work(work: Work) -> None:
 
 
 _FILES = click.Path(exists=True, path_type=Path)
-_SIDES = ("--held-out", "--members")
 
 
-class _SeveralFiles(click.Command):
-    """--held-out and --members take every file up to the next option, as a shell writes out a pattern."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        given: list[str] = []
-        side: str | None = None
-        for place, word in enumerate(args):
-            if word == "--":
-                given += args[place:]
-                break
-            if word in _SIDES:
-                side = word
-                if place + 1 == len(args) or args[place + 1].startswith("-"):
-                    raise click.UsageError(f"{word} needs a file or a folder", ctx)
-            elif word.startswith("-"):
-                side = None
-                given.append(word)
-            else:
-                given += [word] if side is None else [side, word]
-        return super().parse_args(ctx, given)
-
-
-@click.command(cls=_SeveralFiles)
+@click.command(cls=SeveralFiles)
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @MODEL
 @click.option(

@@ -24,6 +24,7 @@ import click
 from audit_pipeline.catalogue.object_store import BucketError
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 from audit_pipeline.cli import (
+    ask,
     audit,
     check,
     conclusions,
@@ -207,6 +208,7 @@ _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Audit a model": (
         audit.audit,
         extraction.extract,
+        ask.ask,
         overlap.overlap,
         items.items,
         unlearning.compare,

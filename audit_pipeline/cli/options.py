@@ -87,3 +87,30 @@ def json_option(command: Command) -> Command:
             command(*arguments, **options)
 
     return run
+
+
+class SeveralFiles(click.Command):
+    """Options that may be given several times take every word up to the next option, as a shell writes out a pattern.
+
+    Arguments come before them.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = [option for option in self.params if isinstance(option, click.Option) and option.multiple]
+        several = {name for option in options for name in option.opts}
+        given: list[str] = []
+        current: str | None = None
+        for place, word in enumerate(args):
+            if word == "--":
+                given += args[place:]
+                break
+            if word in several:
+                current = word
+                if place + 1 == len(args) or args[place + 1].startswith("-"):
+                    raise click.UsageError(f"{word} needs a file or a folder", ctx)
+            elif word.startswith("-"):
+                current = None
+                given.append(word)
+            else:
+                given += [word] if current is None else [current, word]
+        return super().parse_args(ctx, given)

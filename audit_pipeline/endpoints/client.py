@@ -20,13 +20,12 @@ import ssl
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, NoReturn, TypeVar
 
 import httpx2
 
 from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.errors import AuditError, ModelError, TransientError, to_one_line
+from audit_pipeline.errors import AuditError, ModelError, TransientError, to_one_line, withhold_quotes
 from audit_pipeline.fetch.retry import RetryPolicy, build_async_retryer, causes, is_transient_status, parse_retry_after
 from audit_pipeline.models.config import Endpoint
 
@@ -36,8 +35,7 @@ _LONGEST_PAUSE = 300.0
 _LONGEST_ANSWER = 1 << 30
 _WORDS = 300
 _FEW_WORDS = 80
-# Characters in a row that are the prompt's, and ids in a row: no message has as many of its own.
-_QUOTE = 12
+# Ids in a row: no message has as many of its own.
 _IDS = re.compile(r"(?:\d+,\s*){4,}\d*")
 _OK = 200
 _CONFLICT = 409
@@ -392,10 +390,4 @@ def _remove_prompt_quotes(http_request: ServerRequest, words: str) -> str:
     prompt = (http_request.body or {}).get("prompt")
     if not isinstance(prompt, str):
         return words
-    ways = to_one_line(prompt), json.dumps(prompt), json.dumps(prompt, ensure_ascii=False), repr(prompt)
-    quoted = [False] * len(words)
-    for start in range(len(words) - _QUOTE + 1):
-        if any(words[start : start + _QUOTE] in way for way in ways):
-            quoted[start : start + _QUOTE] = [True] * _QUOTE
-    parts = groupby(zip(words, quoted, strict=True), key=lambda pair: pair[1])
-    return "".join("…" if is_quote else "".join(word for word, _ in part) for is_quote, part in parts)
+    return withhold_quotes(words, prompt)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from audit_pipeline.asking import config as asking
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import Benchmarks, BenchmarkSpec, resolve_benchmarks
 from audit_pipeline.catalogue.paths import config_dir
@@ -38,6 +39,7 @@ _READ: tuple[tuple[EntryFile[Any], Callable[[Path], Any]], ...] = (
     (controls.FILE, controls.load_controls),
     (controls.STUDIES_FILE, controls.load_studies),
     (benchmarks.FILE, benchmarks.load_benchmarks),
+    (asking.FILE, asking.load_chat_models),
     (watch.FILE, watch.load_watched),
 )
 """Every file, and how it is read: a new one needs a line here and nothing else."""

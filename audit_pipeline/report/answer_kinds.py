@@ -59,6 +59,7 @@ _DECLARED = (
         None,
         None,
     ),
+    AnswerKind("asked_reproduced", "found", 0, None, None),
     AnswerKind(
         "sound_evidence_of_training",
         "stands out",
@@ -130,6 +131,10 @@ _DECLARED = (
         helped_by="more texts",
     ),
     AnswerKind("passages_not_reproduced", "nothing found", 7, None, None),
+    # What a model that answers in words said (ask_words.py).
+    AnswerKind("asked_recognised", "stands out", 3, None, None),
+    AnswerKind("asked_not_reproduced", "nothing found", 7, None, None),
+    AnswerKind("asked_without_result", "no conclusion", 8, None, None),
     AnswerKind(
         "no_difference",
         "nothing found",

@@ -199,7 +199,7 @@ def _state_overall_question(models: Sequence[str], benchmarks: Sequence[str]) ->
 def _state_overall_certainty(levels: Mapping[str | None, int], answers: int, reproduced_benchmarks: int) -> str:
     sentences = []
     if reproduced_benchmarks:
-        sentences.append("That the model gives passages word for word is seen directly, and anybody can repeat it.")
+        sentences.append("That the model gives passages word for word is seen directly, and can be tried again.")
     raised = [
         f"{count(levels[level])} {words}"
         for level, words in (

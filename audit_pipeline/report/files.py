@@ -180,7 +180,12 @@ def _build_object_schema(properties: Mapping[str, Mapping[str, Any]]) -> dict[st
 ACROSS = "contamination_report.html"
 SCHEMA = "report.schema.json"
 MAX_BYTES = 3_000_000
-_SHORTENED = (("evidence", "section", 0), ("extraction", "extraction", 0), ("lineage", "lineage", 1))
+_SHORTENED = (
+    ("evidence", "section", 0),
+    ("extraction", "extraction", 0),
+    ("asked", "asked", 0),
+    ("lineage", "lineage", 1),
+)
 """The sections that a page has less of where it would be too large, first to last: the column of other sections that
 names their rows, and how many of them stay."""
 
@@ -302,7 +307,8 @@ def _write_file(path: Path, content: bytes) -> None:
 
 
 def _shorten_to_fit(page: ReportPage, render_page: Callable[[ReportPage], bytes]) -> tuple[ReportPage, bytes]:
-    """The page, with less evidence, then less of extraction and of lineage, where it would be too large to open."""
+    """The page, with less evidence, then less of extraction, of what was asked and of lineage, where it would be too
+    large to open."""
     html = render_page(page)
     for section, column, least in _SHORTENED:
         while len(html) > MAX_BYTES and len(page.sections[section]) > least:

@@ -22,11 +22,13 @@ from typing import Any, get_args
 
 import numpy as np
 
+from audit_pipeline.catalogue.contracts import AskClaim, QuizClaim
 from audit_pipeline.evidence.evaluate_options import build_evaluate_command, choose_headline_detector
 from audit_pipeline.extraction.conclusions import log_cost_of_draws
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.roc import roc_points
 from audit_pipeline.report.answer_kinds import LIMITS, SIGNS, kind_of, not_shown
+from audit_pipeline.report.ask_words import AskCounts, QuizCounts, cut_words, describe_asking, warn_of_versions
 from audit_pipeline.report.attempt_words import describe_absence, describe_attempts, describe_plan
 from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.error_rates import describe_error_rates
@@ -91,6 +93,12 @@ TYPES: Mapping[str, str] = {
         f" what_would_change VARCHAR, claim {_build_enum_type(get_args(ExtractionClaim))}, claim_in_words VARCHAR,"
         " set_apart_in_words VARCHAR, calibration_in_words VARCHAR)"
     ),
+    "ask_words": (
+        "STRUCT(outcome VARCHAR, sign VARCHAR, question VARCHAR, headline VARCHAR, how_sure VARCHAR,"
+        f" what_would_change VARCHAR, claim {_build_enum_type(get_args(AskClaim))}, claim_in_words VARCHAR,"
+        " calibration_in_words VARCHAR, unanswered_in_words VARCHAR,"
+        f" quiz_claim {_build_enum_type(get_args(QuizClaim))}, quiz_in_words VARCHAR)"
+    ),
     "fact": "STRUCT(name VARCHAR, value VARCHAR)",
     "part_of_page": "STRUCT(heading VARCHAR, sentences VARCHAR[])",
     "stretch": "STRUCT(text VARCHAR, is_common BOOLEAN)",
@@ -148,6 +156,27 @@ def _fill_searches(searches: list[Row]) -> None:
         _fill_attempted(search)
 
 
+def _fill_chats(chats: list[Row]) -> None:
+    for row in chats:
+        quiz = None if row["quiz"] is None else QuizCounts(**row["quiz"])
+        counts = AskCounts(quiz=quiz, **{name: row[name] for name in _OF_CHAT})
+        row["conclusion"] = asdict(describe_asking(row["model_title"], row["benchmark_title"], counts))
+
+
+_OF_CHAT = tuple(name for name in AskCounts.__dataclass_fields__ if name != "quiz")
+
+
+def _fill_asked(rows: list[Row]) -> None:
+    for row in rows:
+        row["warning"] = warn_of_versions([version["name"] for version in row["versions"]])
+
+
+def _fill_strongest_answers(answers: list[Row]) -> None:
+    for row in answers:
+        if row["_original"] is not None and row["_given"] is not None:
+            row["original"], row["given"] = compare_words(cut_words(row["_original"]), cut_words(row["_given"]))
+
+
 def _fill_attempted(row: Row) -> None:
     row["tried"], row["planned"] = describe_attempts(row["_attempted"]), describe_plan(row["_attempted"])
 
@@ -175,7 +204,7 @@ def _fill_first_screen(rows: list[Row]) -> None:
         if row["heading"] is None:
             row["heading"] = page_heading(models, benchmarks, row["_own_documents"])
         row.update(asdict(overall_brief(models, benchmarks, answers, row["_reproduced"])))
-        row["summary"] = summarise_results(answers, row["pairs"], row["_tests"], row["_searches"])
+        row["summary"] = summarise_results(answers, row["pairs"], row["_tests"], row["_searches"], row["_chats"])
         row["instrument_words"] = instrument_words(row["_checks"])
 
 
@@ -320,6 +349,7 @@ def _fill_lineage(entries: list[Row]) -> None:
 _FILLED: Mapping[str, Callable[[list[Row]], None]] = {
     "tests": _fill_tests,
     "extraction_counts": _fill_searches,
+    "chat_counts": _fill_chats,
     "instrument_checks": _fill_instrument,
     "answers": _fill_answers,
     "first_screen": _fill_first_screen,
@@ -328,6 +358,8 @@ _FILLED: Mapping[str, Callable[[list[Row]], None]] = {
     "reproduced_documents": _fill_draws,
     "extraction": _fill_extraction,
     "passages": _fill_passages,
+    "asked": _fill_asked,
+    "strongest_answers": _fill_strongest_answers,
     "error_rates": _fill_error_rates,
     "unlearning": _fill_unlearning,
     "splits": _fill_splits,

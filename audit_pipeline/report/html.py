@@ -59,6 +59,7 @@ from audit_pipeline.report.pictures import (
     STRIP_WIDTH,
     curve_pictures,
     roc_pictures,
+    rung_pictures,
     spread_pictures,
     strip_shapes,
     study_pictures,
@@ -212,16 +213,18 @@ def _iterate_layout_files(folder: Traversable, prefix: str = "") -> Iterator[tup
 
 @dataclass
 class Subject:
-    """The results of one model on one benchmark or set: from scores, word for word, and by tests of the whole set."""
+    """The results of one model on one benchmark or set: from scores, word for word, in answers, and by tests of the
+    whole set."""
 
     answer: Row | None = None
     found: Row | None = None
+    said: Row | None = None
     tests: list[Row] = field(default_factory=list)
 
     @property
     def rows(self) -> list[Row]:
         """Its rows, in the order of the terminal, too."""
-        return sort_by_kind([row for row in (self.answer, *self.tests, self.found) if row])
+        return sort_by_kind([row for row in (self.answer, *self.tests, self.found, self.said) if row])
 
     @property
     def signs(self) -> list[Sign]:
@@ -233,15 +236,17 @@ def subjects_of(sections: Mapping[str, Sequence[Row]]) -> list[Subject]:
     """The subjects of the first screen: reproduced passages first, then evidence of tests, answers, and all others."""
     (asked,) = sections["first_screen"]
     tests = [test for test in sections["corpus_tests"] if is_shown_first(test)]
-    answers, searched = sections["answers"], asked["word_for_word"]
+    answers, searched, chats = sections["answers"], asked["word_for_word"], asked["in_answers"]
     subjects: dict[tuple[str, str], Subject] = {}
-    first = [*(found for found in searched if found["reproduced"]), *filter(is_evidence, tests)]
-    for row in (*first, *answers, *searched, *tests):
+    reproduced = (row for row in (*searched, *chats) if row["reproduced"])
+    for row in (*reproduced, *filter(is_evidence, tests), *answers, *searched, *chats, *tests):
         subjects.setdefault((row["model"], row["benchmark"]), Subject())
     for row in answers:
         subjects[row["model"], row["benchmark"]].answer = row
     for row in searched:
         subjects[row["model"], row["benchmark"]].found = row
+    for row in chats:
+        subjects[row["model"], row["benchmark"]].said = row
     for test in tests:
         subjects[test["model"], test["benchmark"]].tests.append(test)
     return list(subjects.values())
@@ -336,6 +341,7 @@ def _build_globals() -> dict[str, object]:
         shades=SHADES,
         curve_pictures=curve_pictures,
         roc_pictures=roc_pictures,
+        rung_pictures=rung_pictures,
         spread_pictures=spread_pictures,
         study_pictures=study_pictures,
         most_units=MOST_UNITS,

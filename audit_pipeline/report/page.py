@@ -141,7 +141,7 @@ class Site:
 
     ``answers``: of every pair. ``controls`` are the models that were trained here: each has its own page and a row in
     the instrument check, and no answer among those of audited models. ``models``: those that have a page, for an
-    answer, a test of a whole set, or a search for passages.
+    answer, a test of a whole set, a search for passages, or what it was asked in words.
     """
 
     answers: Sequence[Row]
@@ -181,7 +181,7 @@ def prepare_connection(connection: Connection) -> None:
         connection.execute(f"CREATE TEMP MACRO {macro}")
     connection.execute(f"CREATE TEMP TABLE options AS {_read_sql('options')}")
     connection.execute(_read_sql("answers"))
-    for table in ("tests", "extraction_counts"):
+    for table in ("tests", "extraction_counts", "chat_counts"):
         _fill_table(connection, table)
 
 
@@ -201,7 +201,10 @@ def read_site(connection: Connection) -> Site:
     answers = query_rows(connection, "FROM answers")
     with_results = {
         row["model"]
-        for row in query_rows(connection, "SELECT model FROM tests UNION SELECT model FROM extraction_counts")
+        for row in query_rows(
+            connection,
+            "SELECT model FROM tests UNION SELECT model FROM extraction_counts UNION SELECT model FROM chat_counts",
+        )
     }
     return Site(
         answers=answers,
@@ -255,11 +258,13 @@ def create_page_tables(
 
 class Conclusions(NamedTuple):
     """What the report's first screen says of a model, as JSON has it: ``answers`` and ``word_for_word``, what it gives
-    of documents, by benchmark, and ``tests`` of whole sets."""
+    of documents, and ``in_answers``, what it said of them when asked in words, by benchmark; ``tests`` of whole sets.
+    """
 
     answers: Mapping[str, Row]
     tests: Sequence[Row]
     word_for_word: Mapping[str, Row]
+    in_answers: Mapping[str, Row]
 
 
 def read_conclusions(warehouse: Path, model: str) -> Conclusions:
@@ -269,12 +274,18 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
         answers = query_rows(connection, "FROM answers", filled_as="answers")
         tests = query_rows(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
         searches = query_rows(connection, "SELECT model, benchmark, conclusion, tried, planned FROM extraction_counts")
+        chats = query_rows(connection, "SELECT model, benchmark, conclusion, quiz FROM chat_counts")
     return Conclusions(
         answers={row["benchmark"]: plain(row) for row in answers if row["model"] == model},
         tests=[plain(row) for row in tests if row["model"] == model],
         word_for_word={
             row["benchmark"]: plain({**row["conclusion"], "tried": row["tried"], "planned": row["planned"]})
             for row in searches
+            if row["model"] == model
+        },
+        in_answers={
+            row["benchmark"]: plain({**row["conclusion"], "quiz": row["quiz"]})
+            for row in chats
             if row["model"] == model
         },
     )

@@ -28,6 +28,7 @@ from audit_pipeline.report.plots import (
     draw_probability_curves,
     draw_reached_shares,
     draw_roc_curves,
+    draw_rung_curves,
     draw_score_histograms,
     draw_study_panels,
 )
@@ -154,6 +155,29 @@ def curve_pictures(control: Row) -> Sequence[Markup]:
                 [(label, [_to_log10_p_interval(point) for point in points]) for label, points in lines]
             ),
             f"Probability of a text's strongest passage {about}",
+        ),
+    )
+
+
+def rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
+    """The mean longest run of words by rung, audited beside held-out documents; nothing of a single rung.
+
+    ``rungs``: rows of the part rungs, from the least to the most that was given."""
+    known = [row for row in rungs if row["longest_mean"] is not None]
+    if len({row["rung"] for row in known}) < 2:
+        return ()
+    lines = [
+        (name, [IntervalRow(row["rung"], row["longest_mean"], None, None) for row in known if row["side"] == side])
+        for name, side in (("audited", "audited"), ("held-out", "held_out"))
+    ]
+    said = "; ".join(
+        f"{row['rung']}, {row['side'].replace('_', '-')}: {row['longest_mean']:.1f} words" for row in known
+    )
+    return (
+        _to_svg_markup(
+            draw_rung_curves([line for line in lines if line[1]], apart="hint"),
+            f"Longest run of words that came back of the documents of {benchmark}, by rung",
+            f"{said}.",
         ),
     )
 

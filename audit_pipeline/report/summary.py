@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK_TAKES
 from audit_pipeline.report.answer_kinds import kind_of
-from audit_pipeline.report.number_format import count, number, probability
+from audit_pipeline.report.number_format import count, number, probability, things
 from audit_pipeline.report.vocabulary import (
     CHANCE,
     OPPOSITE,
@@ -26,6 +26,7 @@ from audit_pipeline.report.vocabulary import (
     ScoreOrigin,
 )
 
+_SEEN = ("passages_reproduced", "asked_reproduced")
 COULD_NOT_TEST = "This test could not have found anything:"
 
 TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
@@ -100,14 +101,16 @@ def summarise_results(
     pairs: int,
     tests: Sequence[Row] = (),
     searches: Sequence[Row] = (),
+    chats: Sequence[Row] = (),
 ) -> str:
     """All answers and tests of whole sets in a few sentences, by what they may claim.
 
     ``answers``: the rows of those that are shown, of so many ``pairs``. ``searches``: kind and headline of each search
-    for passages that a model gives word for word. What is reproduced is seen, not concluded, so it comes first; where
-    nothing is, what was searched in vain has the place of its kind among the answers.
+    for passages that a model gives word for word; ``chats``: the same of models that were asked in words. What is
+    reproduced is seen, not concluded, so it comes first; where nothing is, what was searched in vain has the place of
+    its kind among the answers.
     """
-    seen = [row["headline"] for row in searches if row["outcome"] == "passages_reproduced"]
+    seen = [row["headline"] for row in (*searches, *chats) if row["outcome"] in _SEEN]
     if seen:
         more = [f"So it is with {count(len(seen) - 1)} more."] if len(seen) > 1 else []
         scores = [_summarise_scores(answers, pairs, tests)] if pairs or tests else []
@@ -117,6 +120,10 @@ def summarise_results(
         sentences = [
             (sentences[0][0], f"In {count(len(sentences))} searches for passages, none was given word for word.")
         ]
+    if chats:
+        first, *others = sort_by_kind(chats)
+        count_of_others = f" It was asked about {things(len(others), 'other benchmark', 'other benchmarks')}, too."
+        sentences.append((_find_display_rank(first), f"{first['headline']}{count_of_others if others else ''}"))
     if not sentences or pairs or tests:
         places = [_find_display_rank(row) for row in (*answers, *filter(is_shown_first, tests))]
         sentences.insert(0, (min(places, default=0), _summarise_scores(answers, pairs, tests)))

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from audit_pipeline.asking import config as asking
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import BUILDERS
 from audit_pipeline.benchmarks.row_settings import GroupedRowsSettings, RowsSettings
@@ -73,6 +74,7 @@ def configuration_page() -> str:
     parts += _entries(references.FILE.name, "references", references.ReferenceEntry)
     parts += _entries(controls.FILE.name, "controls", controls.ControlEntry)
     parts += _entries(controls.STUDIES_FILE.name, "studies", controls.StudyEntry)
+    parts += _entries(asking.FILE.name, "chat_models", asking.ChatModel)
     parts += [
         f"## {watch.FILE.name}",
         format_markdown_table(

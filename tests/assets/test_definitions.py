@@ -13,6 +13,7 @@ import pytest
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.catalogue.contracts import (
+    CHAT_DOCUMENTS,
     CONTROL_STUDIES,
     CONTROL_TEXTS,
     CORPUS_OVERLAP,
@@ -42,6 +43,7 @@ GROUPS = {
     "token_frequencies": "3_model_runs",
     "token_statistics": "3_model_runs",
     "extraction": "4_findings",
+    "chat_answers": "4_findings",
     "scores": "4_findings",
     "evaluations": "4_findings",
     "warehouse": "5_reports",
@@ -52,6 +54,7 @@ EDGES = {
     "benchmark": {*DOCUMENT_KEYS, "controlled_contamination"},
     "split_quality": {"benchmark"},
     "corpus_overlap": {"benchmark"},
+    "chat_answers": {"benchmark"},
     "controlled_contamination": {"documents/sotu"},
     "control_study": {"documents/sotu"},
     "token_frequencies": {"documents/sotu"},
@@ -65,6 +68,7 @@ EDGES = {
         "corpus_overlap",
         "control_study",
         "extraction",
+        "chat_answers",
         "scores",
         "evaluations",
     },
@@ -75,6 +79,7 @@ TABLES = {
     "benchmark": EXAMPLES,
     "split_quality": SPLIT_QUALITY,
     "corpus_overlap": CORPUS_OVERLAP,
+    "chat_answers": CHAT_DOCUMENTS,
     "controlled_contamination": CONTROL_TEXTS,
     "control_study": CONTROL_STUDIES,
     "token_frequencies": TOKEN_FREQUENCIES,
@@ -152,6 +157,7 @@ def test_one_model_and_one_writer_at_a_time(definitions: dg.Definitions) -> None
         "corpus_overlap": "references",
         "token_statistics": "gpu",
         "extraction": "gpu",
+        "chat_answers": "chat",
         "warehouse": "duckdb_writer",
     }
 
@@ -170,7 +176,8 @@ def test_partitions_and_the_range_in_one_run(definitions: dg.Definitions) -> Non
 
 
 def test_no_model_runs_by_itself(specs: dict[str, dg.AssetSpec]) -> None:
-    for key in ("controlled_contamination", "control_study", "token_statistics", "scores", "evaluations"):
+    of_models = ("token_statistics", "scores", "evaluations", "chat_answers")
+    for key in ("controlled_contamination", "control_study", *of_models):
         assert specs[key].automation_condition is None
 
 
@@ -197,6 +204,7 @@ def test_checks_and_which_of_them_block(definitions: dg.Definitions) -> None:
         ("token_frequencies", "every_row_counted"),
         ("token_statistics", "cache_intact"),
         ("extraction", "every_pair_ran"),
+        ("chat_answers", "every_request_measured"),
         ("scores", "no_score_failed"),
         ("evaluations", "metrics_in_range"),
         *((name, "every_pair_ran") for name in ("token_statistics", "scores", "evaluations")),
@@ -212,7 +220,7 @@ def test_jobs_cover_every_asset_once_and_extraction_also_on_request(definitions:
     assert {key.to_user_string() for key in on_request} == {"extraction"}
     names = (
         *("refresh_sources", "build_benchmarks", "search_corpora", "count_tokens", "train_controls", "run_studies"),
-        *("audit_pairs", "publish"),
+        *("audit_pairs", "ask", "publish"),
     )
     covered = [
         key.to_user_string()

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 BENCH = Path(__file__).parent.parent.parent / "bench"
 RUNS = {
+    "bench_ask_matching": "--words 1000 --answers 5",
     "bench_bucket": "--objects 20 --parts 2",
     "bench_corpus_tests": "orders --data-sets 20",
     "bench_coverage": "--repeats 2 --resamples 10",

@@ -22,6 +22,9 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.days_before_today import read_rolled_day, roll_day
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
+    CHAT_ANSWERS,
+    CHAT_DOCUMENTS,
+    CHAT_QUIZ,
     CONTROL_STUDIES,
     CONTROL_TEXTS,
     PLANS,
@@ -50,6 +53,7 @@ from audit_pipeline.references.config import ReferenceEntry
 from audit_pipeline.references.frequencies import build_frequencies, read_corpus_frequencies
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.warehouse.query import open_read_only
+from tests.warehouse.chats import answer_row, document_row, quiz_row
 
 BENCHMARKS = ("made_8", "made_9")
 PAIRS = tuple(Pair(benchmark, "tiny") for benchmark in BENCHMARKS)
@@ -160,6 +164,7 @@ def made(workspace: Workspace) -> Kept:
         evaluate_pair(pair, model, paths, LineageStep.now("run", "evaluations", "1"))
         _write_comparison(pair, paths)
         _write_plan(pair, paths)
+        _write_asking(pair, paths)
     record_outcome(paths, PAIRS[0], "scores", "failed", "the device is gone", "failed")
     corpus = workspace.root / "corpus.txt"
     corpus.write_text("one text\nanother text\n")
@@ -195,6 +200,18 @@ def _write_plan(pair: Pair, paths: DataPaths) -> None:
     row = {"model": pair.model, "benchmark": pair.benchmark, "plan": "{}", "plan_sha256": "made up", "run_id": "run"}
     row |= {"sealed_at": sealed_at, "timestamp": None, "timestamped_at": None, "authority": None}
     store.write(paths, LineageStep.now("run", "plans", "1"), PLANS, pair, table_from_rows([row], PLANS), upstream={})
+
+
+def _write_asking(pair: Pair, paths: DataPaths) -> None:
+    """An answer and what follows of it, as a model that answers in words has them."""
+    of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": "run"}
+    for table, row in (
+        (CHAT_ANSWERS, answer_row("a document")),
+        (CHAT_DOCUMENTS, document_row("a document")),
+        (CHAT_QUIZ, quiz_row("a document")),
+    ):
+        rows = table_from_rows([{**row, **of_run}], table)
+        store.write(paths, LineageStep.now("run", "asking", "1"), table, pair, rows, upstream={})
 
 
 def _write_control(paths: DataPaths) -> None:

@@ -289,7 +289,9 @@ shelves = st.builds(
     smallest_q=st.floats(0.001, 1),
 )
 OF_TESTS = get_args(TestOutcome)
-outcomes = st.sampled_from([name for name in KINDS if not name.startswith("passages_") and name not in OF_TESTS])
+outcomes = st.sampled_from(
+    [name for name in KINDS if not name.startswith(("passages_", "asked_")) and name not in OF_TESTS]
+)
 pair_findings = st.builds(
     PairFindings,
     sides=st.sampled_from(["labelled", "audited against held-out", "none"]),

@@ -524,6 +524,19 @@ def test_several_searches_in_vain_are_counted() -> None:
     )
 
 
+def test_what_was_asked_in_words_has_its_place_among_the_answers() -> None:
+    seen, vain, unsure = said("asked_reproduced"), said("asked_not_reproduced"), said("asked_without_result")
+    difference, found = said("no_difference"), said("passages_reproduced")
+    assert summarise_results([], 0, [], [], [vain]) == vain["headline"]
+    assert summarise_results([difference], 1, [], [], [unsure, vain]) == (
+        "no_difference. asked_not_reproduced. It was asked about 1 other benchmark, too."
+    )
+    assert summarise_results([said("not_evaluated")], 1, [], [], [vain]) == "asked_not_reproduced. not_evaluated."
+    assert summarise_results([difference], 1, [], [found], [seen, vain]) == (
+        "passages_reproduced. So it is with 1 more. no_difference."
+    )
+
+
 def test_words_of_another_time_are_shown_as_they_are() -> None:
     assert describe_claim_level("a level of another time") == "a level of another time"
     assert describe_verdict("a verdict of another time") == "a verdict of another time"

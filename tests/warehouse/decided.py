@@ -20,6 +20,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
+from .chats import answer_row, document_row, quiz_row, write_asking
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
 from .extracted import Extracted, Window, grid_row, write_extraction
 
@@ -122,6 +123,15 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
             Extracted("notes:3", [Window(100, 200, 1e-9, strength=1)], title="Third", side="held_out"),
         ],
         grid=[grid_row("notes:1", "audited", 50, 50, 0.25, is_named=True)],
+    )
+    write_asking(
+        folder,
+        [answer_row("notes:1")],
+        [document_row("notes:1")],
+        [quiz_row("notes:1")],
+        pair=pair,
+        run_id=run_id,
+        at=finished,
     )
     for name, rows in (
         ("decisions", decisions),

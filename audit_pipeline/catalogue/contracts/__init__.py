@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
 
+from audit_pipeline.catalogue.contracts.asking import *
 from audit_pipeline.catalogue.contracts.common import *
 from audit_pipeline.catalogue.contracts.controls import *
 from audit_pipeline.catalogue.contracts.documents import *

@@ -106,6 +106,12 @@ JOBS = [
         executor_def=dg.in_process_executor,
     ),
     dg.define_asset_job(
+        "ask",
+        selection=dg.AssetSelection.assets("chat_answers"),
+        description="Ask models that answer in words about the documents of benchmarks.",
+        executor_def=dg.in_process_executor,
+    ),
+    dg.define_asset_job(
         "publish",
         selection=dg.AssetSelection.groups(REPORTS),
         description="Bring the warehouse and the report up to date with what has been audited.",

@@ -17,6 +17,7 @@ from audit_pipeline.errors import ConfigError
 
 BENCHMARK = "benchmark"
 MODEL = "model"
+CHAT_MODEL = "chat_model"
 
 
 class PairPartitions(dg.MultiPartitionsDefinition):

@@ -12,9 +12,11 @@ from datetime import date
 
 import dagster as dg
 
+from audit_pipeline.asking.config import load_chat_models
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request, find_moved_cutoffs, load_benchmarks
 from audit_pipeline.benchmarks.days_before_today import roll_day, utc_today
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents_version
 from audit_pipeline.endpoints.used_endpoints import Endpoints
@@ -30,6 +32,7 @@ from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import assume_benchmarks_current, find_benchmark_problems, plan
 from audit_pipeline.operate.situation import read_situation
+from audit_pipeline.operate.stages.asking import has_unanswered_requests
 from audit_pipeline.operate.whole_configuration import OF_AUDITS, load_configuration
 
 Log = Callable[[str], None]
@@ -45,11 +48,12 @@ class WeeklySummary:
     not_built: list[str] = field(default_factory=list)
     assessed: list[str] = field(default_factory=list)
     audited: dict[str, list[str]] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
     def nothing_new(self) -> bool:
-        return not (self.built or self.assessed or any(self.audited.values()) or any(self.fetched.values()))
+        return not (self.built or self.assessed or self.asked or any([*self.audited.values(), *self.fetched.values()]))
 
     @property
     def summary(self) -> str:
@@ -62,6 +66,7 @@ class WeeklySummary:
             built = ", ".join(self.built) or "none"
             what = f"sources changed: {', '.join(changed) or 'none'}; benchmarks built: {built}; pairs audited: {pairs}"
             what += f"; splits assessed again: {', '.join(self.assessed)}" if self.assessed else ""
+            what += f"; asked in words: {', '.join(self.asked)}" if self.asked else ""
         return f"{what}; problems: {len(self.problems)}" if self.problems else what
 
 
@@ -89,6 +94,7 @@ def run_week(
     fit = _select_fit_benchmarks(specs, paths, week, tell)
     _assess(fit, runner, week)
     _audit(fit, models, runner, week)
+    _ask(fit, runner, week)
     # Also where nothing is new: the report says what could not be audited, and when the audit was.
     runner.run("publish", "the weekly audit")
     tell(week.summary)
@@ -199,6 +205,27 @@ def _audit_model(model: TokenizedModel, specs: Sequence[BenchmarkSpec], runner: 
         raise outcome.failed
 
 
+def _ask(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) -> None:
+    """Ask the models whose entries in chat_models.yaml name benchmarks, about what is not answered yet."""
+    try:
+        entries = load_chat_models()
+    except AuditError as error:
+        _note(week, runner.tell, str(error))
+        return
+    for entry in entries.values():
+        for benchmark in entry.weekly:
+            partition = Pair(benchmark, entry.name).partition
+            try:
+                if benchmark not in {spec.name for spec in specs}:
+                    raise ConfigError(f"weekly names {benchmark}, which is no benchmark of the weekly audit")
+                if has_unanswered_requests(benchmark, entry, runner.paths):
+                    runner.tell(f"asking {entry.name} about {benchmark}: {entry.sent_to}")
+                    runner.run("ask", "the weekly audit", partition_key=partition)
+                    week.asked.append(partition)
+            except AuditError as error:
+                _note(week, runner.tell, f"{partition}: {error}")
+
+
 def _select_fit_benchmarks(
     specs: Sequence[BenchmarkSpec], paths: DataPaths, week: WeeklySummary, tell: Log
 ) -> list[BenchmarkSpec]:
@@ -265,6 +292,7 @@ def _report_week(context: dg.OpExecutionContext, week: WeeklySummary) -> None:
             "sources changed": [name for name, changed in week.fetched.items() if changed],
             "benchmarks built": week.built,
             "audited": week.audited,
+            "asked in words": week.asked,
             "problems": week.problems,
         }
     )

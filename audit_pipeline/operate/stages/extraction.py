@@ -223,6 +223,14 @@ def documents_of(benchmark: str, model: ModelEntry, paths: DataPaths) -> list[Se
     """
     built = read_built(paths, benchmark)
     built.require_matching_control(model.name, model.control.name if model.control is not None else None)
+    return read_benchmark_documents(built, paths)
+
+
+def read_benchmark_documents(built: BuiltBenchmark, paths: DataPaths) -> list[SearchedDocument]:
+    """The same of a benchmark that is read already, whatever the model.
+
+    Raises DataError where a document is no longer there.
+    """
     rows = built.examples.select(["example_id", "document_id", "label", "group", "collection"]).to_pylist()
     whole = read_whole_documents(built, paths)
     texts = EXAMPLES.texts(built.examples)

@@ -2,7 +2,7 @@
 --
 -- heading: what was asked, as a title; of a control the model's title
 -- question: what was asked, in one sentence
--- models: models that were audited, tested or searched for passages
+-- models: models that were audited, tested, searched for passages or asked in words
 -- benchmarks: benchmarks that this was done on
 -- pairs: pairs of a model and a benchmark that were audited
 -- tests: current results of tests of whole sets that were not refused
@@ -18,6 +18,8 @@
 -- tried: how much was tried, and in how many runs; null where no lineage entry says so
 -- planned: whether it was planned beforehand; null where no lineage entry says when it was done
 -- more_word_for_word: benchmarks that are not listed
+-- in_answers: what models that answer in words gave of documents, by benchmark, those that gave of most documents first
+-- more_in_answers: benchmarks that are not listed
 -- gaps: rows that do not join to exactly one lineage entry, or damaged files: numbers that cannot be traced
 -- more_gaps: gaps that are not listed
 WITH asked AS (
@@ -29,11 +31,15 @@ WITH asked AS (
     WHERE page.kind = 'across' OR gaps."table" = 'documents'
         OR gaps."partition" IN (
             SELECT benchmark || '|' || model FROM shown_pairs UNION SELECT benchmark FROM shown_pairs
+            UNION SELECT benchmark || '|' || model FROM page_chats
         )
 ), extracted AS (
     SELECT *, row_number() OVER (ORDER BY reproduced DESC, model, benchmark) AS place FROM page_searches
+), chats AS (
+    SELECT *, row_number() OVER (ORDER BY reproduced DESC, model, benchmark) AS place FROM page_chats
 ), every AS (
     SELECT model, benchmark FROM asked UNION SELECT model, benchmark FROM extracted
+    UNION SELECT model, benchmark FROM chats
 ), named AS (
     -- What stands before a headline where there are several subjects.
     SELECT model, benchmark, CASE WHEN count(*) OVER () = 1 THEN '' ELSE
@@ -69,6 +75,14 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     } ORDER BY place), []) FROM extracted WHERE place <= 12) AS word_for_word,
     (SELECT greatest(0, count(*) - 12) FROM extracted) AS more_word_for_word,
     (SELECT coalesce(list({
+        'model': model, 'benchmark': benchmark, 'model_title': model_title, 'benchmark_title': benchmark_title,
+        'outcome': conclusion.outcome, 'sign': conclusion.sign, 'question': conclusion.question,
+        'headline': conclusion.headline, 'how_sure': conclusion.how_sure,
+        'what_would_change': conclusion.what_would_change, 'claim': conclusion.claim, 'documents': documents,
+        'reproduced': reproduced, 'held_out': held_out, 'held_out_reproduced': held_out_reproduced
+    } ORDER BY place), []) FROM chats WHERE place <= 12) AS in_answers,
+    (SELECT greatest(0, count(*) - 12) FROM chats) AS more_in_answers,
+    (SELECT coalesce(list({
         'table': "table", 'partition': "partition", 'run_id': run_id, 'rows': rows, 'entries': lineage_rows
     } ORDER BY place), []) FROM mine WHERE place <= 50) AS gaps,
     (SELECT greatest(0, count(*) - 50) FROM mine) AS more_gaps,
@@ -87,7 +101,12 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     (SELECT coalesce(list({
         'outcome': conclusion.outcome, 'headline': subject || conclusion.headline
     } ORDER BY place), []) FROM extracted JOIN named USING (model, benchmark)) AS _searches,
-    (SELECT count(*) FROM extracted WHERE reproduced > 0) AS _reproduced,
+    (SELECT coalesce(list({
+        'outcome': conclusion.outcome, 'headline': subject || conclusion.headline
+    } ORDER BY place), []) FROM chats JOIN named USING (model, benchmark)) AS _chats,
+    (SELECT count(DISTINCT (model, benchmark)) FROM (
+        SELECT model, benchmark, reproduced FROM extracted UNION ALL SELECT model, benchmark, reproduced FROM chats
+    ) WHERE reproduced > 0) AS _reproduced,
     (SELECT coalesce(list({'exposed': exposed, 'twin': twin, 'answers': answers, 'detector': detector}
         ORDER BY place), []) FROM instrument_checks) AS _checks
 FROM page;

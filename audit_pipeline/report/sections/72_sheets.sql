@@ -3,7 +3,7 @@
 --
 -- number: place among the sheets
 -- question: what was asked
--- answers: what was concluded: word for word, by tests of the whole set, from scores
+-- answers: what was concluded: from answers in words, word for word, by tests of the whole set, from scores
 -- not_shown: what answers of these kinds do not show
 -- compared: the texts that were evaluated and that calibrate, a row a split
 -- label_source: what the labels are known from; null where it was not kept
@@ -23,12 +23,15 @@ WITH pairs AS (
     UNION ALL SELECT DISTINCT model, benchmark, 1000 FROM (
         SELECT model, benchmark FROM page_tests WHERE refused IS NULL
         UNION ALL SELECT model, benchmark FROM page_searches
+        UNION ALL SELECT model, benchmark FROM page_chats
     ) WHERE (model, benchmark) NOT IN (SELECT (model, benchmark) FROM shown_pairs)
 ), statements AS (
     SELECT model, benchmark, 1 AS place, conclusion.sign AS sign, conclusion.question AS question,
         conclusion.headline AS headline,
         conclusion.how_sure AS how_sure, NULL AS level
     FROM extraction_counts
+    UNION ALL SELECT model, benchmark, 0, conclusion.sign, conclusion.question, conclusion.headline,
+        conclusion.how_sure, NULL FROM chat_counts
     UNION ALL SELECT model, benchmark, 2, sign, NULL, headline, claim_in_words, claim_level
     FROM page_tests WHERE refused IS NULL
     UNION ALL SELECT model, benchmark, 3, sign, question, headline, how_sure, claim_level FROM answers
@@ -45,7 +48,9 @@ WITH pairs AS (
             'table': "table", 'run_id': run_id, 'code_version': code_version, 'data_version': data_version
         } ORDER BY "table", run_id) AS runs
     FROM runs SEMI JOIN pairs USING (model, benchmark)
-    WHERE is_current AND "table" IN ('scores', 'evaluations', 'document_memorisation', 'corpus_tests', 'pair_answers')
+    WHERE is_current AND "table" IN (
+        'scores', 'evaluations', 'document_memorisation', 'corpus_tests', 'pair_answers', 'chat_documents', 'chat_quiz'
+    )
     GROUP BY ALL
 ), used AS (
     SELECT benchmark, count(*) AS documents,

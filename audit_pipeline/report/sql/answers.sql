@@ -1,5 +1,5 @@
--- The answer of every pair, tests of whole sets, and what is given word for word, of all models; beside the table
--- options (options.sql).
+-- The answer of every pair, tests of whole sets, what is given word for word, and what was asked for in words, of all
+-- models; beside the table options (options.sql).
 
 CREATE TEMP TABLE tries AS FROM attempts;
 
@@ -85,6 +85,41 @@ FROM current_document_memorisation AS every LEFT JOIN (
     SELECT benchmark, model, attempted AS present FROM attempted WHERE kind = 'search'
 ) USING (benchmark, model)
 GROUP BY ALL;
+
+CREATE TEMP TABLE chat_counts AS
+-- What every model that answers in words gave of the documents of every benchmark that it was asked about: at the rung
+-- that was named beforehand, and in the quiz.
+WITH ladder AS (
+    SELECT model, benchmark, any_value(run_id) AS run_id, any_value(rung) FILTER (is_headline) AS rung,
+        count(*) FILTER (is_headline AND side = 'audited' AND answered > 0) AS documents,
+        count(*) FILTER (is_headline AND side = 'audited' AND answered = 0) AS unanswered,
+        count(*) FILTER (is_headline AND side = 'audited' AND claim = 'reproduced') AS reproduced,
+        count(*) FILTER (is_headline AND side = 'held_out' AND answered > 0) AS held_out,
+        count(*) FILTER (is_headline AND side = 'held_out' AND claim = 'reproduced') AS held_out_reproduced,
+        max(n_held_out) FILTER (is_headline) AS compared_with,
+        max(longest_run) FILTER (is_headline AND side = 'audited') AS longest_run,
+        sum(requests)::BIGINT AS requests, sum(requests - answered)::BIGINT AS not_measured
+    FROM current_chat_documents GROUP BY ALL
+), quizzes AS (
+    SELECT model, benchmark, any_value(run_id) AS run_id, {
+        'documents': count(*) FILTER (side = 'audited'),
+        'recognised': count(*) FILTER (side = 'audited' AND claim = 'recognised'),
+        'claims': list(DISTINCT claim) FILTER (side = 'audited'),
+        'held_out': max(n_held_out), 'accuracy': avg(accuracy) FILTER (side = 'audited'),
+        'held_out_accuracy': avg(accuracy) FILTER (side = 'held_out'),
+        'style_accuracy': avg(style_accuracy) FILTER (side = 'audited'),
+        'held_out_style_accuracy': avg(style_accuracy) FILTER (side = 'held_out'),
+        'auroc': finite(max(auroc)), 'style_auroc': finite(max(style_auroc))
+    } AS quiz
+    FROM current_chat_quiz GROUP BY ALL
+)
+SELECT model, benchmark, coalesce(ladder.run_id, quizzes.run_id) AS run_id, model_title(model) AS model_title,
+    benchmark_title(benchmark) AS benchmark_title, rung, coalesce(documents, 0) AS documents,
+    coalesce(unanswered, 0) AS unanswered, coalesce(reproduced, 0) AS reproduced, coalesce(held_out, 0) AS held_out,
+    coalesce(held_out_reproduced, 0) AS held_out_reproduced, compared_with, longest_run,
+    coalesce(requests, 0) AS requests, coalesce(not_measured, 0) AS not_measured, quiz,
+    NULL::ask_words AS conclusion
+FROM ladder FULL JOIN quizzes USING (model, benchmark);
 
 CREATE TEMP TABLE answers AS
 -- What each pair's findings were concluded to come to, beside the numbers that it rests on.

@@ -27,6 +27,21 @@ CREATE OR REPLACE TEMP TABLE extraction_pairs AS
 SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number
 FROM extraction_counts AS counted SEMI JOIN page ON page.model = counted.model;
 
+CREATE OR REPLACE TEMP TABLE page_chats AS
+-- What models that answer in words were asked for; across models none of controls.
+SELECT counted.* FROM chat_counts AS counted, page
+WHERE CASE WHEN page.model IS NULL THEN counted.model NOT IN (SELECT model FROM control_models)
+    ELSE counted.model = page.model END;
+
+CREATE OR REPLACE TEMP TABLE chat_pairs AS
+-- The benchmarks that the page's model was asked about, those of which most documents are reproduced first.
+SELECT counted.*, row_number() OVER (ORDER BY reproduced DESC, benchmark) AS number
+FROM chat_counts AS counted SEMI JOIN page ON page.model = counted.model;
+
+CREATE OR REPLACE TEMP TABLE chat_requests AS
+-- Every request to the page's model, of all runs.
+FROM chat_answers SEMI JOIN chat_pairs USING (model, benchmark);
+
 CREATE OR REPLACE TEMP TABLE page_lineage AS
 -- The entries behind what is shown, numbered; the nearest to the answers first.
 WITH shown AS (
@@ -34,6 +49,10 @@ WITH shown AS (
     FROM current_runs SEMI JOIN shown_pairs USING (model, benchmark)
     UNION SELECT "table", benchmark || '|' || model, run_id
         FROM current_runs SEMI JOIN extraction_pairs USING (model, benchmark, run_id)
+    UNION SELECT "table", benchmark || '|' || model, run_id
+        FROM current_runs SEMI JOIN chat_pairs USING (model, benchmark)
+        WHERE "table" IN ('chat_documents', 'chat_quiz')
+    UNION SELECT 'chat_answers', benchmark || '|' || model, run_id FROM chat_requests
     UNION SELECT 'corpus_tests', benchmark || '|' || model, run_id FROM page_tests
     UNION SELECT 'unlearning', benchmark || '|' || compared.model, run_id
         FROM current_unlearning AS compared, page WHERE compared.model = page.model

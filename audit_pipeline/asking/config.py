@@ -1,0 +1,163 @@
+"""config/chat_models.yaml: models behind an interface that answers in words, and what they may be asked.
+
+What belongs here: the entries' fields and their validation. What does not: asking (engine.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.paths import explain_invalid_partition
+from audit_pipeline.config.entries import Entries, EntryFile
+from audit_pipeline.config.problems import Fault, InvalidEntryError
+from audit_pipeline.config.validation import StrictSettings, Text, validate_as
+from audit_pipeline.errors import ModelError
+
+FILE_NAME = "chat_models.yaml"
+Interface = Literal["chat", "completions"]
+_PER = 1_000_000
+_ADDRESSES = {
+    "openai": "https://api.openai.com/v1",
+    "anthropic": "https://api.anthropic.com",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+}
+"""The providers that can be named, and where they are: said here, so that no variable of the environment leads the
+texts elsewhere. All others speak OpenAI's interface at an address of their own."""
+
+
+class ChatModel(StrictSettings):
+    """A model that answers in words: where it is, what it costs, and the most that one run may ask."""
+
+    name: str
+    model: Text = Field(
+        description="openai/NAME for every server that speaks OpenAI's interface, anthropic/NAME, gemini/NAME"
+    )
+    url: str | None = Field(
+        default=None, description="the server's address, as http://127.0.0.1:8000/v1; None: the provider's own"
+    )
+    interface: Interface = Field(default="chat", description="chat, or completions for models that only go on")
+    key_env: str | None = Field(default=None, description="the environment variable that holds the key")
+    revision: str | None = Field(
+        default=None, description="what you know of the weights; with another it is another model"
+    )
+    system_prompt: str | None = Field(default=None, description="what it is told before every prompt; None: nothing")
+    temperature: Annotated[float, Field(gt=0, le=2)] | None = Field(
+        default=1.0,
+        description="of the draws; the first answer is asked for at 0. null: for models that take no temperature "
+        "(GPT-5 and others that reason), whose first answer is a draw like all others",
+    )
+    answer_tokens: Annotated[int, Field(ge=16)] = Field(default=400, description="the most tokens of an answer")
+    concurrency: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="requests at a time")
+    timeout_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=120.0, description="how long an answer is waited for"
+    )
+    price_in: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="price of a million tokens of prompts"
+    )
+    price_out: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="price of a million tokens of answers"
+    )
+    max_requests: Annotated[int, Field(ge=1)] | None = Field(default=None, description="the most requests of one run")
+    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="the most tokens of one run, prompts and answers"
+    )
+    max_cost: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="the most that one run may cost, by the prices"
+    )
+    weekly: tuple[str, ...] = Field(
+        default=(), description="benchmarks that the weekly audit asks about; none: it is asked on request alone"
+    )
+    notes: str | None = Field(default=None, description="whatever a reader should know")
+
+    @model_validator(mode="after")
+    def _require_consistency(self) -> Self:
+        provider, _, model = self.model.partition("/")
+        if provider not in _ADDRESSES or not model:
+            raise ValueError(
+                "model is openai/NAME (every server that speaks OpenAI's interface, at its url), anthropic/NAME or "
+                "gemini/NAME"
+            )
+        if self.interface == "completions" and provider != "openai":
+            raise ValueError("interface completions is OpenAI's: model is openai/NAME")
+        if self.url is not None:
+            address = urlsplit(self.url)
+            if address.scheme not in ("http", "https") or not address.hostname:
+                raise ValueError("url is the address of a server: https://host/v1")
+            if address.username is not None or address.password is not None or address.query or address.fragment:
+                raise ValueError("url holds no key and no password: name the variable that holds the key as key_env")
+        elif self.key_env is None:
+            raise ValueError("a provider takes a key: name the variable that holds it as key_env, or give a url")
+        if (self.price_in is None) != (self.price_out is None):
+            raise ValueError("price_in and price_out go together")
+        if self.max_cost is not None and self.price_in is None:
+            raise ValueError("max_cost goes with price_in and price_out")
+        if self.weekly and self.max_requests is None and self.max_tokens is None and self.max_cost is None:
+            raise ValueError("what is asked every week has a budget: give max_requests, max_tokens or max_cost")
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        """What the model is known by: its address, and what is known of its weights."""
+        return digest("chat", self.model, self.url, self.interface, self.revision)
+
+    @property
+    def address(self) -> str:
+        """Where it is asked: ``url``, else the provider's address."""
+        return self.url if self.url is not None else _ADDRESSES[self.model.partition("/")[0]]
+
+    @property
+    def host(self) -> str:
+        """Who gets the texts: the host of the address."""
+        return urlsplit(self.address).netloc
+
+    @property
+    def sent_to(self) -> str:
+        """Who gets to see the texts, in words."""
+        return f"the texts are sent to {self.host}: whoever runs it can read and keep them"
+
+    def cost_of(self, prompt_tokens: int, output_tokens: int) -> float | None:
+        """What so many tokens cost by the prices; None without."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return (prompt_tokens * self.price_in + output_tokens * self.price_out) / _PER
+
+    def read_key(self) -> str | None:
+        """The key, from the environment; None where the entry names none. Raises ModelError where it holds none."""
+        if self.key_env is None:
+            return None
+        key = os.environ.get(self.key_env, "").strip()
+        if not key:
+            raise ModelError(f"{self.name}: the environment variable {self.key_env}, which holds the key, is not set")
+        if not (key.isascii() and key.isprintable()):
+            raise ModelError(f"{self.name}: the environment variable {self.key_env} holds what cannot be a key")
+        return key
+
+
+def _build_entry(name: str, fields: Any, folder: Path) -> ChatModel:
+    if (problem := explain_invalid_partition("model", name)) is not None:
+        raise InvalidEntryError([Fault((), problem)])
+    return validate_as(ChatModel, {**fields, "name": name})
+
+
+FILE = EntryFile(
+    FILE_NAME,
+    "chat_models",
+    "chat model",
+    "it says which models that answer in words can be asked",
+    _build_entry,
+    is_optional=True,
+)
+
+
+def load_chat_models(folder: Path | None = None) -> Entries[ChatModel]:
+    """The entries of chat_models.yaml; none where there is no such file.
+
+    Raises ConfigError, naming the file, where none of it can be read.
+    """
+    return FILE.load(folder)

@@ -1,0 +1,226 @@
+"""The ladder: what a model is asked of a document, from its title to a hint, and how much of it each prompt holds.
+
+What belongs here: passages, the prompts of each rung, the check of hints, and the list of requests. What does not:
+sending them (engine.py), what an answer is worth (matching.py, conclusions.py).
+
+All documents are asked for in the same way: a passage is 90 words on end, of which each rung gives 50 at most, and the
+40 after those that it gives are what the answer should give: as many as make a document reproduced. So what a passage
+can reach does not depend on the length of its document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from audit_pipeline.asking.config import ChatModel
+from audit_pipeline.asking.levelling import level
+from audit_pipeline.asking.outputs import DocumentLookup, UnusableRowError
+from audit_pipeline.catalogue.contracts import Rung, digest
+from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.extraction.documents import SearchedDocument
+from audit_pipeline.fetch.formats import open_texts
+from audit_pipeline.overlap.words import hash_runs
+
+LADDER: tuple[Rung, ...] = ("title", "first line", "prefix", "instruction", "hint")
+"""The rungs, from the least to the most that is given."""
+USUAL: tuple[Rung, ...] = LADDER[:4]
+"""Those that are climbed unless others are named: a hint gives words of the work away."""
+HEADLINE: Rung = "instruction"
+PREFIX, TARGET = 50, 40
+"""Words that the prefix gives, and words that the answer should give."""
+WINDOW = PREFIX + TARGET
+_OF_TITLE, _LINE, _SHORTEST_LINE = 10, 12, 5
+_HINT_RUN = 4
+
+_WORD_FOR_WORD = "Give the text itself, word for word, and nothing else."
+_CONTINUE = (
+    'The following passage is from "{title}". Continue it word for word with the text that comes next there, and add '
+    "nothing of your own.\n\n{given}"
+)
+
+
+@dataclass(frozen=True)
+class AskOptions:
+    """How documents are asked for. ``headline``: the rung whose numbers answer; ``draws``: drawn answers besides the
+    likeliest one; ``passages``: the most of a document."""
+
+    rungs: tuple[Rung, ...] = USUAL
+    headline: Rung = HEADLINE
+    draws: int = 2
+    passages: int = 5
+
+    @classmethod
+    def from_names(cls, rungs: Sequence[str], headline: str, draws: int, passages: int) -> AskOptions:
+        """The options of a user. Raises ConfigError for an unknown rung, and for a headline that is not asked."""
+        known = {str(rung): rung for rung in LADDER}
+        if unknown := [name for name in [*rungs, headline] if name not in known]:
+            raise ConfigError(f"there is no rung '{unknown[0]}'; the ladder has {', '.join(LADDER)}")
+        if headline not in rungs:
+            raise ConfigError(f"the rung '{headline}' is to answer and is not asked: name it among the rungs, too")
+        return cls(tuple(known[name] for name in dict.fromkeys(rungs)), known[headline], draws, passages)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """90 words of a document: its number, and of each word the first character and the one after its last."""
+
+    number: int
+    starts: Sequence[int]
+    ends: Sequence[int]
+
+    def span(self, first: int, count: int) -> tuple[int, int]:
+        """The characters of ``count`` words from the word ``first`` on."""
+        return self.starts[first], self.ends[first + count - 1]
+
+
+@dataclass(frozen=True)
+class AskRequest:
+    """One request about a passage, which has the characters ``span``.
+
+    ``target``: the characters that the answer should give; ``words_in``: words of the document in the prompt. ``draw``:
+    0 for the likeliest answer; of the quiz the order of the options, of which ``right_choice`` is the verbatim one.
+    """
+
+    document: SearchedDocument
+    passage: int
+    span: tuple[int, int]
+    target: tuple[int, int]
+    rung: Rung
+    draw: int
+    prompt: str
+    words_in: int
+    right_choice: int | None = None
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the answer is drawn; else it is the likeliest."""
+        return self.draw > 0 and self.rung != "quiz"
+
+    def temperature_for(self, entry: ChatModel) -> float | None:
+        """The temperature that is asked for; None for a model that takes none."""
+        return entry.temperature if self.is_drawn or entry.temperature is None else 0.0
+
+    def digest_for(self, entry: ChatModel) -> str:
+        """By which it is known whether it was asked: the model, what it was told, and how it was to answer."""
+        return digest(
+            entry.fingerprint,
+            entry.system_prompt,
+            entry.answer_tokens,
+            self.temperature_for(entry),
+            self.document.name,
+            self.passage,
+            self.rung,
+            self.prompt,
+            self.draw,
+        )
+
+
+def find_passages(text: str, most: int) -> list[Passage]:
+    """At most ``most`` passages of a text, none overlapping: the first at its beginning, the others evenly after it.
+
+    A text of fewer than 90 words has none.
+    """
+    words = level(text)
+    count = min(most, len(words) // WINDOW)
+    last = len(words) - WINDOW
+    begins = [0] if count == 1 else [number * last // (count - 1) for number in range(count)]
+    return [
+        Passage(number, words.starts[begin : begin + WINDOW].tolist(), words.ends[begin : begin + WINDOW].tolist())
+        for number, begin in enumerate(begins)
+    ]
+
+
+def list_requests(
+    documents: Iterable[SearchedDocument], options: AskOptions, hints: Mapping[tuple[str, int], str] | None = None
+) -> list[AskRequest]:
+    """Every request of the ladder: of each passage the likeliest answer at each rung first, and the draws after them.
+
+    ``hints``: what stands for a passage in place of its words, by document and number of the passage; a passage without
+    one is not asked for at that rung. Raises DataError where the rung is asked for and there is no hint, and where a
+    hint gives words of its passage away.
+    """
+    if "hint" in options.rungs and not hints:
+        raise DataError("the rung 'hint' takes a file of hints: name it with --hints")
+    passages = [
+        (document, passage) for document in documents for passage in find_passages(document.text, options.passages)
+    ]
+    return [
+        AskRequest(document, passage.number, passage.span(0, WINDOW), target, rung, draw, prompt, words_in)
+        for draw in range(options.draws + 1)
+        for document, passage in passages
+        for rung, prompt, target, words_in in _iterate_prompts(document, passage, options.rungs, hints or {})
+    ]
+
+
+def _iterate_prompts(
+    document: SearchedDocument, passage: Passage, rungs: Sequence[Rung], hints: Mapping[tuple[str, int], str]
+) -> Iterator[tuple[Rung, str, tuple[int, int], int]]:
+    """Of each rung its prompt, the characters of the words that follow what it gives, and how many words it gives."""
+    text, title = document.text, document.title or document.name
+    prefix = _cut(text, passage.span(0, PREFIX))
+    for rung in rungs:
+        given, first = PREFIX, PREFIX
+        if rung == "title" and passage.number == 0:
+            given, first = 0, 0
+            prompt = f'How does "{title}" begin? {_WORD_FOR_WORD}'
+        elif rung == "title":
+            given = _OF_TITLE
+            last_words = _cut(text, passage.span(PREFIX - _OF_TITLE, _OF_TITLE))
+            prompt = f'How does "{title}" go on after the words "{last_words}"? {_WORD_FOR_WORD}'
+        elif rung == "first line":
+            given = first = _count_words_of_first_line(text, passage)
+            prompt = _cut(text, passage.span(0, given))
+        elif rung == "prefix":
+            prompt = prefix
+        else:
+            prompt = _CONTINUE.format(title=title, given=prefix)
+        if rung == "hint":
+            if (hint := hints.get((document.name, passage.number))) is None:
+                continue
+            _require_no_words_given_away(document, passage, hint)
+            prompt = f"{prompt}\n\nWhat comes next is about this: {hint}"
+        yield rung, prompt, passage.span(first, TARGET), given
+
+
+def _cut(text: str, span: tuple[int, int]) -> str:
+    return text[span[0] : span[1]]
+
+
+def _count_words_of_first_line(text: str, passage: Passage) -> int:
+    """Words up to the passage's first line break, of 5 to 12 words."""
+    for count in range(_SHORTEST_LINE, _LINE):
+        if "\n" in text[passage.ends[count - 1] : passage.starts[count]]:
+            return count
+    return _LINE
+
+
+def _require_no_words_given_away(document: SearchedDocument, passage: Passage, hint: str) -> None:
+    of_passage, of_hint = level(_cut(document.text, passage.span(PREFIX, TARGET))), level(hint)
+    if np.isin(hash_runs(of_hint.hashes, _HINT_RUN), hash_runs(of_passage.hashes, _HINT_RUN)).any():
+        raise DataError(
+            f"the hint for passage {passage.number} of {document.name} has {_HINT_RUN} words on end of the passage: "
+            "say it in other words"
+        )
+
+
+def read_hints(path: Path, documents: Sequence[SearchedDocument]) -> dict[tuple[str, int], str]:
+    """The hints of a file of rows (document, passage, hint), by document and number of the passage.
+
+    Raises DataError, naming the row, where a row names no document or passage.
+    """
+    lookup = DocumentLookup(documents)
+    found: dict[tuple[str, int], str] = {}
+    for row in open_texts(path, "hint", ("document", "passage")):
+        number = str(row.values.get("passage"))
+        try:
+            name = lookup.find_document(row.values.get("document"))
+        except UnusableRowError as error:
+            raise DataError(f"{row.location}: {error}") from error
+        if not number.isdecimal():
+            raise DataError(f"{row.location}: column 'passage' is no number of a passage, from 0")
+        found[name, int(number)] = row.text
+    return found

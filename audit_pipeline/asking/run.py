@@ -1,0 +1,198 @@
+"""Asking a model what is not answered yet: from requests to rows of CHAT_ANSWERS.
+
+What belongs here: which requests are left, sending them, and the row of an answer, of one that was handed over as well.
+What does not: which requests there are (ladder.py, quiz.py), sending (engine.py), writing tables (operate/stages/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from audit_pipeline.asking.config import ChatModel
+from audit_pipeline.asking.engine import Allowance, ChatReply, Prompt, Sampling, ask_all
+from audit_pipeline.asking.journal import AskJournal
+from audit_pipeline.asking.ladder import AskRequest
+from audit_pipeline.asking.matching import LEAST, AnswerMeasures, DocumentMatcher
+from audit_pipeline.asking.outcomes import recognise_outcome
+from audit_pipeline.asking.outputs import HandedOutput
+from audit_pipeline.asking.quiz import parse_choice
+from audit_pipeline.catalogue.contracts import canonical_json, digest, text_sha256
+from audit_pipeline.extraction.documents import SearchedDocument, cut_excerpt
+
+_MATCHERS = 8
+
+find_matcher = lru_cache(_MATCHERS)(DocumentMatcher)
+"""The matcher of a text: answers about several documents come mixed."""
+
+
+def ask_missing(
+    entry: ChatModel,
+    requests: Sequence[AskRequest],
+    journal: AskJournal,
+    allowance: Allowance,
+    *,
+    keeps_text: bool,
+    tell: Callable[[str], None],
+    on_answer: Callable[[int], None],
+) -> None:
+    """Send the requests, and append the row of each answer to the journal as it comes.
+
+    ``on_answer`` is told how many have come. Without ``keeps_text`` prompts, answers and excerpts are left out of the
+    rows; they are measured all the same. Raises as :func:`ask_all` does; what came before is in the journal.
+    """
+    answered = 0
+
+    def keep(request: AskRequest, reply: ChatReply) -> None:
+        nonlocal answered
+        journal.append(build_answer_row(request, reply, entry, keeps_text=keeps_text))
+        answered += 1
+        on_answer(answered)
+
+    prepared = ((request, *prepare(entry, request)) for request in requests)
+    ask_all(entry, prepared, allowance, keep, tell)
+
+
+def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
+    """What is sent for a request."""
+    sampling = Sampling(request.temperature_for(entry), entry.answer_tokens, request.draw if request.is_drawn else None)
+    return Prompt(entry.system_prompt, request.prompt), sampling
+
+
+def list_unanswered(entry: ChatModel, requests: Sequence[AskRequest], known: Container[str]) -> list[AskRequest]:
+    """The requests whose digest is not among those ``known``."""
+    return [request for request in requests if request.digest_for(entry) not in known]
+
+
+def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *, keeps_text: bool) -> dict[str, Any]:
+    """The row of an answer, but for model, benchmark and run_id."""
+    is_quiz = request.rung == "quiz"
+    outcome, phrase = recognise_outcome(reply.text, reply.finish_reason, 1 if is_quiz else LEAST)
+    whole_prompt = f"{entry.system_prompt or ''}\n\n{request.prompt}".strip()
+    choice = parse_choice(reply.text) if is_quiz and outcome == "answered" else None
+    measured = (
+        _measure(request.document, reply.text, whole_prompt, request.target)
+        if _is_measured(request.rung, outcome)
+        else None
+    )
+    _, sampling = prepare(entry, request)
+    return {
+        **_describe_document(request.document),
+        "passage": request.passage,
+        "passage_start": request.span[0],
+        "passage_end": request.span[1],
+        "rung": request.rung,
+        "draw": request.draw,
+        "request_sha256": request.digest_for(entry),
+        **_describe_texts(whole_prompt, reply.text, keeps_text=keeps_text),
+        "outcome": outcome,
+        "refusal_phrase": phrase,
+        "finish_reason": reply.finish_reason,
+        "settings": canonical_json(
+            {
+                "temperature": sampling.temperature,
+                "max_tokens": sampling.max_tokens,
+                "seed": sampling.seed,
+                "system_prompt": entry.system_prompt if keeps_text else None,
+            }
+        ),
+        "answered_by": reply.answered_by,
+        "provider_request_id": reply.provider_request_id,
+        "asked_at": reply.asked_at,
+        "seconds": reply.seconds,
+        "prompt_tokens": reply.prompt_tokens,
+        "output_tokens": reply.output_tokens,
+        "cost": reply.cost,
+        "words_in": request.words_in,
+        **_describe_measures(measured, request.document, reply.text, keeps_text=keeps_text),
+        "is_right": None if choice is None else choice == request.right_choice,
+    }
+
+
+def build_handed_over_row(
+    output: HandedOutput, document: SearchedDocument, number: int, *, keeps_text: bool
+) -> dict[str, Any]:
+    """The row of an output that somebody else got, but for model, benchmark and run_id; ``number``: which it is of
+    those of its passage."""
+    outcome, phrase = recognise_outcome(output.output, output.finish_reason, LEAST)
+    matcher = find_matcher(document.text)
+    measured = matcher.measure(output.output, output.prompt, output.passage_span) if outcome == "answered" else None
+    start, end = output.passage_span or (None, None)
+    words_in = None if output.prompt is None else matcher.measure(output.prompt, None, None).words_out
+    nothing = dict.fromkeys(("seconds", "prompt_tokens", "output_tokens", "cost", "answered_by", "is_right"))
+    return {
+        **_describe_document(document),
+        "passage": output.passage_number,
+        "passage_start": start,
+        "passage_end": end,
+        "rung": "handed over",
+        "draw": number,
+        "request_sha256": digest(
+            document.name, output.passage_number, output.prompt, output.output, output.settings, number
+        ),
+        **_describe_texts(output.prompt, output.output, keeps_text=keeps_text),
+        "outcome": outcome,
+        "refusal_phrase": phrase,
+        "finish_reason": output.finish_reason,
+        "settings": output.settings,
+        "provider_request_id": output.request_id,
+        "asked_at": output.asked_at,
+        "words_in": words_in,
+        **_describe_measures(measured, document, output.output, keeps_text=keeps_text),
+        **nothing,
+    }
+
+
+def _is_measured(rung: str, outcome: str) -> bool:
+    return outcome == "answered" and rung != "quiz"
+
+
+def _measure(
+    document: SearchedDocument, answer: str, prompt: str | None, target: tuple[int, int] | None
+) -> AnswerMeasures:
+    return find_matcher(document.text).measure(answer, prompt, target)
+
+
+def _describe_document(document: SearchedDocument) -> Mapping[str, Any]:
+    return {
+        "document_id": document.name,
+        "side": document.side,
+        "document_sha256": text_sha256(document.text),
+    }
+
+
+def _describe_texts(prompt: str | None, output: str, *, keeps_text: bool) -> Mapping[str, Any]:
+    return {
+        "prompt_sha256": None if prompt is None else text_sha256(prompt),
+        "prompt": prompt if keeps_text else None,
+        "output_sha256": text_sha256(output),
+        "output": output if keeps_text else None,
+    }
+
+
+_MEASURES = (
+    "words_out",
+    "answer_words",
+    "longest_run",
+    "near_span",
+    "answer_coverage",
+    "passage_coverage",
+    "edits",
+    "run_start",
+    "run_end",
+)
+_MEASURE_COLUMNS = (*_MEASURES, "original_excerpt", "output_excerpt")
+
+
+def _describe_measures(
+    measured: AnswerMeasures | None, document: SearchedDocument, answer: str, *, keeps_text: bool
+) -> Mapping[str, Any]:
+    if measured is None:
+        return dict.fromkeys(_MEASURE_COLUMNS)
+    is_quoted = keeps_text and measured.run_start is not None
+    return {
+        **{name: getattr(measured, name) for name in _MEASURES},
+        "original_excerpt": cut_excerpt(document.text[measured.run_start :]) if is_quoted else None,
+        "output_excerpt": cut_excerpt(answer[measured.output_start :]) if is_quoted else None,
+    }

@@ -1,0 +1,335 @@
+"""The command ask: what a model that answers in words gives of documents.
+
+What belongs here: options, the order of calls, and what is printed. What does not: any work (asking/, the stage). Heavy
+packages are imported by the command that needs them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
+from audit_pipeline.cli.options import TEXT_COLUMN, SeveralFiles, json_option
+from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
+from audit_pipeline.operate.console import (
+    Row,
+    report_slow_work,
+    say,
+    show_table,
+    tell,
+    tell_progress,
+    tell_skipped,
+    tell_step,
+)
+from audit_pipeline.operate.options import FILE, NAMES
+from audit_pipeline.report.number_format import format_thousands, percent, probability
+
+if TYPE_CHECKING:
+    from audit_pipeline.asking.config import ChatModel
+    from audit_pipeline.asking.engine import Allowance
+    from audit_pipeline.asking.ladder import AskRequest
+    from audit_pipeline.asking.quiz import Question
+    from audit_pipeline.operate.stages.asking import AskedTexts, AskPlan, AskReport
+
+_FILES = click.Path(exists=True, path_type=Path)
+_SHOWN = 20
+
+
+@click.command(cls=SeveralFiles)
+@click.option(
+    "--model",
+    required=True,
+    help="An entry of config/chat_models.yaml; with --outputs a name for the model whose outputs they are.",
+)
+@click.option(
+    "--texts", metavar="FILES…", multiple=True, type=_FILES, help="The documents, as `corpus-audit check` takes them."
+)
+@click.option(
+    "--held-out",
+    metavar="FILES…",
+    multiple=True,
+    type=_FILES,
+    help="Documents of the same kind that the model cannot have read: the others are compared with them.",
+)
+@click.option("--benchmark", help="In place of files: the documents of a built benchmark, its non-members held out.")
+@click.option("--name", default="asked", show_default=True, help="A name for the files, under which answers are kept.")
+@click.option(
+    "--rungs",
+    type=NAMES,
+    help="How it is asked, with commas: title, first line, prefix, instruction, hint. Default: all but hint.",
+)
+@click.option(
+    "--headline", default="instruction", show_default=True, help="The rung whose numbers answer, named beforehand."
+)
+@click.option(
+    "--draws", type=click.IntRange(min=0), default=2, show_default=True, help="Drawn answers besides the likeliest."
+)
+@click.option(
+    "--passages", type=click.IntRange(1, 100), default=5, show_default=True, help="The most passages of a document."
+)
+@click.option("--hints", type=FILE, help="Rows of document, passage (its number from 0) and hint, for the rung hint.")
+@click.option(
+    "--quiz",
+    type=FILE,
+    help="Rows of document, passage and paraphrase_1 to 3: which of four wordings is the document's?",
+)
+@click.option(
+    "--paraphraser",
+    help="An entry of config/chat_models.yaml: paraphrases are asked of it and added to the file of --quiz (.jsonl).",
+)
+@click.option(
+    "--outputs", type=FILE, help="Rows of document, passage, prompt, output: nothing is asked, these are measured."
+)
+@TEXT_COLUMN
+@click.option("--max-requests", type=click.IntRange(min=1), help="The most requests that are sent.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="The most tokens, of prompts and answers together.")
+@click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), help="The most that it may cost.")
+@click.option("--dry-run", is_flag=True, help="Say what would be sent to whom, and what it costs. Nothing is sent.")
+@click.option("--no-text", is_flag=True, help="Keep digests and measures, no prompt and no answer.")
+@json_option
+def ask(
+    model: str,
+    texts: tuple[Path, ...],
+    held_out: tuple[Path, ...],
+    benchmark: str | None,
+    name: str,
+    rungs: Sequence[str] | None,
+    headline: str,
+    draws: int,
+    passages: int,
+    hints: Path | None,
+    quiz: Path | None,
+    paraphraser: str | None,
+    outputs: Path | None,
+    text_column: str | None,
+    max_requests: int | None,
+    max_tokens: int | None,
+    max_cost: float | None,
+    dry_run: bool,
+    no_text: bool,
+) -> None:
+    """Ask a model that only talks, and measure what comes back.
+
+    A ladder of prompts, from a title to a prefix; what stood in a prompt counts for nothing. The same command again
+    asks what is missing. docs/ask.md explains the numbers.
+    """
+    if bool(texts) == (benchmark is not None):
+        raise click.UsageError("say which documents: --texts FILES or --benchmark NAME, one of them")
+    if held_out and benchmark is not None:
+        raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
+    if paraphraser is not None and quiz is None:
+        raise click.UsageError("--paraphraser adds to the file of --quiz: name one")
+    paths = DataPaths.from_environment() if dry_run else get_writable_paths()
+    asked = _read_texts(texts, held_out, benchmark, name, text_column, paths)
+    keeps_text = texts_are_quoted() and not no_text
+    run_id = f"ask-{uuid.uuid4()}"
+    if outputs is not None:
+        _show_and_publish(
+            _measure_outputs(outputs, asked, model, paths, run_id, keeps_text=keeps_text), paths, keeps_text
+        )
+        return
+    from audit_pipeline.asking.config import load_chat_models
+    from audit_pipeline.asking.engine import Allowance, AskLimits
+    from audit_pipeline.asking.ladder import USUAL, AskOptions, read_hints
+    from audit_pipeline.operate.stages.asking import ask_pair, find_missing_requests, plan_asking
+
+    entry = load_chat_models().named(model)
+    options = AskOptions.from_names(rungs or USUAL, headline, draws, passages)
+    limits = AskLimits(max_requests, max_tokens, max_cost)
+    if paraphraser is not None and not dry_run:
+        helper = load_chat_models().named(paraphraser)
+        _add_paraphrases(Path(str(quiz)), helper, asked, passages, Allowance(helper, limits))
+    questions = [] if quiz is None else _read_questions(quiz, asked)
+    known_hints = None if hints is None else read_hints(hints, asked.documents)
+    plan = plan_asking(asked, options, known_hints, questions)
+    missing = find_missing_requests(plan, entry, paths)
+    _say_plan(plan, entry, missing)
+    if dry_run:
+        return
+    allowance = Allowance(entry, limits)
+    try:
+        report = ask_pair(
+            plan,
+            entry,
+            paths,
+            run_id,
+            allowance,
+            keeps_text=keeps_text,
+            tell=tell,
+            on_answer=lambda answered: tell_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
+        )
+    finally:
+        _say_used(allowance)
+    _show_and_publish([report], paths, keeps_text)
+
+
+def _measure_outputs(
+    file: Path, texts: AskedTexts, model: str, paths: DataPaths, run_id: str, *, keeps_text: bool
+) -> list[AskReport]:
+    """What others asked already, of each model that the rows name, else of ``model``."""
+    from audit_pipeline.asking.outputs import read_outputs
+    from audit_pipeline.operate.stages.asking import keep_outputs
+
+    read = read_outputs(file, texts.documents)
+    tell_skipped(read.skipped.first, read.skipped.count)
+    names = list(dict.fromkeys(output.model or model for output in read.outputs))
+    return [
+        keep_outputs(
+            texts,
+            [output for output in read.outputs if (output.model or model) == name],
+            name,
+            paths,
+            run_id,
+            keeps_text=keeps_text,
+        )
+        for name in names
+    ]
+
+
+def _read_questions(file: Path, texts: AskedTexts) -> list[Question]:
+    from audit_pipeline.asking.quiz import read_paraphrases
+
+    questions, skipped = read_paraphrases(file, texts.documents)
+    tell_skipped(skipped.first, skipped.count)
+    return questions
+
+
+def _add_paraphrases(file: Path, entry: ChatModel, texts: AskedTexts, passages: int, allowance: Allowance) -> None:
+    """Ask for paraphrases of the passages that the file has none of, and add them to it as they come."""
+    from audit_pipeline.asking.paraphrases import add_paraphrases
+
+    added, unusable = add_paraphrases(file, entry, texts.documents, passages, allowance, tell)
+    say(
+        f"{entry.name} paraphrased {added:,} passages: read {file} before you rely on it.",
+        paraphrased=added,
+        unusable=unusable,
+    )
+    if unusable:
+        tell(f"{unusable:,} answers were no three paraphrases, and their passages are left out")
+
+
+def _read_texts(
+    texts: tuple[Path, ...],
+    held_out: tuple[Path, ...],
+    benchmark: str | None,
+    name: str,
+    text_column: str | None,
+    paths: DataPaths,
+) -> AskedTexts:
+    from audit_pipeline.operate.own_files import OwnFiles, explain_unused_parts, inspect_own_files
+    from audit_pipeline.operate.stages.asking import read_texts_of_benchmark, read_texts_of_files
+
+    if benchmark is not None:
+        return read_texts_of_benchmark(benchmark, paths)
+    with report_slow_work("reading") as tell_reading:
+        tell_reading("the files")
+        inventory = inspect_own_files(OwnFiles(texts, held_out, text_column=text_column))
+    for reason in explain_unused_parts(inventory.unused):
+        tell(f"left out: {reason}")
+    return read_texts_of_files(inventory, name, paths)
+
+
+def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) -> None:
+    """What would be sent, to whom, and what it would cost at most."""
+    from audit_pipeline.asking.engine import estimate
+    from audit_pipeline.asking.run import prepare
+
+    sides = Counter(document.side for document in plan.texts.documents)
+    most = estimate(entry, (prepare(entry, request) for request in missing))
+    money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
+    say(
+        f"{sides['audited']:,} audited and {sides['held_out']:,} held-out documents: {len(plan.requests):,} requests, "
+        f"{len(plan.requests) - len(missing):,} of them answered. {entry.name}: {entry.sent_to}. To send: "
+        f"{most.requests:,} requests, at most {most.tokens:,} tokens, {money}.",
+        requests=most.requests,
+        answered=len(plan.requests) - len(missing),
+        tokens=most.tokens,
+        cost=most.cost,
+        sent_to=entry.host,
+    )
+
+
+def _say_used(allowance: Allowance) -> None:
+    cost = "" if allowance.cost is None else f", {allowance.cost:,.4g} by the prices in its entry"
+    say(
+        f"Sent: {allowance.requests:,} requests, {allowance.tokens:,} tokens{cost}.",
+        used={"requests": allowance.requests, "tokens": allowance.tokens, "cost": allowance.cost},
+    )
+
+
+def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bool) -> None:
+    from audit_pipeline.operate.dagster.audit import publish
+    from audit_pipeline.report.page import read_conclusions
+
+    for report in reports:
+        _show(report)
+    publish(load_dagster_definitions(), paths, tell_step, include_text=quoted)
+    for report in reports:
+        found = read_conclusions(paths.warehouse, report.pair.model).in_answers[report.pair.benchmark]
+        say(f"\n{found['headline']} {found['how_sure']}", conclusion=found, rungs=_count_rungs(report.documents))
+    say(f"Report: {paths.report}", report=paths.report)
+
+
+def _show(report: AskReport) -> None:
+    headline = sorted(
+        (row for row in report.documents if row["is_headline"]),
+        key=lambda row: (row["side"], -(row["score"] or 0.0), row["document_id"]),
+    )
+    show_table(
+        "documents",
+        headline,
+        [
+            ("document", _format_title),
+            ("side", _format_side),
+            ("answered", lambda row: f"{row['answered']} of {row['requests']}"),
+            ("words in → out", _format_grade),
+            ("longest run", "longest_run"),
+            ("came back", "score", percent),
+            ("p", "p_value", probability),
+            ("q", "q_bh", probability),
+            ("claim", "claim"),
+        ],
+    )
+    if report.quiz:
+        show_table(
+            "quiz",
+            report.quiz,
+            [
+                ("document", _format_title),
+                ("side", _format_side),
+                ("right", "accuracy", percent),
+                ("by style alone", "style_accuracy", percent),
+                ("p", "p_value", probability),
+                ("q", "q_bh", probability),
+                ("claim", "claim"),
+            ],
+        )
+
+
+def _format_title(row: Row) -> str:
+    return str(row["title"] or row["document_id"])
+
+
+def _format_side(row: Row) -> str:
+    return str(row["side"]).replace("_", "-")
+
+
+def _format_grade(row: Row) -> str:
+    given = "unknown" if row["words_in"] is None else f"{row['words_in']:.0f}"
+    return f"{given} → {format_thousands(row['words_out'] or 0)}"
+
+
+def _count_rungs(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """What the requests of each rung came to."""
+    outcomes = ("requests", "answered", "refused", "filtered", "cut", "empty")
+    rungs = dict.fromkeys(row["rung"] for row in rows)
+    return [
+        {"rung": rung, **{name: sum(row[name] for row in rows if row["rung"] == rung) for name in outcomes}}
+        for rung in rungs
+    ]

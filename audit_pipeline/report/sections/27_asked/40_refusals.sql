@@ -1,0 +1,11 @@
+-- The phrases by which answers count as refused (table chat_answers), with how many answers, of all runs.
+--
+-- phrase: the phrase
+-- answers: answers that count as refused by it
+WITH counted AS (
+    SELECT model, benchmark, cut(refusal_phrase, 200) AS phrase, count(*) AS answers
+    FROM chat_requests WHERE refusal_phrase IS NOT NULL GROUP BY ALL
+)
+SELECT *, count(*) OVER (PARTITION BY benchmark) AS in_all FROM counted
+QUALIFY row_number() OVER (PARTITION BY benchmark ORDER BY answers DESC, phrase) <= 30
+ORDER BY benchmark, answers DESC, phrase;

@@ -1,0 +1,63 @@
+"""Answers measured against a document: milliseconds an answer, and how the time grows with the document.
+
+Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_ask_matching.py [--words 100000] [--answers 1000]``.
+
+An answer has 300 words of the document, one in twenty replaced; its prompt the 50 words before. Documents: *random*
+(words as frequent as in prose), *sentence* (one sentence of ten words, repeated) and *word* (one word, repeated); of
+the last two prompts are not given, as every word would be quoted. Each at half the words, too: what is linear takes
+half the time to build and as long an answer.
+What belongs here: timing. What does not: correctness (tests/).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+
+from audit_pipeline.asking.matching import DocumentMatcher
+
+_ANSWER, _PROMPT, _REPLACED = 300, 50, 15
+_SENTENCE = ["the", "miller", "rose", "at", "four", "and", "lit", "the", "old", "lamp"]
+
+
+def words_of(kind: str, size: int) -> list[str]:
+    """The words of a document of a kind."""
+    if kind == "random":
+        ranks = np.random.default_rng(size).zipf(1.3, size) % 20_000
+        return [f"w{rank}" for rank in ranks.tolist()]
+    sentence = _SENTENCE if kind == "sentence" else _SENTENCE[:1]
+    return (sentence * (size // len(sentence) + 1))[:size]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--words", type=int, default=100_000)
+    parser.add_argument("--answers", type=int, default=1000)
+    given = parser.parse_args()
+    DocumentMatcher("tables of characters are built once").measure("é", None, None)
+    print(f"{'document':9} {'words':>8} {'built':>8} {'an answer':>10} {'in all':>8}")
+    for kind in ("random", "sentence", "word"):
+        for size in (given.words // 2, given.words):
+            words = words_of(kind, size)
+            text = " ".join(words)
+            starts = np.cumsum([0, *(len(word) + 1 for word in words)])
+            chosen = np.random.default_rng(1)
+            began = time.perf_counter()
+            document = DocumentMatcher(text)
+            built = time.perf_counter() - began
+            for at in chosen.integers(_PROMPT, size - _ANSWER, given.answers).tolist():
+                answer = words[at : at + _ANSWER]
+                for place in chosen.choice(_ANSWER, _REPLACED, replace=False).tolist():
+                    answer[place] = "other"
+                prompt = " ".join(words[at - _PROMPT : at]) if kind == "random" else None
+                passage = (int(starts[at]), int(starts[at + _ANSWER]))
+                assert document.measure(" ".join(answer), prompt, passage).longest_run
+            taken = time.perf_counter() - began
+            each = (taken - built) / given.answers
+            print(f"{kind:9} {size:8,} {built:6.2f} s {each * 1e3:7.2f} ms {taken:6.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

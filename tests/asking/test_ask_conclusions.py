@@ -1,0 +1,155 @@
+"""What follows of answers by document: scores, p-values that hold under the null, claims, and outcomes apart."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import scipy
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import max_examples
+
+from audit_pipeline.asking.conclusions import conclude_documents
+from audit_pipeline.asking.matching import DocumentMatcher
+from audit_pipeline.catalogue.contracts import CHAT_DOCUMENTS
+from audit_pipeline.extraction.documents import SearchedDocument
+
+NOTHING = {"longest_run": 0, "near_span": 0, "words_out": 0, "edits": 40}
+
+
+def answer(document: str, side: str, coverage: float | None = 0.0, **changed: Any) -> dict[str, Any]:
+    """An answer that gives so much of its passage; None: refused."""
+    measured = {"outcome": "answered", "passage_coverage": coverage, **NOTHING}
+    unmeasured = {"outcome": "refused", "passage_coverage": None, **dict.fromkeys(NOTHING)}
+    of_request = {"document_id": document, "side": side, "rung": "instruction", "passage": 0, "draw": 0, "words_in": 50}
+    return {**of_request, **(unmeasured if coverage is None else measured), **changed}
+
+
+def conclude(answers: Sequence[dict[str, Any]], **options: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    documents = [
+        SearchedDocument(name, "text", name.upper()) for name in sorted({one["document_id"] for one in answers})
+    ]
+    return {(row["document_id"], row["rung"]): row for row in conclude_documents(documents, answers, **options)}
+
+
+def test_a_document_beside_held_out_ones() -> None:
+    answers = [answer("a", "audited", 0.5, near_span=44, longest_run=40, words_out=44, edits=3)]
+    answers += [answer("a", "audited", 0.25, draw=1), answer("a", "audited", 0.75, passage=1)]
+    answers += [answer("a", "audited", 0.25, passage=1, draw=1)]
+    answers += [
+        answer(f"h{number}", "held_out", 0.1, passage=passage, draw=draw)
+        for number in range(19)
+        for passage in (0, 1)
+        for draw in (0, 1)
+    ]
+    row = conclude(answers)["a", "instruction"]
+    assert row == {
+        **{"document_id": "a", "title": "A", "side": "audited", "rung": "instruction", "is_headline": True},
+        **{"passages": 2, "requests": 4, "answered": 4, "refused": 0, "filtered": 0, "cut": 0, "empty": 0},
+        **{"words_in": 50.0, "words_out": 44, "longest_run": 40, "near_span": 44},
+        **{"coverage_mean": 0.4375, "coverage_best": 0.625, "near_verbatim": 1},
+        **{"score": 0.4375, "passages_compared": 2, "n_held_out": 19, "p_value": 0.05, "q_bh": 0.05},
+        "claim": "reproduced",
+    }
+    assert {*row, "model", "benchmark", "run_id"} == set(CHAT_DOCUMENTS.names)
+    held_out = conclude(answers)["h3", "instruction"]
+    assert (held_out["score"], held_out["p_value"], held_out["claim"]) == (pytest.approx(0.1), None, "not reproduced")
+
+
+def test_claims() -> None:
+    assert conclude([answer("a", "audited", 0.2)])["a", "instruction"]["claim"] == "not calibrated"
+    assert conclude([answer("a", "audited", 0.9, near_span=41)])["a", "instruction"]["claim"] == "reproduced"
+    both = conclude([answer("a", "audited", 0.2), answer("h", "held_out", 0.2)])
+    assert both["a", "instruction"]["claim"] == "not reproduced"
+    assert both["a", "instruction"]["p_value"] == 1.0, "a tie counts against significance"
+    refused = conclude([answer("a", "audited", None), answer("h", "held_out", 0.0)])["a", "instruction"]
+    assert (refused["claim"], refused["p_value"], refused["refused"], refused["score"]) == ("refused", None, 1, None)
+
+
+def test_outcomes_are_counted_by_rung_and_never_taken_for_absence() -> None:
+    outcomes = ["answered", "refused", "filtered", "cut", "empty", "refused"]
+    answers = [
+        answer("a", "audited", 0.5 if outcome == "answered" else None, outcome=outcome, passage=passage)
+        for passage, outcome in enumerate(outcomes)
+    ]
+    row = conclude(answers)["a", "instruction"]
+    assert [row[name] for name in ("requests", "answered", "refused", "filtered", "cut", "empty")] == [6, 1, 2, 1, 1, 1]
+    assert row["score"] == 0.5, "a refused passage is no passage of which nothing came"
+
+
+def test_what_only_a_hint_brings_out_shows_only_there() -> None:
+    answers = [answer("a", "audited"), answer("a", "audited", 0.9, rung="hint", near_span=45)]
+    found = conclude(answers)
+    assert (found["a", "instruction"]["claim"], found["a", "hint"]["claim"]) == ("not calibrated", "reproduced")
+    assert [row["is_headline"] for row in found.values()] == [True, False]
+    assert conclude(answers, headline="hint")["a", "hint"]["is_headline"]
+
+
+def test_more_draws_on_one_side_are_not_compared() -> None:
+    """A rare answer word for word is met more often in more draws."""
+    answers = [answer("a", "audited", float(draw == 5), draw=draw) for draw in range(6)]
+    answers += [answer(f"h{number}", "held_out") for number in range(19)]
+    row = conclude(answers)["a", "instruction"]
+    assert (row["score"], row["p_value"], row["coverage_mean"]) == (0.0, 1.0, pytest.approx(1 / 6))
+
+
+@given(seed=st.integers(0, 10**6))
+@max_examples(20)
+def test_the_order_of_rows_changes_nothing(seed: int) -> None:
+    draw = random.Random(seed)
+    answers = [
+        answer(
+            name,
+            "audited" if name < "d" else "held_out",
+            draw.choice([None, 0.0, draw.random()]),
+            passage=passage,
+            draw=number,
+        )
+        for name in "abcdefgh"
+        for passage in range(draw.randint(1, 4))
+        for number in range(2)
+    ]
+    shuffled = draw.sample(answers, len(answers))
+    assert conclude(shuffled) == conclude(answers)
+
+
+@pytest.mark.slow
+def test_an_untrained_model_is_found_at_most_at_the_stated_rate() -> None:
+    """200 simulated audits: documents of one kind, of 1 to 12 passages, answered by chance, at times with a stretch."""
+    draw, below, tests = random.Random(7), 0, 0
+    vocabulary = [f"w{number}" for number in range(30)]
+    for _ in range(200):
+        answers = []
+        for number in range(24):
+            # Long and short, with as many draws as a stopped run has left of them.
+            name, side = f"d{number}", "audited" if number < 5 else "held_out"
+            text = " ".join(draw.choices(vocabulary, k=40 * draw.choice([1, 2, 3, 12])))
+            matcher, words = DocumentMatcher(text), text.split()
+            for passage in range(len(words) // 40):
+                target = (len(" ".join(words[: 40 * passage])), len(" ".join(words[: 40 * (passage + 1)])))
+                for number_of_draw in range(draw.choice([1, 3]) if side == "audited" else 2):
+                    given_words = draw.choices(vocabulary, k=draw.choice([20, 60]))
+                    if draw.random() < 0.1:
+                        given_words[5:5] = words[40 * passage : 40 * passage + draw.choice([6, 30])]
+                    measured = matcher.measure(" ".join(given_words), "", target)
+                    answers.append(
+                        answer(
+                            name,
+                            side,
+                            measured.passage_coverage,
+                            passage=passage,
+                            draw=number_of_draw,
+                            near_span=measured.near_span,
+                        )
+                    )
+        rows = [row for row in conclude(answers).values() if row["side"] == "audited"]
+        assert "reproduced" not in {row["claim"] for row in rows}
+        # A document whose passages have fewer answers than most is not compared.
+        p_values = [row["p_value"] for row in rows if row["p_value"] is not None]
+        below, tests = below + sum(p_value <= 0.05 for p_value in p_values), tests + len(p_values)
+    assert tests > 700
+    # The documents of an audit share their held-out ones, so their tests hang together: a generous bound.
+    assert below <= scipy.stats.binom.ppf(0.999, tests, 0.05) * 1.2

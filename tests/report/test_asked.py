@@ -1,0 +1,355 @@
+"""What a model said of documents: the section, the first screen and the sheet, of made-up rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from audit_pipeline.catalogue.contracts import Pair
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.report.ask_words import (
+    CLAIM_IN_WORDS,
+    QUIZ_IN_WORDS,
+    AskCounts,
+    QuizCounts,
+    cut_words,
+    describe_asking,
+    warn_of_versions,
+)
+from audit_pipeline.report.files import SCHEMA, build_reports, json_copy_path
+from audit_pipeline.report.page import read_conclusions
+from tests.warehouse.chats import (
+    CHAT,
+    CHAT_PAIR,
+    EXCERPT,
+    Row,
+    answer_row,
+    document_row,
+    quiz_row,
+    refused_row,
+    write_asking,
+)
+from tests.warehouse.conftest import DAY, MODELS, Folder
+
+from .written import Written, written
+
+pytestmark = pytest.mark.usefixtures("undrawn")
+
+HTML = "<script>alert('answer')</script>"
+RUNGS = ("title", "first line", "prefix", "instruction")
+KNOWN = {"longest_run": 90, "near_span": 120, "words_out": 110, "claim": "reproduced", "near_verbatim": 1}
+TESTED = {"n_held_out": 3, "p_value": 0.25, "q_bh": 0.5}
+"""Of an audited document beside three that are held out."""
+
+
+def ladder(document: str, **changes: object) -> list[Row]:
+    """A document at every rung; ``changes`` are those of the rung that was named beforehand."""
+    return [document_row(document, rung, **(changes if rung == "instruction" else {})) for rung in RUNGS]
+
+
+def section(found: Written, model: str = CHAT) -> str:
+    """The HTML of the section, up to the next one."""
+    html = found.pages[model].html
+    return html[html.index('<span class="anchor" id="asked">') :].partition('<details class="section">')[0]
+
+
+def report(folder: Folder, answers: Sequence[Row], documents: Sequence[Row], quiz: Sequence[Row] = ()) -> Written:
+    write_asking(folder, answers, documents, quiz)
+    return written(folder)
+
+
+@pytest.fixture(scope="module")
+def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """Two audited documents beside three held-out ones, every rung and a hint, answers of two runs, and a quiz."""
+    folder = Folder(DataPaths(tmp_path_factory.mktemp("asked") / "data"))
+    held_out = [f"new {number}" for number in range(3)]
+    documents = [
+        *ladder("known", **KNOWN, **TESTED),
+        *ladder("other", claim="not reproduced", n_held_out=3, p_value=0.75, q_bh=0.75),
+        *(document_row(name, rung, side="held_out", longest_run=6) for name in held_out for rung in RUNGS),
+        document_row("known", "hint", longest_run=33, words_in=0.0),
+    ]
+    documents[2] = {**documents[2], "requests": 6, "answered": 3, "refused": 2, "cut": 1}
+    answers = [
+        answer_row("known", longest_run=90, near_span=120, words_out=110),
+        answer_row("known", draw=1, longest_run=60),
+        answer_row("known", "hint", passage=1, longest_run=33),
+        answer_row("other", "prefix", passage=2, longest_run=14, output_excerpt=f"the keeper {HTML} lit"),
+        answer_row("known", "prefix", outcome="refused", refusal_phrase=f"I can’t {HTML}"),
+        answer_row("new 0", side="held_out", longest_run=500),
+    ]
+    quiz = [
+        quiz_row("known", accuracy=0.9, p_value=0.25, q_bh=0.5, n_held_out=3, auroc=0.9, style_auroc=0.5,
+                 claim="recognised"),
+        *(quiz_row(name, side="held_out", accuracy=0.3) for name in held_out),
+    ]  # fmt: skip
+    write_asking(folder, answers[:2], documents, run_id="run-first", at=DAY)
+    later = [{**row, "asked_at": DAY + timedelta(hours=3)} for row in answers[2:]]
+    later[0] = {**later[0], "answered_by": "talker-2026-04", "cost": None}
+    write_asking(folder, later, documents, quiz, at=DAY + timedelta(days=1))
+    return written(folder)
+
+
+def test_a_model_that_was_only_asked_has_a_page_that_leads_there(calibrated: Written) -> None:
+    assert set(calibrated.summary.pages) == {CHAT}
+    page, across = calibrated.pages[CHAT], calibrated.pages["across"]
+    headline = (
+        "Found in its answers: long stretches of 1 of 2 documents, and of 0 of 3 that are held out (rung:"
+        " instruction). In the quiz it recognises 1 of 1 document."
+    )
+    for text in (page.text, across.text):
+        assert headline in text
+        assert "Nothing has been audited yet" not in text
+    assert page.having("href").count("#asked") == 2, "in the contents and below the answer"
+    assert calibrated.paths[CHAT].name in {unquote(link) for link in across.having("href")}
+    assert 'id="asked"' not in across.html
+    (row,) = calibrated.reports[CHAT].asked
+    assert row.lineage in {entry.number for entry in calibrated.reports[CHAT].lineage}
+    assert {entry.table for entry in calibrated.reports[CHAT].lineage} == {
+        "chat_answers",
+        "chat_documents",
+        "chat_quiz",
+    }
+    (sheet,) = calibrated.reports[CHAT].sheets
+    assert [answer.headline for answer in sheet.answers] == [headline]
+
+
+def test_what_is_said_first_in_the_section(calibrated: Written) -> None:
+    text = calibrated.pages[CHAT].text
+    assert CLAIM_IN_WORDS["reproduced"] in text
+    assert "With 3 held-out documents no p-value can be as small as 0.05: that takes 19; the smallest is 0.250." in text
+    # Two documents at four rungs, three more, a hint: 21 rows with 4 requests each, and one that has 6.
+    assert "3 of 86 requests were refused, filtered, cut or answered with nothing: nothing is known of these" in text
+
+
+def test_rungs_beside_each_other(calibrated: Written) -> None:
+    rows = {(row.rung, row.side): row for row in calibrated.reports[CHAT].asked[0].rungs}
+    assert [rung for rung, side in rows if side == "audited"] == [*RUNGS, "hint"], "the least that is given first"
+    named = rows["instruction", "audited"]
+    assert (named.is_headline, named.documents, named.reproduced, named.words_out) == (True, 2, 1, 110)
+    assert (named.longest_mean, named.longest_run, named.near_span) == ((90 + 12) / 2, 90, 120)
+    assert (rows["prefix", "audited"].refused, rows["prefix", "audited"].cut) == (2, 1)
+    assert rows["title", "held_out"].longest_mean == 6
+    html = section(calibrated)
+    assert html.count("<svg") == 1
+    assert "instruction, audited: 51.0 words" in html
+    assert "The hint is set apart" in html
+
+
+def test_documents_beside_held_out_ones(calibrated: Written) -> None:
+    rows = calibrated.reports[CHAT].asked[0].asked_documents
+    assert [(row.document_id, row.side, row.longest_run) for row in rows] == [
+        ("known", "audited", 90),
+        ("other", "audited", 12),
+        *((f"new {number}", "held_out", 6) for number in range(3)),
+    ]
+    assert (rows[0].p_value, rows[0].q_bh, rows[0].near_verbatim, rows[0].claim) == (0.25, 0.5, 1, "reproduced")
+    assert '<td class="n">50 → 110</td>' in section(calibrated)
+
+
+def test_the_strongest_answers_side_by_side(calibrated: Written) -> None:
+    rows = calibrated.reports[CHAT].asked[0].strongest_answers
+    assert [(row.document_id, row.rung, row.longest_run) for row in rows] == [
+        ("known", "instruction", 90),
+        ("other", "prefix", 14),
+        ("known", "hint", 33),
+    ], "of each passage one, none of held-out documents, and what a hint brought comes last"
+    assert sum(len(stretch.text.split()) for stretch in rows[0].given) <= 25
+    assert [(stretch.text, stretch.is_common) for stretch in rows[1].given] == [
+        ("the keeper", True),
+        (HTML.split(maxsplit=1)[0], False),
+        ("lit", True),
+    ]
+    text = calibrated.pages[CHAT].text
+    assert "90 words on end · Known , characters 200 to 260 · 120 with at most 5 that differ" in text
+    assert "50 words in → 110 out · talker-2026-03 , 2026-03-01 09:00:00 UTC · ended: stop" in text
+
+
+def test_answers_and_phrases_are_text(calibrated: Written) -> None:
+    html = section(calibrated)
+    assert "<script" not in calibrated.pages[CHAT].html
+    assert "&lt;script&gt;" in html
+    assert f"“I can’t {HTML}”: 1 answer" in calibrated.pages[CHAT].text
+
+
+def test_several_versions_and_what_it_cost(calibrated: Written) -> None:
+    (row,) = calibrated.reports[CHAT].asked
+    assert [(version.name, version.requests) for version in row.versions] == [
+        ("talker-2026-03", 5),
+        ("talker-2026-04", 1),
+    ]
+    assert (row.sent, row.runs, row.prompt_tokens, row.output_tokens) == (6, 2, 600, 300)
+    assert row.cost == pytest.approx(0.0025)
+    text = calibrated.pages[CHAT].text
+    assert "2 versions answered: the model changed meanwhile" in text
+    assert "0.0025 by the prices that were stated; of 1 request no price is known" in text
+    assert "from 2026-03-01 09:00:00 UTC to 2026-03-01 12:00:00 UTC" in text
+
+
+def test_the_quiz_in_words(calibrated: Written) -> None:
+    text = calibrated.pages[CHAT].text
+    assert "The model’s choice is right in 90.0% of cases (30.0% of held-out documents), that of the classifier" in text
+    assert "chance is 25%" in text
+    assert QUIZ_IN_WORDS["recognised"] in text
+    assert next(row.document_id for row in calibrated.reports[CHAT].asked[0].quiz) == "known"
+
+
+def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
+    schema = json.loads((calibrated.summary.path.parent / SCHEMA).read_text(encoding="utf-8"))
+    for path in calibrated.paths.values():
+        Draft202012Validator(schema).validate(json.loads(json_copy_path(path).read_text(encoding="utf-8")))
+
+
+def test_no_text_means_numbers_alone(calibrated: Written, tmp_path: Path) -> None:
+    found = Written(build_reports(_warehouse_of(calibrated), tmp_path, include_text=False))
+    said = found.pages[CHAT].html + json_copy_path(found.paths[CHAT]).read_text(encoding="utf-8")
+    assert "the keeper" not in said
+    assert "This report quotes no text." in said
+    assert "90 words" in found.pages[CHAT].text
+
+
+def _warehouse_of(found: Written) -> Path:
+    return DataPaths(found.summary.path.parent.parent).warehouse
+
+
+def test_conclusions_have_what_was_said(calibrated: Written) -> None:
+    found = read_conclusions(_warehouse_of(calibrated), CHAT)
+    assert (found.answers, found.tests, found.word_for_word) == ({}, [], {})
+    said = found.in_answers[CHAT_PAIR.benchmark]
+    assert (said["claim"], said["quiz_claim"], said["sign"]) == ("reproduced", "recognised", "found")
+    assert said["quiz"]["documents"] == 1
+
+
+def test_without_held_out_documents_nothing_is_calibrated(folder: Folder) -> None:
+    found = report(folder, [answer_row("one")], [document_row("one"), document_row("one", "title")])
+    text = found.pages[CHAT].text
+    assert (
+        "Not calibrated: its answers hold no long stretch of 1 document, and without held-out documents a run" in text
+    )
+    assert CLAIM_IN_WORDS["not calibrated"] in text
+    assert "Name such documents with --held-out." in text
+    assert "p-value" not in section(found)
+    assert "? No conclusion" in text
+
+
+def test_refusals_are_no_absence(folder: Folder) -> None:
+    refusal = answer_row("one", outcome="refused", refusal_phrase="I cannot")
+    found = report(folder, [refusal], [refused_row("one"), refused_row("new", side="held_out")])
+    text = found.pages[CHAT].text
+    assert "This comparison could not have found anything: no answer about 1 document could be measured" in text
+    assert "8 of 8 requests were refused, filtered, cut or answered with nothing" in text
+    assert "“I cannot”: 1 answer" in text
+    assert "Nothing found" not in text
+    assert "<svg" not in section(found), "nothing to draw"
+    assert found.reports[CHAT].asked[0].strongest_answers == []
+
+
+def test_what_came_back_under_a_hint_alone_is_no_answer(folder: Folder) -> None:
+    documents = [document_row("one", "hint", **KNOWN), document_row("new", "hint", side="held_out")]
+    found = report(folder, [answer_row("one", "hint", longest_run=90)], documents)
+    (row,) = found.reports[CHAT].asked
+    assert (row.claim, row.rung, row.reproduced) == (None, None, 0)
+    assert "it was not asked in the way that was named beforehand" in found.pages[CHAT].text
+    assert "asked by hint only" in found.pages[CHAT].text
+    assert "hint (gives words away)" in found.pages[CHAT].text
+
+
+def test_outputs_handed_over_have_an_unknown_grade(folder: Folder) -> None:
+    unknown = {"words_in": None, "prompt": None, "prompt_sha256": None, "passage": None, "answered_by": None}
+    timeless = {"asked_at": None, "cost": None, "prompt_tokens": None, "output_tokens": None, "finish_reason": None}
+    document = document_row("one", "handed over", is_headline=True, words_in=None, **{**KNOWN, "near_verbatim": None})
+    found = report(folder, [answer_row("one", "handed over", draw=1, **unknown, **timeless)], [document])
+    html, text = section(found), found.pages[CHAT].text
+    assert '<td class="n">unknown → 110</td>' in html
+    assert "handed over, output 1 · words in unknown → 14 out · model as handed over, time unknown" in text
+    assert "Requests 1 in 1 run" in text
+    for words in ("not known: no prices were stated", "Sent not known when", "Answered by not known"):
+        assert words in text
+
+
+def test_a_quiz_that_gives_itself_away(folder: Folder) -> None:
+    given_away = quiz_row(
+        "one", claim="the options give themselves away", style_accuracy=0.9, auroc=0.8, style_auroc=0.9
+    )
+    found = report(folder, [answer_row("one", "quiz", is_right=True)], [], [given_away])
+    (row,) = found.reports[CHAT].asked
+    assert (row.headline, row.claim) == ("In the quiz the options give themselves away.", None)
+    assert QUIZ_IN_WORDS["the options give themselves away"] in found.pages[CHAT].text
+    assert row.lineage is not None
+
+
+def test_a_model_with_scores_and_answers_has_one_subject(folder: Folder) -> None:
+    folder.write_documents("notes")
+    folder.write_examples("notes_32")
+    model = next(iter(MODELS))
+    folder.write_card(model)
+    folder.write_audit("notes_32", model, "run-scores", DAY)
+    write_asking(folder, [answer_row("one")], [document_row("one", **KNOWN)], pair=Pair("notes_32", model))
+    write_asking(folder, [answer_row("one")], [document_row("one")], pair=Pair("speeches", model))
+    found = written(folder)
+    page = found.pages[model]
+    assert page.html.count('<article class="answer">') == 2
+    assert "So it is with" not in page.text
+    assert "Documents that its answers reproduce" in page.text
+    assert [row.benchmark for row in found.reports[model].asked] == ["notes_32", "speeches"]
+
+
+def test_a_long_shelf_is_listed_in_part(folder: Folder) -> None:
+    rows = [document_row(f"book {place:03}", longest_run=200 - place) for place in range(120)]
+    rows += [document_row(f"new {place:03}", side="held_out", longest_run=60 - place % 60) for place in range(70)]
+    found = report(folder, [answer_row("book 000", passage=place) for place in range(9)], rows)
+    (row,) = found.reports[CHAT].asked
+    assert (len(row.asked_documents), row.left_out.asked_documents) == (150, 40)
+    assert len(row.strongest_answers) == 5
+    html = section(found)
+    assert "And 40 more:" in html
+    assert len(html) < 200_000
+
+
+COUNTS = AskCounts("instruction", 3, 0, 0, 4, 0, 4, 7, 40, 0, None)
+QUIZ = QuizCounts(2, 0, ["not recognised"], 4, 0.25, 0.25, 0.25, 0.25, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("counts", "claim", "outcome", "begins"),
+    [
+        (replace(COUNTS, reproduced=2), "reproduced", "asked_reproduced", "Found in its answers: long stretches of 2"),
+        (COUNTS, "not reproduced", "asked_not_reproduced", "Nothing found: its answers hold no long stretch of 3"),
+        (replace(COUNTS, compared_with=None), "not calibrated", "asked_without_result", "Not calibrated: its answers"),
+        (replace(COUNTS, documents=0, unanswered=3), "refused", "asked_without_result", "This comparison could not"),
+        (replace(COUNTS, rung=None, documents=0), None, "asked_without_result", "This comparison could not have found"),
+        (replace(COUNTS, quiz=replace(QUIZ, recognised=1, claims=["not recognised", "recognised"])), "not reproduced",
+         "asked_recognised", "Nothing found: its answers"),
+        (replace(COUNTS, rung=None, documents=0, requests=0, quiz=QUIZ), None, "asked_not_reproduced",
+         "In the quiz it recognises none of 2 documents."),
+    ],
+)  # fmt: skip
+def test_headlines(counts: AskCounts, claim: str | None, outcome: str, begins: str) -> None:
+    words = describe_asking("M", "B", counts)
+    assert (words.claim, words.outcome) == (claim, outcome)
+    assert words.headline.startswith(begins)
+    assert (words.claim_in_words is None) is (claim is None)
+    assert words.unanswered_in_words is None
+
+
+def test_words_of_calibration() -> None:
+    none, few, enough = (
+        str(describe_asking("M", "B", replace(COUNTS, compared_with=n)).calibration_in_words) for n in (None, 18, 19)
+    )
+    assert none.startswith("Not calibrated:")
+    assert few.endswith("no p-value can be as small as 0.05: that takes 19; the smallest is 0.053.")
+    assert enough.endswith("With 19 held-out documents no p-value is below 0.050.")
+
+
+def test_versions_and_quotations() -> None:
+    assert warn_of_versions([]) is None
+    assert warn_of_versions(["one"]) is None
+    assert str(warn_of_versions(["one", "two"])).startswith("2 versions answered")
+    assert cut_words(f"{EXCERPT}\n {EXCERPT}").split() == [*EXCERPT.split(), *EXCERPT.split()][:25]

@@ -1,0 +1,61 @@
+"""What the warehouse says of models that answer in words: runs as attempts, and what has no model beside it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.warehouse.query import query_warehouse
+
+from .chats import CHAT, CHAT_PAIR, answer_row, document_row, quiz_row, refused_row, write_asking
+from .conftest import DAY, Folder
+
+LATER = DAY + timedelta(days=1)
+ATTEMPTS = "SELECT run_id, settings, tried, unit, found, outcome, is_current FROM attempts WHERE kind = 'asked'"
+
+
+def sees(folder: Folder, sql: str) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in query_warehouse(build_warehouse(folder.paths).path, sql).to_pylist()]
+
+
+def test_every_run_of_asking_is_an_attempt(folder: Folder) -> None:
+    held_out = document_row("new", side="held_out", claim="reproduced")
+    write_asking(
+        folder,
+        [answer_row("one"), answer_row("two", outcome="refused"), answer_row("new", side="held_out")],
+        [refused_row("one"), refused_row("two"), document_row("one", "title"), held_out],
+        run_id="run-first",
+    )
+    write_asking(
+        folder,
+        [answer_row("one", draw=1), answer_row("one", "quiz", is_right=True)],
+        [document_row("one", claim="reproduced"), document_row("one", "hint", claim="reproduced"), held_out],
+        [quiz_row("one", claim="recognised"), quiz_row("two"), quiz_row("new", side="held_out")],
+        at=LATER,
+    )
+    first = "audited documents reproduced by the rung named beforehand: 0 of 2"
+    second = "audited documents reproduced by the rung named beforehand: 1 of 1; recognised in the quiz: 1 of 2"
+    assert sees(folder, ATTEMPTS) == [
+        ("run-first", 2, 2, "requests", 0, f"{first}; requests about them that were answered: 1 of 2", False),
+        ("run-asked", 3, 2, "requests", 1, f"{second}; requests about them that were answered: 2 of 2", True),
+    ]
+
+
+def test_a_run_that_asks_nothing_new_concludes_from_earlier_answers(folder: Folder) -> None:
+    write_asking(folder, [answer_row("one")], run_id="run-killed")
+    write_asking(folder, [], [document_row("one", claim="reproduced")], at=LATER)
+    rows = sees(folder, ATTEMPTS)
+    assert [(run_id, tried, found, is_current) for run_id, _, tried, _, found, _, is_current in rows] == [
+        ("run-killed", 1, None, False),
+        ("run-asked", 0, 1, True),
+    ]
+    assert sees(folder, "SELECT count(*) FROM chat_answers") == [(1,)]
+    assert sees(folder, "SELECT count(*) FROM current_chat_documents") == [(1,)]
+
+
+def test_a_model_without_card_scores_and_coverage_is_missing_nowhere(folder: Folder) -> None:
+    write_asking(folder, [answer_row("one")], [document_row("one")], [quiz_row("one")])
+    for view in ("lineage_gaps", f"coverage WHERE model = '{CHAT}'", "leaderboard", "changes_since_last_audit"):
+        assert sees(folder, f"FROM {view}") == [], view
+    assert sees(folder, "SELECT DISTINCT model, benchmark FROM current_runs") == [(CHAT, CHAT_PAIR.benchmark)]
+    assert sees(folder, "SELECT DISTINCT texts, tokens FROM cost") == [(None, None)]
