@@ -7,6 +7,8 @@ import dagster as dg
 from pydantic import Field
 
 from audit_pipeline.asking.config import load_chat_models
+from audit_pipeline.asking.defaults import DRAWS, PASSAGES
+from audit_pipeline.asking.ladder import USUAL
 from audit_pipeline.catalogue.contracts import CHAT_DOCUMENTS
 from audit_pipeline.catalogue.paths import texts_are_quoted
 from audit_pipeline.errors import ConfigError
@@ -35,12 +37,13 @@ chat_partitions = PairPartitions(
 class AskingConfig(dg.Config):
     """How a model is asked, and the most that one run may take; the entry's own limits hold besides."""
 
-    rungs: list[str] = Field(
-        default=["title", "first line", "prefix", "instruction"], description="how it is asked (docs/ask.md)"
+    rungs: list[str] = Field(default=[*USUAL], description="how it is asked (docs/ask.md)")
+    headline: str | None = Field(
+        default=None,
+        description="the rung whose numbers answer; null: instruction, or prefix for interface: completions",
     )
-    headline: str = Field(default="instruction", description="the rung whose numbers answer")
-    draws: int = Field(default=2, ge=0, description="drawn answers besides the likeliest one")
-    passages: int = Field(default=5, ge=1, description="the most passages of a document")
+    draws: int = Field(default=DRAWS, ge=0, description="drawn answers besides the likeliest one")
+    passages: int = Field(default=PASSAGES, ge=1, description="the most passages of a document")
     max_requests: int | None = Field(default=None, ge=1, description="the most requests; null: as the entry says")
     max_tokens: int | None = Field(default=None, ge=1, description="the most tokens, of prompts and answers")
     max_cost: float | None = Field(default=None, gt=0, description="the most that it may cost, by the entry's prices")

@@ -52,7 +52,8 @@ class ChatModel(StrictSettings):
         description="of the draws; the first answer is asked for at 0. null: for models that take no temperature "
         "(GPT-5 and others that reason), whose first answer is a draw like all others",
     )
-    answer_tokens: Annotated[int, Field(ge=16)] = Field(default=400, description="the most tokens of an answer")
+    # The 40 words that a near stretch takes have to come, in any language.
+    answer_tokens: Annotated[int, Field(ge=100)] = Field(default=400, description="the most tokens of an answer")
     concurrency: Annotated[int, Field(ge=1, le=64)] = Field(default=4, description="requests at a time")
     timeout_seconds: Annotated[float, Field(gt=0)] = Field(
         default=120.0, description="how long an answer is waited for"

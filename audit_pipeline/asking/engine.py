@@ -104,6 +104,14 @@ class AskLimits(NamedTuple):
     max_tokens: int | None = None
     max_cost: float | None = None
 
+    def less(self, requests: int, tokens: int, cost: float | None) -> AskLimits:
+        """What is left of each limit after so much; not below 0. ``cost`` None: nothing."""
+        return AskLimits(
+            None if self.max_requests is None else max(self.max_requests - requests, 0),
+            None if self.max_tokens is None else max(self.max_tokens - tokens, 0),
+            None if self.max_cost is None else max(self.max_cost - (cost or 0.0), 0.0),
+        )
+
 
 class Estimate(NamedTuple):
     """Requests, and the most tokens (prompts and answers) and money that they can take; no attempt counted twice."""
@@ -119,7 +127,7 @@ class _Bound(NamedTuple):
 
 
 def _bound(prompt: Prompt, sampling: Sampling) -> _Bound:
-    """The most tokens of a request: of a vocabulary of bytes each is one or more, and of others not much less."""
+    """The most tokens of a request, by the bytes that are sent: models cut text into tokens of a byte or more."""
     sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
     return _Bound(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
 
@@ -200,9 +208,9 @@ def ask_all(
 
     ``on_reply`` is called in this thread, once at a time, in whatever order answers come. ``tell`` hears of attempts
     that are made again. Raises ModelError where litellm or the key is missing, or the interface will never answer;
-    TransientError where it does not in spite of all attempts; BudgetError where a request could exceed a limit. What is
-    under way then is waited for and handed over first, since it is paid for. No message holds the key or a prompt.
-    Ctrl-C ends it at once.
+    TransientError where it does not in spite of all attempts; BudgetError where a request could exceed a limit; and
+    what ``on_reply`` raises. What is under way then is waited for and handed over first, since it is paid for: of
+    several errors the first is raised. No message holds the key or a prompt. Ctrl-C ends it at once.
     """
     with asyncio.Runner() as runner:
         runner.run(_Session(entry, allowance, tell, patience).ask(iter(requests), on_reply))
@@ -242,7 +250,7 @@ class _Session:
     allowance: Allowance
     tell: Callable[[str], None]
     patience: RetryPolicy
-    fault: AuditError | None = None
+    fault: Exception | None = None
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
     _under_way: int = 0
@@ -280,14 +288,13 @@ class _Session:
             raise self.fault
 
     def _hand_over(self, task: asyncio.Task[tuple[K, ChatReply]], on_reply: Callable[[K, ChatReply], None]) -> None:
-        error = task.exception()
-        if error is None:
+        try:
             on_reply(*task.result())
-        elif isinstance(error, AuditError):
+        except _StoppedError:
+            pass
+        except Exception as error:  # noqa: BLE001 - raised by ask, once all that is paid for is handed over
             self.fault = self.fault or error
             self._stopping.set()
-        elif not isinstance(error, _StoppedError):
-            raise error
 
     async def _answer(
         self, key: K, prompt: Prompt, sampling: Sampling, send: _Sender, secret: str
@@ -466,7 +473,12 @@ async def _note_response(response: Any) -> None:
     _EXCHANGE.get().response = response
 
 
-def _read_number(response: Any, body: dict[str, Any]) -> str | None:
+def _clean(said: Any) -> str | None:
+    """As a string that a table takes: half a character of UTF-16, which JSON can hold, is replaced."""
+    return None if said is None else str(said).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _read_number(response: Any, body: dict[str, Any]) -> Any:
     """The interface's own number of a request; litellm makes up one for some interfaces."""
     headers = response.headers
     return headers.get("x-request-id") or headers.get("request-id") or body.get("responseId") or body.get("id")
@@ -485,13 +497,11 @@ def _read_reply(answer: Any, exchange: _Exchange, entry: ChatModel, asked_at: da
     prompt_tokens, output_tokens = (
         (answer.usage.prompt_tokens, answer.usage.completion_tokens) if counts else (None, None)
     )
-    text = (choice.text if entry.interface == "completions" else choice.message.content) or ""
     return ChatReply(
-        # Half a character of UTF-16, which JSON can hold, is in no table.
-        text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"),
-        native or choice.finish_reason,
-        answer.model,
-        _read_number(exchange.response, body),
+        _clean(choice.text if entry.interface == "completions" else choice.message.content) or "",
+        _clean(native or choice.finish_reason),
+        _clean(answer.model),
+        _clean(_read_number(exchange.response, body)),
         asked_at,
         seconds,
         prompt_tokens,
@@ -509,6 +519,7 @@ def _is_filter(error: Exception, exchange: _Exchange) -> bool:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """As fetch.retry.causes, but through what litellm raises without a cause, too."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from audit_pipeline.asking.config import ChatModel
+from audit_pipeline.asking.config import ChatModel, Interface
+from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.asking.levelling import level
 from audit_pipeline.asking.outputs import DocumentLookup, UnusableRowError
-from audit_pipeline.catalogue.contracts import Rung, digest
+from audit_pipeline.catalogue.contracts import Rung, digest, text_sha256
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.fetch.formats import open_texts
@@ -29,7 +31,8 @@ LADDER: tuple[Rung, ...] = ("title", "first line", "prefix", "instruction", "hin
 """The rungs, from the least to the most that is given."""
 USUAL: tuple[Rung, ...] = LADDER[:4]
 """Those that are climbed unless others are named: a hint gives words of the work away."""
-HEADLINE: Rung = "instruction"
+HEADLINE: Mapping[Interface, Rung] = {"chat": "instruction", "completions": "prefix"}
+"""The rung that answers unless another one is named, by interface: a model that only goes on follows no instruction."""
 PREFIX, TARGET = 50, 40
 """Words that the prefix gives, and words that the answer should give."""
 WINDOW = PREFIX + TARGET
@@ -49,14 +52,16 @@ class AskOptions:
     likeliest one; ``passages``: the most of a document."""
 
     rungs: tuple[Rung, ...] = USUAL
-    headline: Rung = HEADLINE
-    draws: int = 2
-    passages: int = 5
+    headline: Rung = "instruction"
+    draws: int = DRAWS
+    passages: int = PASSAGES
 
     @classmethod
-    def from_names(cls, rungs: Sequence[str], headline: str, draws: int, passages: int) -> AskOptions:
+    def from_names(
+        cls, interface: Interface, rungs: Sequence[str], headline: str | None, draws: int, passages: int
+    ) -> AskOptions:
         """The options of a user. Raises ConfigError for an unknown rung, and for a headline that is not asked."""
-        known = {str(rung): rung for rung in LADDER}
+        known, headline = {str(rung): rung for rung in LADDER}, headline or HEADLINE[interface]
         if unknown := [name for name in [*rungs, headline] if name not in known]:
             raise ConfigError(f"there is no rung '{unknown[0]}'; the ladder has {', '.join(LADDER)}")
         if headline not in rungs:
@@ -95,6 +100,11 @@ class AskRequest:
     words_in: int
     right_choice: int | None = None
 
+    @cached_property
+    def document_sha256(self) -> str:
+        """Of the whole document: of another text under the same name nothing was asked yet."""
+        return _sha256_of(self.document.text)
+
     @property
     def is_drawn(self) -> bool:
         """Whether the answer is drawn; else it is the likeliest."""
@@ -105,29 +115,31 @@ class AskRequest:
         return entry.temperature if self.is_drawn or entry.temperature is None else 0.0
 
     def digest_for(self, entry: ChatModel) -> str:
-        """By which it is known whether it was asked: the model, what it was told, and how it was to answer."""
+        """By which it is known whether it was asked: the model, the text, what it was told, how it was to answer."""
         return digest(
             entry.fingerprint,
             entry.system_prompt,
             entry.answer_tokens,
             self.temperature_for(entry),
-            self.document.name,
-            self.passage,
+            self.document_sha256,
+            self.target,
             self.rung,
             self.prompt,
             self.draw,
         )
 
 
-def find_passages(text: str, most: int) -> list[Passage]:
-    """At most ``most`` passages of a text, none overlapping: the first at its beginning, the others evenly after it.
+_sha256_of = lru_cache(64)(text_sha256)
 
-    A text of fewer than 90 words has none.
+
+def find_passages(text: str, most: int) -> list[Passage]:
+    """At most ``most`` passages of a text, none overlapping: one at the beginning of each of as many equal parts.
+
+    So the first is the text's beginning, and none its end. A text of fewer than 90 words has none.
     """
     words = level(text)
     count = min(most, len(words) // WINDOW)
-    last = len(words) - WINDOW
-    begins = [0] if count == 1 else [number * last // (count - 1) for number in range(count)]
+    begins = [number * len(words) // count for number in range(count)]
     return [
         Passage(number, words.starts[begin : begin + WINDOW].tolist(), words.ends[begin : begin + WINDOW].tolist())
         for number, begin in enumerate(begins)
@@ -143,11 +155,15 @@ def list_requests(
     one is not asked for at that rung. Raises DataError where the rung is asked for and there is no hint, and where a
     hint gives words of its passage away.
     """
-    if "hint" in options.rungs and not hints:
-        raise DataError("the rung 'hint' takes a file of hints: name it with --hints")
+    if ("hint" in options.rungs) != bool(hints):
+        raise DataError("the rung 'hint' and a file of hints go together: name both, with --rungs and --hints")
     passages = [
         (document, passage) for document in documents for passage in find_passages(document.text, options.passages)
     ]
+    known = {(document.name, passage.number) for document, passage in passages}
+    if unused := sorted((hints or {}).keys() - known):
+        name, number = unused[0]
+        raise DataError(f"there is a hint for passage {number} of {name}, which has no passage of that number")
     return [
         AskRequest(document, passage.number, passage.span(0, WINDOW), target, rung, draw, prompt, words_in)
         for draw in range(options.draws + 1)
@@ -199,7 +215,7 @@ def _count_words_of_first_line(text: str, passage: Passage) -> int:
 
 
 def _require_no_words_given_away(document: SearchedDocument, passage: Passage, hint: str) -> None:
-    of_passage, of_hint = level(_cut(document.text, passage.span(PREFIX, TARGET))), level(hint)
+    of_passage, of_hint = level(_cut(document.text, passage.span(0, WINDOW))), level(hint)
     if np.isin(hash_runs(of_hint.hashes, _HINT_RUN), hash_runs(of_passage.hashes, _HINT_RUN)).any():
         raise DataError(
             f"the hint for passage {passage.number} of {document.name} has {_HINT_RUN} words on end of the passage: "
@@ -210,17 +226,22 @@ def _require_no_words_given_away(document: SearchedDocument, passage: Passage, h
 def read_hints(path: Path, documents: Sequence[SearchedDocument]) -> dict[tuple[str, int], str]:
     """The hints of a file of rows (document, passage, hint), by document and number of the passage.
 
-    Raises DataError, naming the row, where a row names no document or passage.
+    Raises DataError, naming the row, where a row has no hint, names no document or passage, or names one again.
     """
     lookup = DocumentLookup(documents)
     found: dict[tuple[str, int], str] = {}
-    for row in open_texts(path, "hint", ("document", "passage")):
-        number = str(row.values.get("passage"))
+    rows = open_texts(path, "hint", ("document", "passage"))
+    for row in rows:
+        number = str(row.values.get("passage")).removesuffix(".0")
         try:
             name = lookup.find_document(row.values.get("document"))
         except UnusableRowError as error:
             raise DataError(f"{row.location}: {error}") from error
         if not number.isdecimal():
             raise DataError(f"{row.location}: column 'passage' is no number of a passage, from 0")
+        if (name, int(number)) in found:
+            raise DataError(f"{row.location}: there is another hint for passage {number} of {name}")
         found[name, int(number)] = row.text
+    for skipped in rows.skipped.first:
+        raise DataError(f"{skipped.location}: {skipped.reason}")
     return found

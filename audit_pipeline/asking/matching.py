@@ -4,15 +4,17 @@ What belongs here: the measures of one answer. What does not: what a word is (le
 (outcomes.py), what the measures of many answers say (conclusions.py).
 
 **Nothing that stood in the prompt counts.** A word of the answer is *quoted* where it lies in a run of 5 or more words
-that the prompt has, too. A quoted word matches nothing, in no measure. A *common run* is a longest run of words, none
-of them quoted, that answer and document share: none lies within another. Off its ends are taken its longest beginning
-and its longest end that stand in the prompt (each at most 4 words; where they meet, nothing is left). A prompt of fewer
-than 5 words stands for itself said over and over.
+that the prompt has, too, or in the longest beginning of the answer that is an end of the prompt, however short: who
+goes on with a text may say its last words again. A quoted word matches nothing, in no measure. A *common run* is a
+longest run of words, none of them quoted, that answer and document share: none lies within another. Off its ends are
+taken its longest beginning and its longest end that stand in the prompt (each at most 4 words; where they meet, nothing
+is left). A prompt of fewer than 5 words stands for itself said over and over.
 
 So an answer that repeats its prompt, in stretches of 5 or more words with a shorter rest before and after them, has no
 run, no words out, no coverage and no near stretch, whatever the document repeats. Words of the prompt in an order that
 the prompt does not have are not quoted: what is measured is order. In ``near_span`` and ``edits`` words match that are
-not quoted, so up to 4 words of the prompt on either side of what is new.
+not quoted, so up to 4 words of the prompt on either side of what is new, but for an end of the prompt that the answer
+begins with.
 
 The time is linear in the words of document and answers, whatever repeats in them, but for ``near_span``: that takes
 time by the places where six words of the answer stand in the document, equal surroundings counted once.
@@ -260,10 +262,10 @@ def _measure_window(matches: Flags, mismatches: int) -> int:
 
 
 def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Places]:
-    """Which words are quoted (bool [n]); of every word how many from it on stand in the prompt as a run, and of every
-    gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted."""
+    """Which words of an answer are quoted (bool [n]); of every word how many from it on stand in the prompt as a run,
+    and of every gap how many before it do (int64 [n + 1] each), at most one word less than makes a run quoted."""
     if 0 < len(prompt) < RUN:
-        prompt = np.resize(prompt, 2 * RUN)
+        prompt = np.tile(prompt, RUN)
     quoted = np.zeros(len(words), np.bool_)
     beginnings, endings = np.zeros((2, len(words) + 1), np.int64)
     for size in range(1, RUN + 1):
@@ -271,6 +273,8 @@ def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Place
         if size < RUN:
             beginnings[: len(is_there)] += is_there
             endings[size : size + len(is_there)] += is_there
+            if np.array_equal(words[:size], prompt[-size:]):
+                quoted[:size] = True
         else:
             for shift in range(size):
                 quoted[shift : shift + len(is_there)] |= is_there

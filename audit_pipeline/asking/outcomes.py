@@ -3,7 +3,7 @@
 What belongs here: recognising it by the reason of the end and by phrases. What does not: measuring (matching.py).
 
 Phrases can be wrong both ways. So what is refused counts neither as given nor as absent, the phrase is kept with the
-answer, and the report shows the list.
+answer, and the report shows the phrases that occurred, with counts.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from audit_pipeline.fetch.rows import Skipped, SkippedRows, build_unusable_file_
 _NAMED_DOCUMENTS = 5
 _MAX_PASSAGES = 2**31
 _WORD_BYTES = 8
+_SPLIT_DOCUMENTS = 64
 
 Span = tuple[int, int]
 """First character in the document, and one past the last."""
@@ -46,17 +47,18 @@ class DocumentLookup:
         for document in documents:
             # The name of a document of files ends with its file's, after a colon.
             file = document.name.rpartition(":")[2]
-            for label in (document.title or "", file, Path(file).stem):
-                self._by_label.setdefault(_fold(label), set()).add(document.name)
+            for label in {_fold(label) for label in (document.title or "", file, Path(file).stem)} - {""}:
+                self._by_label.setdefault(label, set()).add(document.name)
         self.find_passage = cache(self._find_passage)
-        self._split_document = cache(lambda name: _split(self._documents[name].text))
+        # 24 bytes a word: not of all documents.
+        self._split_document = lru_cache(_SPLIT_DOCUMENTS)(lambda name: _split(self._documents[name].text))
 
     def find_document(self, label: object) -> str:
         """The name of the document that ``label`` names.
 
         Raises UnusableRowError where it names none or several.
         """
-        if label in (None, ""):
+        if label is None or (isinstance(label, str) and not label.strip()):
             raise UnusableRowError("names no document")
         if not isinstance(label, str | int) or isinstance(label, bool):
             raise UnusableRowError(f"column 'document' is not a string but {type(label).__name__}")

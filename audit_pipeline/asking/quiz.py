@@ -4,9 +4,10 @@ What belongs here: questions from a file of paraphrases, prompts, what letter an
 answers. What does not: sending prompts (engine.py), the choices by style (style.py).
 
 This is DE-COP (Duarte et al. 2024, arXiv 2402.09910): a passage and three paraphrases of it, in all 24 orders, so that
-each option has each letter equally often; the score of a question is the share of orders answered rightly, that of a
-document the mean over its questions. Chance is .25, but models tell what people wrote from a paraphrase without having
-read it, so only the difference from held-out documents counts, and only where style does not explain it.
+each option has each letter equally often; the score of a question is the share of orders answered rightly, the four
+letters weighing alike, that of a document the mean over its questions. Chance is .25, but models tell what people wrote
+from a paraphrase without having read it, so only the difference from held-out documents counts, and only where style
+does not explain it.
 
 Paraphrases of one model share its habits. Where audited and held-out documents differ in how far they are from these
 habits (age, genre, names), so do the scores: take one paraphraser for all documents, and none that is audited.
@@ -19,7 +20,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +31,7 @@ import scipy
 from audit_pipeline.asking.levelling import level
 from audit_pipeline.asking.outputs import DocumentLookup, Span, UnusableRowError, read_string
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER, Outcome, QuizClaim, Side
-from audit_pipeline.evidence.conformal import q_values, run_group_tests
+from audit_pipeline.evidence.conformal import MIN_COMPARED, q_values, run_group_tests
 from audit_pipeline.evidence.thresholds import ScoredTexts, draw_keys
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.fetch.formats import open_rows
@@ -40,7 +43,6 @@ ORDERS = tuple(itertools.permutations(range(4)))
 LETTERS = "ABCD"
 LEVEL = 0.05
 CHANCE = 0.25
-_LEAST_ORDERS = len(ORDERS) // 2
 _PARAPHRASES = 3
 _ALONE = re.compile(r"^[\W_]*([A-Da-d])[\W_]*$")
 _LABEL = re.compile(r"^[^\w\n]*([A-D])[*\])]*[.):](?=[\s*]|$)", re.MULTILINE)
@@ -56,14 +58,17 @@ Measures = Mapping[str, Mapping[int, float]]
 
 @dataclass(frozen=True)
 class Question:
-    """A passage of a document (``span``: its characters there) and three paraphrases; ``number`` counts the document's
-    questions from 0, in the order of its passages."""
+    """A passage of a document (``span``: its characters there) and three paraphrases."""
 
     document: str
-    number: int
     span: Span
     passage: str
     paraphrases: tuple[str, str, str]
+
+    @property
+    def number(self) -> int:
+        """The first character of its passage: what it is known by, whatever other questions there are."""
+        return self.span[0]
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -72,7 +77,7 @@ class Question:
 
 
 class QuizAnswer(NamedTuple):
-    """What came of one order of a question; ``is_right`` is None where no letter was given."""
+    """What came of one order of a question (its number); ``is_right`` is None where no letter was given."""
 
     document: str
     question: int
@@ -86,31 +91,26 @@ def read_paraphrases(path: Path, documents: Sequence[SearchedDocument]) -> tuple
 
     Columns: document (name, title or file), passage (word for word in the document), and paraphrase_1 to paraphrase_3,
     or paraphrases (a list of three). By their words, the four have to differ. The options are shown as the row writes
-    them, so quotation marks, dashes and hyphens should be the same in all four. Raises DataError where the file cannot
-    be read or no row of it can be used.
+    them, so quotation marks, dashes and hyphens should be the same in all four. Of passages that begin at the same
+    character the first row's is taken. Raises DataError where the file cannot be read or no row of it can be used.
     """
     lookup = DocumentLookup(documents)
-    found: dict[tuple[str, Span], tuple[str, tuple[str, str, str]]] = {}
+    found: dict[tuple[str, int], Question] = {}
     skipped = SkippedRows()
     for row in open_rows(path).entries():
         if isinstance(row, Skipped):
             skipped.add(row)
             continue
         try:
-            document, span, passage, paraphrases = _read_question(row, lookup)
-            if (document, span) in found:
-                raise UnusableRowError("the passage has a row already")
-            found[document, span] = passage, paraphrases
+            question = _read_question(row, lookup)
+            if (question.document, question.number) in found:
+                raise UnusableRowError("a passage that begins there has a row already")
+            found[question.document, question.number] = question
         except UnusableRowError as error:
             skipped.add(Skipped(row.location, row.index, str(error)))
     if not found:
         raise build_unusable_file_error(path, skipped)
-    questions = [
-        Question(document, number, span, *found[document, span])
-        for document, own in itertools.groupby(sorted(found), key=lambda place: place[0])
-        for number, (_, span) in enumerate(own)
-    ]
-    return questions, skipped
+    return [found[place] for place in sorted(found)], skipped
 
 
 def build_paraphrase_prompt(passage: str) -> str:
@@ -174,38 +174,42 @@ def conclude_quiz(
     :func:`audit_pipeline.asking.style.choose_by_style` gives for the ``questions``; None with
     fewer than 3 documents, of which none can be recognised.
 
-    A question is compared where at least half of its orders were answered with a letter; a document without any is
+    The share right of a question is the mean over the four places at which the verbatim option stands of the share
+    right among the orders answered there: a model that always says A has .25, whichever orders it answers. A question
+    is compared where each of the four places has an order that was answered with a letter; a document without any is
     *refused*. Others are compared with the held-out ones by as many questions on both sides (evidence/conformal.py).
-    With fewer than 19 held-out documents no p-value is as small as .05, so none is *recognised*.
 
     A document with a q-value of at most .05 is *recognised* where it stands out from the held-out ones (p at most .05)
     in the model's lead over the classifier of style as well: share right less the classifier's, question by question.
     Else the classifier does as well, and *the options give themselves away*; where it is not above chance, there is
     only too little data, and the document is *not recognised*. Two AUROCs side by side do not tell that: of a model
-    that chooses by style alone, one of the two is larger by chance. Without held-out documents nothing is calibrated;
-    then the options give themselves away where the classifier is right at least as often as the model, about the
-    audited documents, and more often than by chance (binomial test, .05).
+    that chooses by style alone, one of the two is larger by chance.
+
+    With fewer than 19 held-out documents to compare with no p-value is as small as .05: the document is *not
+    calibrated*, or the options give themselves away where the classifier is right at least as often as the model, about
+    the audited documents, and more often than by chance (binomial test, .05).
 
     This excludes style that the classifier reads: case, length, punctuation, variety and rarity of words. A model that
     reads style better than that may still stand out without having read the document, and so may one that knows the
     facts of a passage from elsewhere; held-out documents of the same kind and age are the guard against both.
     """
-    letters: dict[tuple[str, int], dict[int, bool]] = {}
+    letters: dict[tuple[str, int], list[QuizAnswer]] = {}
     for answer in answers:
         if answer.is_right is not None:
-            letters.setdefault((answer.document, answer.question), {})[answer.order] = answer.is_right
+            letters.setdefault((answer.document, answer.question), []).append(answer)
     right, by_style, leads = (defaultdict[str, dict[int, float]](dict) for _ in range(3))
     n_questions, n_letters = Counter[str](), Counter[str]()
     for place, question in enumerate(questions):
         name, number = question.document, question.number
-        given = letters.get((name, number), {})
+        given = letters.get((name, number), [])
         n_questions[name] += 1
         n_letters[name] += len(given)
-        if len(given) >= _LEAST_ORDERS:
-            right[name][number] = sum(given.values()) / len(given)
+        share = _average_places(given)
+        if share is not None:
+            right[name][number] = share
             if style is not None:
                 by_style[name][number] = float(style[place])
-                leads[name][number] = right[name][number] - by_style[name][number]
+                leads[name][number] = share - by_style[name][number]
     sides = {document.name: document.side for document in documents}
     tests, lead_tests = _test_documents(right, sides), _test_documents(leads, sides)
     q_value = dict(zip(tests, q_values([p_value for _, p_value in tests.values()], "bh").tolist(), strict=True))
@@ -215,7 +219,7 @@ def conclude_quiz(
     def claim(name: str) -> QuizClaim:
         if name not in right:
             return "refused"
-        if name not in tests and sides[name] == "audited":
+        if sides[name] == "audited" and (name not in tests or tests[name][0] < MIN_COMPARED):
             return "the options give themselves away" if is_style_enough else "not calibrated"
         if q_value.get(name, 1) > LEVEL:
             return "not recognised"
@@ -241,6 +245,17 @@ def conclude_quiz(
         for document in documents
         if document.name in n_questions
     ]
+
+
+def _average_places(answers: Iterable[QuizAnswer]) -> float | None:
+    """The mean over the verbatim option's places of the share right there; None where one has no answer."""
+    at_place: dict[int, list[bool | None]] = {}
+    for answer in answers:
+        at_place.setdefault(ORDERS[answer.order].index(0), []).append(answer.is_right)
+    if len(at_place) < len(LETTERS):
+        return None
+    # Exact, so that equal shares are tied.
+    return float(mean(Fraction(own.count(True), len(own)) for own in at_place.values()))
 
 
 def _test_documents(measures: Measures, sides: Mapping[str, Side]) -> dict[str, tuple[int, float]]:
@@ -284,7 +299,7 @@ def _mean(values: Mapping[int, float]) -> float:
     return float(np.mean(sorted(values.values())))
 
 
-def _read_question(row: Row, lookup: DocumentLookup) -> tuple[str, Span, str, tuple[str, str, str]]:
+def _read_question(row: Row, lookup: DocumentLookup) -> Question:
     values = row.values
     document = lookup.find_document(values.get("document"))
     passage = _read_wording(values, "passage")
@@ -301,7 +316,7 @@ def _read_question(row: Row, lookup: DocumentLookup) -> tuple[str, Span, str, tu
     span = lookup.find_passage(document, passage)
     if span is None:
         raise UnusableRowError(f"the passage is not in the document {document}")
-    return document, span, passage, (first, second, third)
+    return Question(document, span, passage, (first, second, third))
 
 
 def _read_wording(values: Mapping[str, object], column: str) -> str:

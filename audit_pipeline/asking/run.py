@@ -6,7 +6,9 @@ What does not: which requests there are (ladder.py, quiz.py), sending (engine.py
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
 
@@ -18,7 +20,14 @@ from audit_pipeline.asking.matching import LEAST, AnswerMeasures, DocumentMatche
 from audit_pipeline.asking.outcomes import recognise_outcome
 from audit_pipeline.asking.outputs import HandedOutput
 from audit_pipeline.asking.quiz import parse_choice
-from audit_pipeline.catalogue.contracts import canonical_json, digest, text_sha256
+from audit_pipeline.catalogue.contracts import (
+    CHAT_ANSWERS,
+    EXCERPT_CHARACTERS,
+    Outcome,
+    canonical_json,
+    digest,
+    text_sha256,
+)
 from audit_pipeline.extraction.documents import SearchedDocument, cut_excerpt
 
 _MATCHERS = 8
@@ -67,16 +76,18 @@ def list_unanswered(entry: ChatModel, requests: Sequence[AskRequest], known: Con
 
 def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *, keeps_text: bool) -> dict[str, Any]:
     """The row of an answer, but for model, benchmark and run_id."""
-    is_quiz = request.rung == "quiz"
-    outcome, phrase = recognise_outcome(reply.text, reply.finish_reason, 1 if is_quiz else LEAST)
     whole_prompt = f"{entry.system_prompt or ''}\n\n{request.prompt}".strip()
-    choice = parse_choice(reply.text) if is_quiz and outcome == "answered" else None
-    measured = (
-        _measure(request.document, reply.text, whole_prompt, request.target)
-        if _is_measured(request.rung, outcome)
-        else None
-    )
+    if request.rung == "quiz":
+        outcome, phrase = recognise_outcome(reply.text, reply.finish_reason, 1)
+        choice = parse_choice(reply.text) if outcome == "answered" else None
+        measured, is_right = None, None if choice is None else choice == request.right_choice
+    else:
+        is_right = None
+        outcome, phrase, measured = _measure_answer(
+            find_matcher(request.document.text), reply.text, reply.finish_reason, whole_prompt, request.target
+        )
     _, sampling = prepare(entry, request)
+    settings = {**sampling._asdict(), "system_prompt": entry.system_prompt if keeps_text else None}
     return {
         **_describe_document(request.document),
         "passage": request.passage,
@@ -89,14 +100,8 @@ def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *,
         "outcome": outcome,
         "refusal_phrase": phrase,
         "finish_reason": reply.finish_reason,
-        "settings": canonical_json(
-            {
-                "temperature": sampling.temperature,
-                "max_tokens": sampling.max_tokens,
-                "seed": sampling.seed,
-                "system_prompt": entry.system_prompt if keeps_text else None,
-            }
-        ),
+        "settings": canonical_json(settings),
+        "model_fingerprint": entry.fingerprint,
         "answered_by": reply.answered_by,
         "provider_request_id": reply.provider_request_id,
         "asked_at": reply.asked_at,
@@ -106,21 +111,24 @@ def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *,
         "cost": reply.cost,
         "words_in": request.words_in,
         **_describe_measures(measured, request.document, reply.text, keeps_text=keeps_text),
-        "is_right": None if choice is None else choice == request.right_choice,
+        "is_right": is_right,
     }
 
 
 def build_handed_over_row(
-    output: HandedOutput, document: SearchedDocument, number: int, *, keeps_text: bool
+    output: HandedOutput, document: SearchedDocument, number: int, repeat: int, *, keeps_text: bool
 ) -> dict[str, Any]:
-    """The row of an output that somebody else got, but for model, benchmark and run_id; ``number``: which it is of
-    those of its passage."""
-    outcome, phrase = recognise_outcome(output.output, output.finish_reason, LEAST)
+    """The row of an output that somebody else got, but for model, benchmark and run_id.
+
+    ``number``: which it is of the outputs for its passage; ``repeat``: of those that are equal in all that is known.
+    """
     matcher = find_matcher(document.text)
-    measured = matcher.measure(output.output, output.prompt, output.passage_span) if outcome == "answered" else None
+    outcome, phrase, measured = _measure_answer(
+        matcher, output.output, output.finish_reason, output.prompt, output.passage_span
+    )
     start, end = output.passage_span or (None, None)
     words_in = None if output.prompt is None else matcher.measure(output.prompt, None, None).words_out
-    nothing = dict.fromkeys(("seconds", "prompt_tokens", "output_tokens", "cost", "answered_by", "is_right"))
+    nothing = ("model_fingerprint", "answered_by", "seconds", "prompt_tokens", "output_tokens", "cost", "is_right")
     return {
         **_describe_document(document),
         "passage": output.passage_number,
@@ -128,30 +136,49 @@ def build_handed_over_row(
         "passage_end": end,
         "rung": "handed over",
         "draw": number,
-        "request_sha256": digest(
-            document.name, output.passage_number, output.prompt, output.output, output.settings, number
-        ),
+        "request_sha256": digest(identify_output(output), text_sha256(document.text), repeat),
         **_describe_texts(output.prompt, output.output, keeps_text=keeps_text),
         "outcome": outcome,
         "refusal_phrase": phrase,
         "finish_reason": output.finish_reason,
-        "settings": output.settings,
+        "settings": output.settings if keeps_text else None,
         "provider_request_id": output.request_id,
         "asked_at": output.asked_at,
         "words_in": words_in,
         **_describe_measures(measured, document, output.output, keeps_text=keeps_text),
-        **nothing,
+        **dict.fromkeys(nothing),
     }
 
 
-def _is_measured(rung: str, outcome: str) -> bool:
-    return outcome == "answered" and rung != "quiz"
+def identify_output(output: HandedOutput) -> str:
+    """By which an output is known again: all that was handed over with it, but for its place in the file."""
+    asked_at = output.asked_at and output.asked_at.isoformat()
+    return digest({**asdict(output), "document": None, "asked_at": asked_at})
 
 
-def _measure(
-    document: SearchedDocument, answer: str, prompt: str | None, target: tuple[int, int] | None
-) -> AnswerMeasures:
-    return find_matcher(document.text).measure(answer, prompt, target)
+_OF_TEXT = [column.name for column in CHAT_ANSWERS.columns if column.quotes_text]
+
+
+def without_text(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of an own request less what quotes texts: a run that was killed may have kept them."""
+    settings = {**json.loads(row["settings"]), "system_prompt": None}
+    return {**row, **dict.fromkeys(_OF_TEXT), "settings": canonical_json(settings)}
+
+
+def _measure_answer(
+    matcher: DocumentMatcher, answer: str, finish_reason: str | None, prompt: str | None, target: tuple[int, int] | None
+) -> tuple[Outcome, str | None, AnswerMeasures | None]:
+    """What an answer came to, the phrase by which it is refused, and its measures where it is answered.
+
+    An answer that holds a long stretch of the document is one, whatever it says besides and however it ended.
+    """
+    outcome, phrase = recognise_outcome(answer, finish_reason, LEAST)
+    if outcome == "empty":
+        return outcome, phrase, None
+    measured = matcher.measure(answer, prompt, target)
+    if outcome == "answered" or measured.near_span:
+        return "answered", None, measured
+    return outcome, phrase, None
 
 
 def _describe_document(document: SearchedDocument) -> Mapping[str, Any]:
@@ -193,6 +220,11 @@ def _describe_measures(
     is_quoted = keeps_text and measured.run_start is not None
     return {
         **{name: getattr(measured, name) for name in _MEASURES},
-        "original_excerpt": cut_excerpt(document.text[measured.run_start :]) if is_quoted else None,
-        "output_excerpt": cut_excerpt(answer[measured.output_start :]) if is_quoted else None,
+        "original_excerpt": _quote(document.text, measured.run_start) if is_quoted else None,
+        "output_excerpt": _quote(answer, measured.output_start) if is_quoted else None,
     }
+
+
+def _quote(text: str, start: int | None) -> str:
+    # A whole book is not cut into words for its next 25.
+    return cut_excerpt(text[start or 0 :][:EXCERPT_CHARACTERS])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.options import TEXT_COLUMN, SeveralFiles, json_option
 from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
@@ -32,13 +33,13 @@ from audit_pipeline.report.number_format import format_thousands, percent, proba
 
 if TYPE_CHECKING:
     from audit_pipeline.asking.config import ChatModel
-    from audit_pipeline.asking.engine import Allowance
+    from audit_pipeline.asking.engine import Allowance, AskLimits, Estimate
     from audit_pipeline.asking.ladder import AskRequest
     from audit_pipeline.asking.quiz import Question
     from audit_pipeline.operate.stages.asking import AskedTexts, AskPlan, AskReport
 
 _FILES = click.Path(exists=True, path_type=Path)
-_SHOWN = 20
+_OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
 
 
 @click.command(cls=SeveralFiles)
@@ -65,13 +66,18 @@ _SHOWN = 20
     help="How it is asked, with commas: title, first line, prefix, instruction, hint. Default: all but hint.",
 )
 @click.option(
-    "--headline", default="instruction", show_default=True, help="The rung whose numbers answer, named beforehand."
+    "--headline",
+    help="The rung whose numbers answer, named beforehand. Default: instruction; prefix for interface: completions.",
 )
 @click.option(
-    "--draws", type=click.IntRange(min=0), default=2, show_default=True, help="Drawn answers besides the likeliest."
+    "--draws", type=click.IntRange(min=0), default=DRAWS, show_default=True, help="Drawn answers besides the likeliest."
 )
 @click.option(
-    "--passages", type=click.IntRange(1, 100), default=5, show_default=True, help="The most passages of a document."
+    "--passages",
+    type=click.IntRange(1, 100),
+    default=PASSAGES,
+    show_default=True,
+    help="The most passages of a document.",
 )
 @click.option("--hints", type=FILE, help="Rows of document, passage (its number from 0) and hint, for the rung hint.")
 @click.option(
@@ -100,7 +106,7 @@ def ask(
     benchmark: str | None,
     name: str,
     rungs: Sequence[str] | None,
-    headline: str,
+    headline: str | None,
     draws: int,
     passages: int,
     hints: Path | None,
@@ -125,27 +131,36 @@ def ask(
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
     if paraphraser is not None and quiz is None:
         raise click.UsageError("--paraphraser adds to the file of --quiz: name one")
+    if outputs is not None and (dry_run or rungs or headline or hints or quiz):
+        raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
     asked = _read_texts(texts, held_out, benchmark, name, text_column, paths)
     keeps_text = texts_are_quoted() and not no_text
     run_id = f"ask-{uuid.uuid4()}"
     if outputs is not None:
-        _show_and_publish(
-            _measure_outputs(outputs, asked, model, paths, run_id, keeps_text=keeps_text), paths, keeps_text
-        )
+        reports = _measure_outputs(outputs, asked, model, paths, run_id, keeps_text=keeps_text)
+        _show_and_publish(reports, paths, keeps_text)
         return
     from audit_pipeline.asking.config import load_chat_models
     from audit_pipeline.asking.engine import Allowance, AskLimits
     from audit_pipeline.asking.ladder import USUAL, AskOptions, read_hints
-    from audit_pipeline.operate.stages.asking import ask_pair, find_missing_requests, plan_asking
+    from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.operate.stages.asking import (
+        ask_pair,
+        find_missing_requests,
+        plan_asking,
+        read_named_headline,
+    )
 
     entry = load_chat_models().named(model)
-    options = AskOptions.from_names(rungs or USUAL, headline, draws, passages)
+    named = headline or read_named_headline(Pair(asked.name, model), paths)
+    options = AskOptions.from_names(entry.interface, rungs or USUAL, named, draws, passages)
     limits = AskLimits(max_requests, max_tokens, max_cost)
-    if paraphraser is not None and not dry_run:
+    if paraphraser is not None and quiz is not None:
         helper = load_chat_models().named(paraphraser)
-        _add_paraphrases(Path(str(quiz)), helper, asked, passages, Allowance(helper, limits))
-    questions = [] if quiz is None else _read_questions(quiz, asked)
+        limits = _add_paraphrases(quiz, helper, asked, passages, limits, dry_run=dry_run)
+    is_unwritten = dry_run and paraphraser is not None and quiz is not None and not quiz.exists()
+    questions = [] if quiz is None or is_unwritten else _read_questions(quiz, asked)
     known_hints = None if hints is None else read_hints(hints, asked.documents)
     plan = plan_asking(asked, options, known_hints, questions)
     missing = find_missing_requests(plan, entry, paths)
@@ -153,20 +168,20 @@ def ask(
     if dry_run:
         return
     allowance = Allowance(entry, limits)
-    try:
-        report = ask_pair(
-            plan,
-            entry,
-            paths,
-            run_id,
-            allowance,
-            keeps_text=keeps_text,
-            tell=tell,
-            on_answer=lambda answered: tell_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
-        )
-    finally:
-        _say_used(allowance)
+    report = ask_pair(
+        plan,
+        entry,
+        paths,
+        run_id,
+        allowance,
+        keeps_text=keeps_text,
+        tell=tell,
+        on_answer=lambda answered: tell_progress(f"{entry.name}: {answered:,} of {len(missing):,} answers"),
+    )
+    _say_used(allowance)
     _show_and_publish([report], paths, keeps_text)
+    if report.fault is not None:
+        raise report.fault
 
 
 def _measure_outputs(
@@ -200,18 +215,31 @@ def _read_questions(file: Path, texts: AskedTexts) -> list[Question]:
     return questions
 
 
-def _add_paraphrases(file: Path, entry: ChatModel, texts: AskedTexts, passages: int, allowance: Allowance) -> None:
-    """Ask for paraphrases of the passages that the file has none of, and add them to it as they come."""
-    from audit_pipeline.asking.paraphrases import add_paraphrases
+def _add_paraphrases(
+    file: Path, entry: ChatModel, texts: AskedTexts, passages: int, limits: AskLimits, *, dry_run: bool
+) -> AskLimits:
+    """Ask for paraphrases of the passages that the file has none of, and add them to it as they come.
 
-    added, unusable = add_paraphrases(file, entry, texts.documents, passages, allowance, tell)
+    Returns what is left of the limits, which hold for all that a command asks.
+    """
+    from audit_pipeline.asking.engine import Allowance, estimate
+    from audit_pipeline.asking.paraphrases import add_paraphrases, find_unparaphrased
+
+    wanted = find_unparaphrased(file, texts.documents, passages)
+    most = estimate(entry, (passage.build_request(entry) for passage in wanted))
+    say(f"Paraphrases: {_format_sending(entry, most)}", paraphrases={**most._asdict(), "sent_to": entry.host})
+    if dry_run:
+        return limits
+    allowance = Allowance(entry, limits)
+    added, unusable = add_paraphrases(file, entry, wanted, allowance, tell)
     say(
-        f"{entry.name} paraphrased {added:,} passages: read {file} before you rely on it.",
+        f"{entry.name} paraphrased {added:,} passages in {allowance.requests:,} requests: please read {file}.",
         paraphrased=added,
         unusable=unusable,
     )
     if unusable:
         tell(f"{unusable:,} answers were no three paraphrases, and their passages are left out")
+    return limits.less(allowance.requests, allowance.tokens, allowance.cost)
 
 
 def _read_texts(
@@ -242,16 +270,20 @@ def _say_plan(plan: AskPlan, entry: ChatModel, missing: Sequence[AskRequest]) ->
 
     sides = Counter(document.side for document in plan.texts.documents)
     most = estimate(entry, (prepare(entry, request) for request in missing))
-    money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
+    answered = len(plan.requests) - len(missing)
     say(
         f"{sides['audited']:,} audited and {sides['held_out']:,} held-out documents: {len(plan.requests):,} requests, "
-        f"{len(plan.requests) - len(missing):,} of them answered. {entry.name}: {entry.sent_to}. To send: "
-        f"{most.requests:,} requests, at most {most.tokens:,} tokens, {money}.",
-        requests=most.requests,
-        answered=len(plan.requests) - len(missing),
-        tokens=most.tokens,
-        cost=most.cost,
+        f"{answered:,} of them answered. {_format_sending(entry, most)}",
+        **most._asdict(),
+        answered=answered,
         sent_to=entry.host,
+    )
+
+
+def _format_sending(entry: ChatModel, most: Estimate) -> str:
+    money = "no price is given" if most.cost is None else f"at most {most.cost:,.4g} by the prices in its entry"
+    return (
+        f"{entry.name}: {entry.sent_to}. To send: {most.requests:,} requests, at most {most.tokens:,} tokens, {money}."
     )
 
 
@@ -270,15 +302,18 @@ def _show_and_publish(reports: Sequence[AskReport], paths: DataPaths, quoted: bo
     for report in reports:
         _show(report)
     publish(load_dagster_definitions(), paths, tell_step, include_text=quoted)
+    conclusions = {}
     for report in reports:
-        found = read_conclusions(paths.warehouse, report.pair.model).in_answers[report.pair.benchmark]
-        say(f"\n{found['headline']} {found['how_sure']}", conclusion=found, rungs=_count_rungs(report.documents))
-    say(f"Report: {paths.report}", report=paths.report)
+        model, found = report.pair.model, read_conclusions(paths.warehouse, report.pair.model).in_answers
+        if report.pair.benchmark in found:
+            conclusions[model] = found[report.pair.benchmark]
+            say(f"\n{model}: {conclusions[model]['headline']} {conclusions[model]['how_sure']}")
+    say(f"Report: {paths.report}", report=paths.report, conclusions=conclusions)
 
 
 def _show(report: AskReport) -> None:
     headline = sorted(
-        (row for row in report.documents if row["is_headline"]),
+        ({"model": report.pair.model, **row} for row in report.documents if row["is_headline"]),
         key=lambda row: (row["side"], -(row["score"] or 0.0), row["document_id"]),
     )
     show_table(
@@ -296,10 +331,12 @@ def _show(report: AskReport) -> None:
             ("claim", "claim"),
         ],
     )
+    rungs = _count_rungs(report)
+    show_table("rungs", rungs, [(name, name) for name in ("rung", *_OUTCOMES)])
     if report.quiz:
         show_table(
             "quiz",
-            report.quiz,
+            [{"model": report.pair.model, **row} for row in report.quiz],
             [
                 ("document", _format_title),
                 ("side", _format_side),
@@ -325,11 +362,14 @@ def _format_grade(row: Row) -> str:
     return f"{given} → {format_thousands(row['words_out'] or 0)}"
 
 
-def _count_rungs(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _count_rungs(report: AskReport) -> list[dict[str, Any]]:
     """What the requests of each rung came to."""
-    outcomes = ("requests", "answered", "refused", "filtered", "cut", "empty")
-    rungs = dict.fromkeys(row["rung"] for row in rows)
+    rows = report.documents
     return [
-        {"rung": rung, **{name: sum(row[name] for row in rows if row["rung"] == rung) for name in outcomes}}
-        for rung in rungs
+        {
+            "model": report.pair.model,
+            "rung": rung,
+            **{name: sum(row[name] for row in rows if row["rung"] == rung) for name in _OUTCOMES},
+        }
+        for rung in dict.fromkeys(row["rung"] for row in rows)
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from audit_pipeline.catalogue.contracts import AskClaim, QuizClaim
 from audit_pipeline.evidence.conformal import count_held_out_needed
@@ -15,63 +16,63 @@ from audit_pipeline.report.answer_kinds import NO_RESULT, Sign, kind_of
 from audit_pipeline.report.number_format import count, number, percent, probability, things
 from audit_pipeline.report.vocabulary import COULD_NOT, Q_LEVEL
 
-QUOTED_WORDS = 25
-"""Words of a document, and of an answer, that are quoted side by side."""
-
-_STRETCH = "40 words on end, at most 5 of them different, that were not in the prompt"
+_STRETCH = "40 words on end, at most 5 of them different"
+_NO_STRETCH = f"No answer at this rung (the one named beforehand) holds {_STRETCH}, that were not in the prompt"
 CLAIM_IN_WORDS: Mapping[AskClaim, str] = {
     "reproduced": (
-        f"A document counts as reproduced where an answer holds at least {_STRETCH}. This is a direct observation of"
-        " what the model said. It does not say how the text got into it: near-duplicates and quotations suffice. A"
-        " document that did not come back is not cleared."
+        f"Sure of what the model said, for that is on record: an answer holds at least {_STRETCH}, that were not in the"
+        " prompt. It does not say how the text got into it: near-duplicates and quotations suffice. A document that did"
+        " not come back is not cleared."
+    ),
+    "not graded": (
+        f"An answer holds at least {_STRETCH}, but what the model was asked is not known: nothing says that they did"
+        " not stand in the prompt. This is neither a find nor an absence."
     ),
     "not reproduced": (
-        f"No answer holds {_STRETCH}. That clears nobody: other passages, another way of asking or another draw may"
-        " bring one out."
+        f"{_NO_STRETCH}. That clears nobody: answers at other rungs, to other passages and in other draws may hold one."
     ),
-    "not calibrated": (
-        f"No answer holds {_STRETCH}, and nothing says what shorter runs mean: no held-out documents were asked for in"
-        " the same way. Nothing is cleared."
+    "not calibrated": f"{_NO_STRETCH}, and nothing says what shorter runs mean. Nothing is cleared.",
+    "refused": (
+        "No answer could be measured: each was refused, held back, cut short or empty. Nothing follows of what the"
+        " model knows."
     ),
-    "refused": "No answer could be measured. That a model refuses says nothing of what it knows.",
 }
 QUIZ_IN_WORDS: Mapping[QuizClaim, str] = {
     "recognised": (
         "The model picks the own wording of these documents more often than that of documents that it cannot have read,"
-        " and is further ahead of a classifier of style, which never sees the model, than with those. That it knows the"
-        " wording does not say where from."
+        " and is further ahead of a classifier of style, which never sees the model, than with those: both by more than"
+        " could be chance. That it knows the wording does not say where from."
     ),
     "the options give themselves away": (
-        "A classifier of style, which never sees the model, does as well: the paraphrases differ from the own wording"
-        " in style, so from what the model chose nothing follows."
+        "A classifier of style, which never sees the model, does as well, or not so much worse that it could not be"
+        " chance: the paraphrases differ from the own wording in style, so from what the model chose nothing follows."
     ),
     "not recognised": (
-        "The model does not pick the own wording of these documents more often than that of documents that it cannot"
-        " have read. That clears nobody."
+        "The model does not pick the own wording of these documents more often than could be chance, or not more often"
+        " than the classifier of style, beside documents that it cannot have read. That clears nobody."
     ),
-    "not calibrated": "There are no held-out documents in the quiz: nothing says how often the choice is right anyway.",
-    "refused": "The model chose no option: from that nothing follows.",
+    "not calibrated": "Nothing says how often the choice is right without having read them.",
+    "refused": "The model chose an option too seldom: from that nothing follows.",
 }
 """Of several documents the first of these that is the claim of any counts."""
 _CALIBRATED = (
-    "The p-values compare the score of each document (how much of the words that come next in a passage came back, mean"
+    "The p-values compare the score of each document (how much of the 40 words that should come next came back, mean"
     " over answers and passages) with that of each held-out document at the same rung, by equally many answers and"
     " passages. They hold where a document that the model has not read is like the held-out ones."
 )
-_NOT_CALIBRATED = (
-    "Not calibrated: nothing here says how much comes back of documents that the model cannot have read. Name such"
-    " documents with --held-out."
-)
+_NOT_CALIBRATED = "nothing here says how much comes back of documents that the model cannot have read"
 
 
 @dataclass(frozen=True)
 class QuizCounts:
     """What the quiz came to: audited ``documents``, those that are ``recognised``, the ``claims`` there are; accuracies
-    (chance is 0.25) and AUROCs of the model and of the classifier of style. ``held_out``: documents compared with."""
+    (chance is 0.25) and AUROCs of the model and of the classifier of style. Of the ``held_out_asked`` documents those
+    compared with are ``held_out``."""
 
     documents: int
     recognised: int
     claims: Sequence[QuizClaim] | None
+    held_out_asked: int
     held_out: int | None
     accuracy: float | None
     held_out_accuracy: float | None
@@ -81,23 +82,35 @@ class QuizCounts:
     style_auroc: float | None
 
 
+class RungCounts(TypedDict):
+    """At a rung that was not named beforehand: audited ``documents`` with an answer, and those reproduced."""
+
+    rung: str
+    reproduced: int
+    documents: int
+
+
 @dataclass(frozen=True)
 class AskCounts:
     """What a model was asked: audited ``documents`` with an answer at the ``rung`` named beforehand (None: it was not
-    asked at that), those without, those reproduced, and the same of held-out ones.
+    asked at that), those without, those reproduced, those ``not_graded``; held-out ones likewise.
 
-    ``compared_with``: held-out documents behind the p-values. ``longest_run``: in words. ``requests`` at all rungs, and
-    of them those whose answer could not be measured.
+    ``held_out_asked``: those without an answer, too. ``compared_with``: held-out documents behind the p-values.
+    ``longest_run``: in words. ``elsewhere``: the other rungs at which documents are reproduced. ``requests`` at all
+    rungs, and of them those whose answer could not be measured.
     """
 
     rung: str | None
     documents: int
     unanswered: int
     reproduced: int
+    not_graded: int
+    held_out_asked: int
     held_out: int
     held_out_reproduced: int
     compared_with: int | None
     longest_run: int | None
+    elsewhere: Sequence[RungCounts]
     requests: int
     not_measured: int
     quiz: QuizCounts | None
@@ -131,8 +144,8 @@ def describe_asking(model: str, benchmark: str, counts: AskCounts) -> AskWords:
         sign=kind_of(outcome).sign,
         question=f"We asked {model} for documents of “{benchmark}”, and compared its answers with them word by word.",
         headline=_state_headline(counts, claim, quiz_claim),
-        how_sure=_state_certainty(outcome, counts) + (f" {unanswered}" if unanswered else ""),
-        what_would_change=_CHANGES[claim or "refused"] if outcome != "asked_recognised" else _QUIZ_CHANGES,
+        how_sure=" ".join(filter(None, (_state_certainty(outcome, claim, quiz_claim), unanswered))),
+        what_would_change=_CHANGES[claim] if counts.requests and outcome != "asked_recognised" else _QUIZ_CHANGES,
         claim=claim,
         claim_in_words=None if claim is None else CLAIM_IN_WORDS[claim],
         calibration_in_words=None if claim in (None, "refused") else _describe_calibration(counts),
@@ -152,16 +165,13 @@ def warn_of_versions(versions: Sequence[str]) -> str | None:
     )
 
 
-def cut_words(text: str) -> str:
-    """The first words of ``text``, as many as are quoted."""
-    return " ".join(text.split()[:QUOTED_WORDS])
-
-
 def _claim(counts: AskCounts) -> AskClaim | None:
     if counts.rung is None:
         return None
     if counts.reproduced:
         return "reproduced"
+    if counts.not_graded:
+        return "not graded"
     if not counts.documents:
         return "refused"
     return "not reproduced" if counts.compared_with else "not calibrated"
@@ -181,103 +191,94 @@ def _outcome(claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
     return "asked_without_result"
 
 
+_HEADLINES: Mapping[AskClaim | None, str] = {
+    "reproduced": "Found in its answers: long stretches of {reproduced} of {documents}{beside} (rung: {rung}).",
+    "not graded": (
+        "Not graded: its answers hold long stretches of {not_graded} of {documents}, which may have stood in the"
+        " prompts (rung: {rung})."
+    ),
+    "not reproduced": (
+        "Nothing found at the rung named beforehand ({rung}): its answers there hold no long stretch of {documents};"
+        " the longest run is {longest_run}. That clears nobody."
+    ),
+    "not calibrated": (
+        "Not calibrated: at the rung named beforehand ({rung}) its answers hold no long stretch of {documents};"
+        " with no held-out document to compare with, a run of {longest_run} means nothing."
+    ),
+    "refused": f"{COULD_NOT} no answer about {{unanswered}} could be measured (rung: {{rung}}).",
+    None: f"{COULD_NOT} it was not asked in the way that was named beforehand; its other answers are listed.",
+}
+_QUIZ_HEADLINES: Mapping[QuizClaim, str] = {
+    "recognised": "In the quiz it recognises {recognised} of {documents}.",
+    "the options give themselves away": "In the quiz the options give themselves away.",
+    "not recognised": "In the quiz it recognises none of {documents}.",
+    "not calibrated": "The quiz is not calibrated.",
+    "refused": "In the quiz it chose an option too seldom.",
+}
+
+
 def _state_headline(counts: AskCounts, claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
-    asked = {
-        "reproduced": _state_reproduced,
-        "not reproduced": _state_not_reproduced,
-        "not calibrated": _state_not_calibrated,
-        "refused": _state_refused,
-        None: _state_not_at_rung,
-    }[claim](counts)
-    quiz = "" if counts.quiz is None or quiz_claim is None else _state_quiz(counts.quiz, quiz_claim)
-    return " ".join(filter(None, (asked, quiz)))
-
-
-def _state_reproduced(counts: AskCounts) -> str:
-    of_held_out = (
-        f", and of {count(counts.held_out_reproduced)} of {count(counts.held_out)} that are held out"
-        if counts.held_out
-        else "; there are no held-out documents beside them"
-    )
-    return (
-        f"Found in its answers: long stretches of {count(counts.reproduced)} of"
-        f" {things(counts.documents, 'document', 'documents')}{of_held_out} (rung: {counts.rung})."
-    )
-
-
-def _state_not_reproduced(counts: AskCounts) -> str:
-    return (
-        f"Nothing found: its answers hold no long stretch of {things(counts.documents, 'document', 'documents')} (rung:"
-        f" {counts.rung}; the longest run is {things(counts.longest_run or 0, 'word', 'words')}). That clears nobody."
-    )
-
-
-def _state_not_calibrated(counts: AskCounts) -> str:
-    return (
-        f"Not calibrated: its answers hold no long stretch of {things(counts.documents, 'document', 'documents')}, and"
-        f" without held-out documents a run of {things(counts.longest_run or 0, 'word', 'words')} means nothing (rung:"
-        f" {counts.rung})."
-    )
-
-
-def _state_refused(counts: AskCounts) -> str:
-    return (
-        f"{COULD_NOT} no answer about {things(counts.unanswered, 'document', 'documents')} could be measured (rung:"
-        f" {counts.rung})."
-    )
-
-
-def _state_not_at_rung(counts: AskCounts) -> str:
-    if not counts.requests:
-        return ""
-    return f"{COULD_NOT} it was not asked in the way that was named beforehand; its other answers are listed."
-
-
-def _state_quiz(quiz: QuizCounts, claim: QuizClaim) -> str:
-    if claim == "recognised":
-        return (
-            f"In the quiz it recognises {count(quiz.recognised)} of {things(quiz.documents, 'document', 'documents')}."
-        )
-    return {
-        "the options give themselves away": "In the quiz the options give themselves away.",
-        "not recognised": f"In the quiz it recognises none of {things(quiz.documents, 'document', 'documents')}.",
-        "not calibrated": "The quiz is not calibrated.",
-        "refused": "In the quiz it chose no option.",
-    }[claim]
-
-
-def _state_certainty(outcome: str, counts: AskCounts) -> str:
-    if outcome == "asked_reproduced":
-        of_held_out = ""
-        if counts.held_out:
-            those = things(counts.held_out, "document", "documents")
-            of_held_out = (
-                f" Its answers also hold stretches of {count(counts.held_out_reproduced)} of {those} that it cannot"
-                " have read, so this comes about without training, too."
-                if counts.held_out_reproduced
-                else f" Its answers hold no stretch of {those} that it cannot have read."
+    said = []
+    if counts.requests:
+        said.append(
+            _HEADLINES[claim].format(
+                rung=counts.rung,
+                reproduced=count(counts.reproduced),
+                not_graded=count(counts.not_graded),
+                documents=things(counts.documents, "document", "documents"),
+                unanswered=things(counts.unanswered, "document", "documents"),
+                longest_run=things(counts.longest_run or 0, "word", "words"),
+                beside=_state_held_out(counts),
             )
-        return (
-            f"Sure of what the model said: the answers are on record.{of_held_out} How the text got into the model is"
-            " not known: copies and quotations elsewhere suffice."
         )
-    if outcome == "asked_recognised":
-        return "Not sure. The model knows the wording better than others; it may know it from copies and quotations."
-    if outcome == "asked_not_reproduced":
-        return "Sure of what was asked; not sure that the documents were not used: other questions may bring more out."
-    return NO_RESULT
+    if claim != "reproduced":
+        said += map(_state_rung, counts.elsewhere)
+    if counts.quiz is not None and quiz_claim is not None:
+        documents = things(counts.quiz.documents, "document", "documents")
+        said.append(_QUIZ_HEADLINES[quiz_claim].format(recognised=count(counts.quiz.recognised), documents=documents))
+    return " ".join(said)
 
 
-_CHANGES: Mapping[AskClaim, str] = {
+def _state_held_out(counts: AskCounts) -> str:
+    if counts.held_out:
+        return f", and of {count(counts.held_out_reproduced)} of {count(counts.held_out)} that it cannot have read"
+    if counts.held_out_asked:
+        return f"; {_NONE_ANSWERED.format(_name_held_out(counts.held_out_asked))}"
+    return "; there are no held-out documents beside them"
+
+
+def _state_rung(found: RungCounts) -> str:
+    hint = ", which tells the model what a passage says," if found["rung"] == "hint" else ""
+    are = "is" if found["reproduced"] == 1 else "are"
+    return (
+        f"At the rung {found['rung']}{hint} {count(found['reproduced'])} of"
+        f" {things(found['documents'], 'document', 'documents')} {are} reproduced; that rung was not named beforehand."
+    )
+
+
+def _state_certainty(outcome: str, claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
+    if quiz_claim and (claim is None or outcome == "asked_recognised"):
+        return QUIZ_IN_WORDS[quiz_claim]
+    return CLAIM_IN_WORDS[claim] if claim else NO_RESULT
+
+
+_CHANGES: Mapping[AskClaim | None, str] = {
     "reproduced": (
         "Stretches that also stand elsewhere say nothing of these documents: read them below. Words that a question"
         " gave away are not counted, but a hint helps."
     ),
+    "not graded": "The prompts: with them, words that were given away are not counted.",
     "not reproduced": "More passages, more draws or another way of asking may bring more out.",
-    "not calibrated": "Documents that the model cannot have read, asked for in the same way (--held-out).",
+    "not calibrated": "Answers about documents that the model cannot have read, asked for in the same way.",
     "refused": "Answers: to other questions, or of the same model behind another interface.",
+    None: "Answers to what was named beforehand.",
 }
 _QUIZ_CHANGES = "Paraphrases by another hand, and more documents that the model cannot have read."
+_NONE_ANSWERED = "none of {} has an answer that could be measured"
+
+
+def _name_held_out(number_of: int) -> str:
+    return things(number_of, "held-out document", "held-out documents")
 
 
 def _describe_unanswered(counts: AskCounts) -> str | None:
@@ -286,22 +287,31 @@ def _describe_unanswered(counts: AskCounts) -> str | None:
     are = "was" if counts.not_measured == 1 else "were"
     return (
         f"{count(counts.not_measured)} of {things(counts.requests, 'request', 'requests')} {are} refused, filtered, cut"
-        " or answered with nothing: nothing is known of these passages."
+        " or answered with nothing: nothing follows from these."
     )
 
 
 def _describe_calibration(counts: AskCounts) -> str:
-    held_out = counts.compared_with
-    if not held_out:
-        return _NOT_CALIBRATED
+    if counts.compared_with:
+        smallest = probability(1 / (counts.compared_with + 1))
+        if few := _warn_of_few(counts.compared_with):
+            return f"{_CALIBRATED} {few}; the smallest is {smallest}."
+        return f"{_CALIBRATED} With {_name_held_out(counts.compared_with)} no p-value is below {smallest}."
+    if not counts.held_out_asked:
+        return f"Not calibrated: {_NOT_CALIBRATED}. Name such documents with --held-out."
+    if not counts.held_out:
+        return f"Not calibrated: {_NONE_ANSWERED.format(_name_held_out(counts.held_out_asked))}, so {_NOT_CALIBRATED}."
+    return (
+        f"Not calibrated: no audited document can be compared with {_name_held_out(counts.held_out)}, since too few"
+        " answers could be measured, or it is not known which passage they should give."
+    )
+
+
+def _warn_of_few(held_out: int) -> str | None:
     needed = count_held_out_needed(1, 1, Q_LEVEL)
-    with_so_many = f"With {things(held_out, 'held-out document', 'held-out documents')}"
-    if held_out < needed:
-        return (
-            f"{_CALIBRATED} {with_so_many} no p-value can be as small as {Q_LEVEL:g}: that takes {needed}; the smallest"
-            f" is {probability(1 / (held_out + 1))}."
-        )
-    return f"{_CALIBRATED} {with_so_many} no p-value is below {probability(1 / (held_out + 1))}."
+    if held_out >= needed:
+        return None
+    return f"With {_name_held_out(held_out)} no p-value can be as small as {Q_LEVEL:g}: that takes {needed}"
 
 
 def _describe_quiz(quiz: QuizCounts, claim: QuizClaim) -> str:
@@ -318,7 +328,16 @@ def _describe_quiz(quiz: QuizCounts, claim: QuizClaim) -> str:
         if quiz.auroc is not None
         else ""
     )
-    return f"{numbers}{aurocs} {QUIZ_IN_WORDS[claim]}"
+    why = f" {_say_why_not_calibrated(quiz)}" if claim == "not calibrated" else ""
+    return f"{numbers}{aurocs}{why} {QUIZ_IN_WORDS[claim]}"
+
+
+def _say_why_not_calibrated(quiz: QuizCounts) -> str:
+    if quiz.held_out and (few := _warn_of_few(quiz.held_out)):
+        return f"{few}."
+    if quiz.held_out_asked:
+        return f"With {_name_held_out(quiz.held_out_asked)} in the quiz too few answers can be compared."
+    return "There are no held-out documents in the quiz."
 
 
 def _beside(held_out: float | None) -> str:

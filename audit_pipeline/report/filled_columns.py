@@ -28,7 +28,7 @@ from audit_pipeline.extraction.conclusions import log_cost_of_draws
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.roc import roc_points
 from audit_pipeline.report.answer_kinds import LIMITS, SIGNS, kind_of, not_shown
-from audit_pipeline.report.ask_words import AskCounts, QuizCounts, cut_words, describe_asking, warn_of_versions
+from audit_pipeline.report.ask_words import AskCounts, QuizCounts, describe_asking, warn_of_versions
 from audit_pipeline.report.attempt_words import describe_absence, describe_attempts, describe_plan
 from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.error_rates import describe_error_rates
@@ -174,7 +174,7 @@ def _fill_asked(rows: list[Row]) -> None:
 def _fill_strongest_answers(answers: list[Row]) -> None:
     for row in answers:
         if row["_original"] is not None and row["_given"] is not None:
-            row["original"], row["given"] = compare_words(cut_words(row["_original"]), cut_words(row["_given"]))
+            row["original"], row["given"] = compare_words(row["_original"], row["_given"])
 
 
 def _fill_attempted(row: Row) -> None:

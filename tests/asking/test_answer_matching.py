@@ -111,6 +111,23 @@ def test_a_near_stretch_has_five_words_that_differ_and_forty_in_all() -> None:
     assert document.measure(numbers(0, 45) + " " + numbers(46, 80), None, None).near_span == 45
 
 
+def test_the_end_of_the_prompt_said_again_counts_in_no_measure() -> None:
+    text = numbers(0, 200)
+    document = DocumentMatcher(text)
+    for n_again in range(1, 9):
+        first = 50 - n_again
+        prompt, passage = f"Go on: {numbers(30, 50)}", (len(numbers(0, first)) + 1, len(text))
+        short, whole = (document.measure(numbers(first, end), prompt, passage) for end in (50 + LEAST - 4, 50 + LEAST))
+        assert (short.near_span, whole.near_span) == (0, LEAST)
+        assert (short.longest_run, whole.longest_run) == (LEAST - 4, LEAST)
+        # The passage begins with what is said again.
+        assert whole.edits == n_again
+    # Not at the answer's beginning, and not the prompt's end.
+    for answer in (f"Yes: {numbers(46, 50 + LEAST - 4)}", numbers(45, 49 + LEAST - 4)):
+        prompt = f"Go on: {numbers(45, 49)} x {numbers(46, 50)}"
+        assert document.measure(answer, prompt, None).near_span == LEAST
+
+
 def test_edits_are_those_of_the_best_stretch() -> None:
     document = DocumentMatcher(numbers(0, 200))
     passage = (len(numbers(0, 20)) + 1, len(numbers(0, 200)))
@@ -214,14 +231,15 @@ def is_in(run: list[str], words: list[str]) -> bool:
 
 def said_over(prompt: list[str]) -> list[str]:
     """What a prompt stands for."""
-    return prompt if len(prompt) >= RUN else (prompt * 2 * RUN)[: 2 * RUN]
+    return prompt if len(prompt) >= RUN else prompt * RUN
 
 
 def quoted_by_force(case: Case) -> set[int]:
     prompt = said_over(case.prompt)
     spans = [(a, b) for a in range(len(case.answer)) for b in range(a + 1, len(case.answer) + 1)]
     long = [(a, b) for a, b in spans if b - a >= RUN and is_in(case.answer[a:b], prompt)]
-    return {at for a, b in long for at in range(a, b)}
+    said_again = max(k for k in range(len(case.answer) + 1) if k == 0 or case.answer[:k] == prompt[-k:])
+    return {at for a, b in [*long, (0, said_again)] for at in range(a, b)}
 
 
 def runs_by_force(words: list[str], others: list[list[str]], quoted: set[int], prompt: list[str]) -> list[range]:

@@ -78,6 +78,7 @@ def test_from_files_to_the_report(workspace: Workspace, chat_server: Servers) ->
     limited = workspace.run("ask", *options, "--max-requests", "10")
     assert limited.exit_code == 2
     assert "the limit of requests is reached: 10 of 10" in limited.stderr
+    assert workspace.paths.report.exists(), "what came is shown all the same"
     shown = workspace.run("ask", *options)
     assert shown.exit_code == 0, shown.output
     told = json.loads(shown.stdout)
@@ -86,7 +87,7 @@ def test_from_files_to_the_report(workspace: Workspace, chat_server: Servers) ->
         "known": "reproduced",
         **dict.fromkeys(("other", "one", "two", "three"), "not reproduced"),
     }
-    assert told["conclusion"]["outcome"] == "asked_reproduced"
+    assert told["conclusions"]["talker"]["outcome"] == "asked_reproduced"
     assert len(server.requests) == 40
     [finding] = rows(workspace.paths, "FROM current_chat_documents WHERE is_headline AND title = 'known'")
     assert (finding["benchmark"], finding["p_value"], finding["n_held_out"]) == ("asked", 0.25, 3)
@@ -138,6 +139,11 @@ def test_outputs_that_were_handed_over(workspace: Workspace) -> None:
             "'instruction' is to answer and is not asked",
         ),
         (["--model", "talker", "--texts", "{books}", "--paraphraser", "talker"], "adds to the file of --quiz"),
+        (
+            ["--model", "talker", "--texts", "{books}", "--outputs", "x.jsonl", "--dry-run"],
+            "with --outputs nothing is asked",
+        ),
+        (["--model", "talker", "--texts", "{books}", "--name", "a|b"], "cannot name a benchmark"),
         (["--model", "talker", "--texts", "{books}/short.txt"], "no audited document has 90 words"),
         (["--model", "talker", "--benchmark", "none"], "none"),
     ],

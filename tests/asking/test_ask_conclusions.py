@@ -17,22 +17,30 @@ from audit_pipeline.asking.matching import DocumentMatcher
 from audit_pipeline.catalogue.contracts import CHAT_DOCUMENTS
 from audit_pipeline.extraction.documents import SearchedDocument
 
-NOTHING = {"longest_run": 0, "near_span": 0, "words_out": 0, "edits": 40}
+NOTHING = {"longest_run": 0, "near_span": 0, "words_out": 0, "edits": 40, "answer_coverage": 0.0}
 
 
 def answer(document: str, side: str, coverage: float | None = 0.0, **changed: Any) -> dict[str, Any]:
     """An answer that gives so much of its passage; None: refused."""
     measured = {"outcome": "answered", "passage_coverage": coverage, **NOTHING}
     unmeasured = {"outcome": "refused", "passage_coverage": None, **dict.fromkeys(NOTHING)}
-    of_request = {"document_id": document, "side": side, "rung": "instruction", "passage": 0, "draw": 0, "words_in": 50}
+    of_request = {
+        "document_id": document,
+        "side": side,
+        "rung": "instruction",
+        "passage": 0,
+        "draw": 0,
+        "words_in": 50,
+        "passage_start": 0,
+    }
     return {**of_request, **(unmeasured if coverage is None else measured), **changed}
 
 
 def conclude(answers: Sequence[dict[str, Any]], **options: Any) -> dict[tuple[str, str], dict[str, Any]]:
-    documents = [
-        SearchedDocument(name, "text", name.upper()) for name in sorted({one["document_id"] for one in answers})
-    ]
-    return {(row["document_id"], row["rung"]): row for row in conclude_documents(documents, answers, **options)}
+    sides = options.pop("sides", {one["document_id"]: one["side"] for one in answers})
+    documents = [SearchedDocument(name, "text", name.upper(), side=sides[name]) for name in sorted(sides)]
+    rows = conclude_documents(documents, answers, **{"headline": "instruction", **options})
+    return {(row["document_id"], row["rung"]): row for row in rows}
 
 
 def test_a_document_beside_held_out_ones() -> None:
@@ -51,6 +59,7 @@ def test_a_document_beside_held_out_ones() -> None:
         **{"passages": 2, "requests": 4, "answered": 4, "refused": 0, "filtered": 0, "cut": 0, "empty": 0},
         **{"words_in": 50.0, "words_out": 44, "longest_run": 40, "near_span": 44},
         **{"coverage_mean": 0.4375, "coverage_best": 0.625, "near_verbatim": 1},
+        **{"answer_coverage_mean": 0.0, "answer_coverage_best": 0.0},
         **{"score": 0.4375, "passages_compared": 2, "n_held_out": 19, "p_value": 0.05, "q_bh": 0.05},
         "claim": "reproduced",
     }
@@ -94,6 +103,51 @@ def test_more_draws_on_one_side_are_not_compared() -> None:
     answers += [answer(f"h{number}", "held_out") for number in range(19)]
     row = conclude(answers)["a", "instruction"]
     assert (row["score"], row["p_value"], row["coverage_mean"]) == (0.0, 1.0, pytest.approx(1 / 6))
+
+
+def test_a_beginning_is_compared_with_beginnings() -> None:
+    """Everything begins alike: a short document is no finding beside longer ones, of which nothing else comes back."""
+    answers = [answer("a", "audited", 0.4)]
+    answers += [
+        answer(f"h{number}", "held_out", 0.4 if passage == 0 else 0.0, passage=passage, passage_start=500 * passage)
+        for number in range(99)
+        for passage in range(5)
+    ]
+    row = conclude(answers)["a", "instruction"]
+    assert (row["p_value"], row["passages_compared"]) == (1.0, 1)
+
+
+def test_a_refused_draw_takes_no_passage_out_of_the_comparison() -> None:
+    answers = [
+        answer("a", "audited", None if draw else 0.5, passage=passage, draw=draw)
+        for passage in (0, 1)
+        for draw in (0, 1)
+    ]
+    answers += [
+        answer(f"h{number}", "held_out", 0.1, passage=passage, draw=draw)
+        for number in range(19)
+        for passage in (0, 1)
+        for draw in (0, 1)
+    ]
+    row = conclude(answers)["a", "instruction"]
+    assert (row["score"], row["p_value"], row["passages_compared"]) == (0.5, 0.05, 2)
+
+
+def test_a_document_stands_where_it_stands_now() -> None:
+    answers = [answer("a", "audited", 0.5), answer("h", "held_out", 0.1)]
+    found = conclude(answers, sides={"a": "held_out", "h": "audited"})
+    assert (found["a", "instruction"]["side"], found["h", "instruction"]["p_value"]) == ("held_out", 1.0)
+
+
+def test_what_is_handed_over_is_compared_by_the_place_of_its_passage() -> None:
+    def handed(name: str, side: str, coverage: float, start: int | None, **changed: Any) -> dict[str, Any]:
+        return answer(name, side, coverage, rung="handed over", passage=None, passage_start=start, **changed)
+
+    answers = [handed("a", "audited", 0.9, 100), *(handed(f"h{number}", "held_out", 0.1, 700) for number in range(19))]
+    row = conclude(answers, headline="handed over")["a", "handed over"]
+    assert (row["score"], row["p_value"], row["is_headline"]) == (0.9, 0.05, True)
+    ungraded = conclude([handed("a", "audited", 0.9, None, near_span=50, words_in=None)])["a", "handed over"]
+    assert (ungraded["claim"], ungraded["score"]) == ("not graded", None)
 
 
 @given(seed=st.integers(0, 10**6))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from chat_server import ChatServer
 
 from audit_pipeline.asking.engine import Allowance, AskLimits
+from audit_pipeline.asking.journal import AskJournal
 from audit_pipeline.asking.ladder import AskOptions, read_hints
 from audit_pipeline.asking.outputs import read_outputs
 from audit_pipeline.asking.quiz import read_paraphrases
@@ -23,7 +25,7 @@ from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, Pair
 from audit_pipeline.catalogue.lineage import iterate_entries
 from audit_pipeline.catalogue.locks import HeldError
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import BudgetError, DataError
+from audit_pipeline.errors import BudgetError, ConfigError, DataError
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.operate.stages.asking import (
     AskedTexts,
@@ -133,8 +135,9 @@ def test_what_needs_a_hint_shows_only_there(chat_server: Servers, paths: DataPat
 def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
     server = chat_server(go_on)
     plan = plan_asking(FEW, OPTIONS)
-    with pytest.raises(BudgetError, match="limit of requests is reached"):
-        ask(plan, server, paths, "1", limits=AskLimits(max_requests=25))
+    stopped = ask(plan, server, paths, "1", limits=AskLimits(max_requests=25))
+    assert isinstance(stopped.fault, BudgetError)
+    assert stopped.documents
     assert len(read_answers(Pair("works", "made"), paths)) == 25, "what came is kept"
     report = ask(plan, server, paths, "2")
     assert (len(server.asked), report.new) == (len(plan.requests), len(plan.requests) - 25)
@@ -142,11 +145,32 @@ def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
     assert (len(server.asked), again.new, again.documents) == (len(plan.requests), 0, report.documents)
     asked = [(one.prompt, one.temperature, one.seed) for one in server.asked]
     assert len(set(asked)) == len(asked)
-    fewer = ask(
-        plan_asking(FEW, AskOptions(rungs=("title",), headline="title", draws=1, passages=2)), server, paths, "4"
+    fewer = ask(plan_asking(FEW, replace(OPTIONS, rungs=("instruction",))), server, paths, "4")
+    assert fewer.documents == report.documents, "what was asked in the same way before counts as well"
+    with pytest.raises(ConfigError, match="the rung 'instruction' was named to answer before made was asked"):
+        ask(plan_asking(FEW, replace(OPTIONS, headline="title")), server, paths, "5")
+
+
+def test_of_another_text_under_the_same_name_nothing_was_asked_yet(chat_server: Servers, paths: DataPaths) -> None:
+    server = chat_server(go_on)
+    ask(plan_asking(FEW, OPTIONS), server, paths, "1")
+    other = replace(DOCUMENTS[0], text=DOCUMENTS[0].text + " more")
+    changed = replace(FEW, documents=[other, *FEW.documents[1:]], upstream={"files/works": "2"})
+    report = ask(plan_asking(changed, OPTIONS), server, paths, "2")
+    assert report.new == 16
+    assert by_rung(report, KNOWN)["instruction"]["requests"] == 4
+    renamed = [replace(one, name=f"new-{one.name}", side="audited") for one in FEW.documents]
+    moved = ask(plan_asking(replace(FEW, documents=renamed), OPTIONS), server, paths, "3")
+    assert moved.new == 0
+    assert {(row["document_id"], row["side"]) for row in moved.documents} == {(one.name, "audited") for one in renamed}
+
+
+def test_a_long_stretch_is_an_answer_whatever_is_said_besides(chat_server: Servers, paths: DataPaths) -> None:
+    report = ask(
+        plan_asking(FEW, OPTIONS), chat_server(lambda prompt: f"I can't share all of it, but: {go_on(prompt)}"), paths
     )
-    assert {row["rung"] for row in fewer.documents} == {"title", "first line", "prefix", "instruction"}
-    assert [row["rung"] for row in fewer.documents if row["is_headline"] and row["document_id"] == KNOWN] == ["title"]
+    assert by_rung(report, KNOWN)["instruction"]["claim"] == "reproduced"
+    assert by_rung(report, "b")["instruction"]["claim"] == "refused"
 
 
 KILLED = """
@@ -188,8 +212,9 @@ def test_a_run_that_is_killed_is_finished_without_asking_twice(chat_server: Serv
 
 def test_two_at_once(chat_server: Servers, paths: DataPaths) -> None:
     server, plan = chat_server(go_on), plan_asking(FEW, OPTIONS)
-    with pytest.raises(HeldError, match="another process is asking the same"):
-        ask(plan, server, paths, on_answer=lambda answered: ask(plan, server, paths, "other") and None)
+    report = ask(plan, server, paths, on_answer=lambda answered: ask(plan, server, paths, "other") and None)
+    assert isinstance(report.fault, HeldError)
+    assert "another process is asking the same" in str(report.fault)
 
 
 def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, paths: DataPaths) -> None:
@@ -198,8 +223,17 @@ def test_without_text_only_digests_and_measures_are_kept(chat_server: Servers, p
     )
     assert by_rung(report, KNOWN)["instruction"]["claim"] == "reproduced"
     for row in read_answers(report.pair, paths):
-        assert [row[column.name] for column in CHAT_ANSWERS.columns if column.quotes_text] == [None] * 4
+        assert "Be exact" not in row["settings"]
+        assert {row[column.name] for column in CHAT_ANSWERS.columns if column.quotes_text} <= {None, row["settings"]}
         assert len(row["prompt_sha256"]) == len(row["output_sha256"]) == 64
+    plan, server = plan_asking(FEW, replace(OPTIONS, draws=2)), chat_server(go_on)
+    # What a killed run has left holds texts.
+    left = read_answers(report.pair, paths)[0]
+    journal = AskJournal(paths.run_file("chat_answers", "works|made", "any").parent / ".asked.jsonl")
+    columns = {name: value for name, value in left.items() if name not in ("model", "benchmark", "run_id")}
+    journal.append({**columns, "prompt": f"{KNOWN}60 a", "output": f"{KNOWN}60 b", "request_sha256": "left"})
+    ask(plan, server, paths, "2", keeps_text=False)
+    assert "left" in {row["request_sha256"] for row in read_answers(report.pair, paths)}
     whole = "".join(str(pq.read_table(file, partitioning=None).to_pylist()) for file in paths.root.rglob("*.parquet"))
     assert f"{KNOWN}60 " not in whole
     assert "Be exact" not in whole
@@ -249,7 +283,10 @@ def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:
         },
         {"document": "b", "output": text_of("b")},
         {"document": "c", "prompt": "Say it.", "output": "I cannot help with that."},
-        *({"document": one.name, "passage": 0, "prompt": "Say it.", "output": "no"} for one in DOCUMENTS[3:]),
+        *(
+            {"document": one.name, "passage": " ".join(one.text.split()[-5:]), "prompt": "Say it.", "output": "no"}
+            for one in DOCUMENTS[3:]
+        ),
         {"document": "nowhere", "output": "x"},
     ]
     file = tmp_path / "log.jsonl"
@@ -260,10 +297,32 @@ def test_outputs_that_others_have_got(paths: DataPaths, tmp_path: Path) -> None:
     found = {row["document_id"]: row for row in report.documents}
     assert {row["rung"] for row in report.documents} == {"handed over"}
     assert (found["a"]["claim"], found["a"]["longest_run"], found["a"]["words_in"]) == ("reproduced", 60, 50)
-    assert (found["b"]["claim"], found["b"]["words_in"], found["b"]["p_value"]) == ("reproduced", None, None)
+    assert (found["a"]["score"], found["a"]["coverage_mean"], found["a"]["p_value"]) == (1.0, 0.5, 0.05)
+    assert (found["b"]["claim"], found["b"]["words_in"], found["b"]["p_value"]) == ("not graded", None, None)
     assert found["c"]["claim"] == "refused"
     twice = keep_outputs(TEXTS, read.outputs, "their-model", paths, "again", keeps_text=True)
     assert (twice.new, twice.documents) == (0, report.documents)
+    shuffled = keep_outputs(TEXTS, read.outputs[::-1], "their-model", paths, "shuffled", keeps_text=True)
+    assert shuffled.new == 0
+    fewer = keep_outputs(
+        replace(TEXTS, documents=DOCUMENTS[1:]), read.outputs[2:], "their-model", paths, "4", keeps_text=True
+    )
+    assert KNOWN not in {row["document_id"] for row in fewer.documents}, "it is not asked about any more"
+
+
+def test_names_and_mixtures_that_cannot_be(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_text(json.dumps({"document": "a", "output": "no"}))
+    outputs = read_outputs(file, FEW.documents).outputs
+    for name in ("a|b", "", "x" * 300):
+        with pytest.raises(DataError, match="cannot name a model"):
+            keep_outputs(FEW, outputs, name, paths, "run", keeps_text=True)
+    keep_outputs(FEW, outputs, "made", paths, "run", keeps_text=True)
+    with pytest.raises(DataError, match="outputs of made were handed over under works"):
+        ask(plan_asking(FEW, OPTIONS), chat_server(go_on), paths)
+    ask(plan_asking(replace(FEW, name="others"), OPTIONS), chat_server(go_on), paths)
+    with pytest.raises(DataError, match="made was asked about others here"):
+        keep_outputs(replace(FEW, name="others"), outputs, "made", paths, "run", keeps_text=True)
 
 
 def test_the_quiz(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> None:
@@ -295,3 +354,10 @@ def test_the_quiz(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> Non
     assert all(row["questions"] == 1 and row["answered"] == 24 for row in report.quiz)
     assert {row["rung"] for row in report.documents} == {"title"}, "what the quiz asks is no rung of the ladder"
     assert ask(plan, chat_server(choose), paths, "again").new == 100, "at another address it is another model"
+    without = plan_asking(FEW, AskOptions(rungs=("title",), headline="title", draws=0, passages=1))
+    carried = ask(without, chat_server(choose), paths, "third")
+    assert carried.quiz == report.quiz, "the quiz stays what it was"
+    other = replace(FEW, upstream={"files/works": "2"})
+    assert ask(replace(without, texts=other), chat_server(choose), paths, "fourth").quiz == [], (
+        "of these texts it was not"
+    )

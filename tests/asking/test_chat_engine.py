@@ -6,8 +6,11 @@ import json
 import os
 import re
 import signal
+import socketserver
+import ssl
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -110,6 +113,44 @@ def test_a_filter_that_refuses_by_an_error_is_an_answer(dialect: Dialect, code: 
 def test_half_a_character_in_an_answer_is_replaced(chat_server: Serve) -> None:
     replies, _ = ask(chat_server(lambda prompt: "a \ud83d b 😀").entry(), ["hello"])
     assert replies[0].text == "a \ufffd b 😀"
+
+
+def say_of_an_answer(dialect: Dialect, said: object) -> dict[str, Any]:
+    """An answer whose number, model and reason of the end are what is ``said``."""
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2, "input_tokens": 1, "output_tokens": 1}
+    counts = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
+    message: dict[str, Any] = {"role": "assistant", "content": "w"}
+    choice = {"index": 0, "message": message, "text": "w", "logprobs": None, "finish_reason": said}
+    match dialect:
+        case "google":
+            candidate = {"content": {"role": "model", "parts": [{"text": "w"}]}, "finishReason": said}
+            return {
+                "candidates": [candidate],
+                "usageMetadata": counts,
+                "modelVersion": said,
+                "responseId": said,
+            }
+        case "anthropic":
+            content = [{"type": "text", "text": "w"}]
+            return {"id": said, "model": said, "stop_reason": said, "usage": usage, **message, "content": content}
+        case _:
+            return {"id": said, "model": said, "choices": [choice], "usage": usage}
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    ("dialect", "said", "kept"),
+    [("chat", 7, "7"), ("anthropic", 7, "7"), *((dialect, "a\ud83d", "a\ufffd") for dialect in DIALECTS)],
+)
+def test_all_that_is_said_of_an_answer_is_a_string_that_a_table_takes(
+    dialect: Dialect, said: object, kept: str, chat_server: Serve
+) -> None:
+    server = chat_server()
+    server.faults = [Answer(json.dumps(say_of_an_answer(dialect, said)).encode())]
+    replies, _ = ask(server.entry(dialect), ["hello"])
+    assert len(server.requests) == 1
+    reply = replies[0]
+    assert (reply.text, reply.finish_reason, reply.answered_by, reply.provider_request_id) == ("w", kept, kept, kept)
 
 
 def test_no_more_are_under_way_than_the_entry_allows_and_the_prompts_are_taken_as_there_is_room(
@@ -231,6 +272,22 @@ def test_a_redirect_is_not_followed(chat_server: Serve) -> None:
         with pytest.raises(ModelError, match="leads elsewhere"):
             ask(server.entry(dialect), ["hello"])
     assert other.requests == []
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_certificate_that_is_not_trusted_ends_the_run(dialect: Dialect, chat_server: Serve, tmp_path: Path) -> None:
+    new = ("-x509", "-newkey", "rsa:2048", "-nodes", "-days", "9", "-subj", "/CN=localhost")
+    files = ("-keyout", "key.pem", "-out", "own.pem")
+    subprocess.run(["openssl", "req", *new, *files], cwd=tmp_path, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "own.pem", tmp_path / "key.pem")
+    with socketserver.TCPServer(("127.0.0.1", 0), socketserver.BaseRequestHandler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        entry = chat_server().entry(dialect, url=f"https://127.0.0.1:{server.server_address[1]}/v1")
+        with pytest.raises(ModelError, match="its certificate is not trusted"):
+            ask(entry, ["hello"])
+        server.shutdown()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500])
@@ -358,6 +415,20 @@ def test_an_interface_that_does_not_count_is_counted_by_the_most_that_it_could_t
     assert allowance.tokens == 125
 
 
+def test_two_allowances_share_a_limit(chat_server: Serve) -> None:
+    limits = AskLimits(10, 1000, 1.5)
+    assert limits.less(3, 400, 0.5) == (7, 600, 1.0)
+    assert limits.less(11, 1001, 2.0) == (0, 0, 0.0)
+    assert limits.less(0, 0, None) == limits
+    assert NO_LIMITS.less(3, 400, 0.5) == NO_LIMITS
+    server = chat_server()
+    entry = server.entry(price_in=1.0, price_out=1.0)
+    for used, name in (((10, 0, 0.0), "requests"), ((0, 1000, 0.0), "tokens"), ((0, 0, 1.5), "cost")):
+        with pytest.raises(BudgetError, match=rf"the limit of {name}s? is reached: .*raise --max-{name}"):
+            ask(entry, ["hello"], limits.less(*used))
+    assert server.requests == []
+
+
 def test_a_limit_of_money_takes_a_price(chat_server: Serve) -> None:
     with pytest.raises(ConfigError, match="has no price"):
         Allowance(chat_server().entry(), AskLimits(max_cost=1.0))
@@ -421,20 +492,26 @@ def test_nothing_is_sent_anywhere_but_to_the_model(chat_server: Serve, tmp_path:
 
 
 def test_ctrl_c_ends_it_at_once_and_loses_no_answer_that_was_handed_over(chat_server: Serve) -> None:
-    server = chat_server()
-    server.pause = 0.05
+    """Four are answered, and the two after them are under way."""
+
+    def answer(prompt: str) -> str:
+        server.pause = 30.0 if int(prompt.removeprefix("prompt ")) >= 4 else 0.0
+        return "made words"
+
+    server = chat_server(answer)
     child = start_child(server)
     assert child.stdout is not None
     came = [child.stdout.readline() for _ in range(4)]
-    server.pause = 30.0
-    time.sleep(0.2)
+    while len(server.requests) < 6:
+        time.sleep(0.01)
     begun = time.monotonic()
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=20)
     assert time.monotonic() - begun < 5
     assert child.returncode != 0
     assert "KeyboardInterrupt" in err
-    assert len(set(came) | set(out.splitlines(keepends=True))) <= len(server.requests)
+    assert (sorted(came), out) == (["0\n", "1\n", "2\n", "3\n"], "")
+    assert len(server.requests) == 6
 
 
 def test_without_the_extra_it_is_told_what_to_install(chat_server: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,17 +520,20 @@ def test_without_the_extra_it_is_told_what_to_install(chat_server: Serve, monkey
         ask(chat_server().entry(), ["hello"])
 
 
-def test_what_a_caller_raises_ends_it(chat_server: Serve) -> None:
-    server = chat_server()
-    entry = server.entry(concurrency=2)
+def test_what_a_caller_raises_ends_it_after_what_is_paid_for_was_handed_over(chat_server: Serve) -> None:
+    server, came = chat_server(), list[int]()
+    server.pause = 0.2
+    entry = server.entry(concurrency=4)
 
-    def fail(number: int, reply: ChatReply) -> None:
-        raise OSError("the disk is full")
+    def keep(number: int, reply: ChatReply) -> None:
+        came.append(number)
+        if len(came) <= 2:
+            raise OSError(f"the disk is full, {len(came)}")
 
     requests = [(number, Prompt(None, "hello"), GREEDY) for number in range(20)]
-    with pytest.raises(OSError, match="the disk is full"):
-        ask_all(entry, requests, Allowance(entry, NO_LIMITS), fail, print)
-    assert len(server.requests) <= 4
+    with pytest.raises(OSError, match="the disk is full, 1"):
+        ask_all(entry, requests, Allowance(entry, NO_LIMITS), keep, print)
+    assert len(server.requests) == len(came) == 4
 
 
 def test_importing_the_engine_loads_no_client() -> None:

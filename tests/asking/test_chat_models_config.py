@@ -61,6 +61,7 @@ def test_a_bad_entry_stops_itself_alone_and_is_told_with_all_files(tmp_path: Pat
         ({**LOCAL, "max_cost": 1.0}, "max_cost goes with"),
         ({**LOCAL, "weekly": ["made"]}, "has a budget"),
         ({**LOCAL, "temperature": 0.0}, "greater than 0"),
+        ({**LOCAL, "answer_tokens": 99}, "greater than or equal to 100"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(fields: dict[str, Any], words: str) -> None:
@@ -84,7 +85,7 @@ def test_another_revision_or_address_is_another_model() -> None:
         {**LOCAL, "interface": "completions"},
     ]
     assert len({ChatModel(name="made", **fields).fingerprint for fields in entries}) == 4
-    same = ChatModel(name="other", **LOCAL, answer_tokens=50, price_in=1.0, price_out=1.0)
+    same = ChatModel(name="other", **LOCAL, answer_tokens=100, price_in=1.0, price_out=1.0)
     assert same.fingerprint == ChatModel(name="made", **LOCAL).fingerprint
 
 

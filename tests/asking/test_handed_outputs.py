@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,6 +99,8 @@ def test_a_passage_is_a_number_or_found_by_its_words(
     ("row", "reason"),
     [
         ({"output": "x"}, "names no document"),
+        ({"document": " \u00a0", "output": "x"}, "names no document"),
+        ({"document": "/", "output": "x"}, "there is no document '/'"),
         ({"document": "sea", "output": "x"}, "there is no document 'sea'; there are lake.v1, mill"),
         ({"document": ["mill"], "output": "x"}, "column 'document' is not a string but list"),
         ({"document": "mill"}, "has no output"),
@@ -168,6 +171,25 @@ def test_a_name_goes_before_a_title_and_a_shared_title_names_none() -> None:
     assert [lookup.find_document(label) for label in ("a", "b", "books/c.txt")] == ["a", "b", "c"]
     with pytest.raises(ValueError, match="2 documents have the title or file 'SAME'"):
         lookup.find_document("SAME")
+
+
+def test_a_label_of_nothing_does_not_name_the_document_without_a_title() -> None:
+    lookup = DocumentLookup([SearchedDocument("a", "x")])
+    for label in (" ", "/", "."):
+        with pytest.raises(ValueError, match="no document"):
+            lookup.find_document(label)
+
+
+def test_the_words_of_many_documents_are_not_kept() -> None:
+    text = " ".join(f"w{number}" for number in range(2000))
+    lookup = DocumentLookup([SearchedDocument(f"d{number}", text) for number in range(300)])
+    tracemalloc.start()
+    for number in range(300):
+        assert lookup.find_passage(f"d{number}", "w1999") is not None
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # A document takes 24 bytes a word: 14 MB in all.
+    assert kept < 100 * 24 * 2000
 
 
 @max_examples(100)

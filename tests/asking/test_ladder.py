@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.asking.config import ChatModel
-from audit_pipeline.asking.ladder import LADDER, AskOptions, AskRequest, find_passages, list_requests, read_hints
+from audit_pipeline.asking.ladder import LADDER, USUAL, AskOptions, AskRequest, find_passages, list_requests, read_hints
 from audit_pipeline.errors import ConfigError, DataError
 from audit_pipeline.extraction.documents import SearchedDocument
 
@@ -34,7 +35,7 @@ def by_rung(requests: list[AskRequest]) -> dict[str, AskRequest]:
 def test_passages_are_the_first_words_and_others_evenly_after_them() -> None:
     passages = find_passages(words(270), 5)
     assert [text_of(words(270), one.span(0, 1)) for one in passages] == ["w0", "w90", "w180"]
-    assert [text_of(words(1000), one.span(0, 1)) for one in find_passages(words(1000), 3)] == ["w0", "w455", "w910"]
+    assert [text_of(words(1000), one.span(0, 1)) for one in find_passages(words(1000), 3)] == ["w0", "w333", "w666"]
     assert find_passages(words(89), 5) == []
     assert [one.span(0, 90) for one in find_passages(words(90), 5)] == [(0, len(words(90)))]
 
@@ -109,18 +110,20 @@ def test_another_setting_is_another_request() -> None:
             {"model": "openai/n"},
             {"url": "http://127.0.0.1:2/v1"},
             {"system_prompt": "Be brief."},
-            {"answer_tokens": 99},
+            {"answer_tokens": 199},
             {"revision": "2"},
         )
     ]
     assert len({request.digest_for(entry) for entry in [ENTRY, *others]}) == 6
-    same = [ENTRY.model_copy(update=update) for update in ({"max_cost": 3.0}, {"temperature": 0.5}, {"title": "M"})]
+    changed = replace(request, document=document(words(90) + " more"))
+    assert changed.digest_for(ENTRY) != request.digest_for(ENTRY), "the same words asked for in another text"
+    same = [ENTRY.model_copy(update=update) for update in ({"max_cost": 3.0}, {"temperature": 0.5}, {"notes": "M"})]
     assert {request.digest_for(entry) for entry in same} == {request.digest_for(ENTRY)}, "nothing of the answer changes"
 
 
 def test_a_hint_that_gives_words_away_is_refused(tmp_path: Path) -> None:
     text, options = words(150), AskOptions(rungs=("instruction", "hint"), draws=0, passages=1)
-    with pytest.raises(DataError, match="takes a file of hints"):
+    with pytest.raises(DataError, match="a file of hints go together"):
         list_requests([document(text)], options)
     file = tmp_path / "hints.jsonl"
 
@@ -130,9 +133,9 @@ def test_a_hint_that_gives_words_away_is_refused(tmp_path: Path) -> None:
     hint(f"It says {words(4, 60).upper()}!")
     with pytest.raises(DataError, match=r"passage 0 of book\.txt has 4 words on end"):
         list_requests([document(text)], options, read_hints(file, [document(text)]))
-    hint(f"It says {words(3, 60)}, and of the prefix {words(20)}")
+    hint(f"It says {words(3, 60)}, and of the prefix {words(3, 20)}")
     found = by_rung(list_requests([document(text)], options, read_hints(file, [document(text)])))
-    about = f"It says w60 w61 w62, and of the prefix {words(20)}"
+    about = f"It says w60 w61 w62, and of the prefix {words(3, 20)}"
     assert found["hint"].prompt == f"{found['instruction'].prompt}\n\nWhat comes next is about this: {about}"
     for passage, name, why in (
         (-1, "book.txt", "no number of a passage"),
@@ -142,6 +145,18 @@ def test_a_hint_that_gives_words_away_is_refused(tmp_path: Path) -> None:
         hint("It goes on.", passage, name)
         with pytest.raises(DataError, match=why):
             read_hints(file, [document(text)])
+    hint("It goes on.", passage=7)
+    with pytest.raises(DataError, match=r"passage 7 of book\.txt, which has no passage of that number"):
+        list_requests([document(text)], options, read_hints(file, [document(text)]))
+    rows = [{"document": "book.txt", "passage": 0.0, "hint": one} for one in ("It goes on.", "It ends.")]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError, match="another hint for passage 0"):
+        read_hints(file, [document(text)])
+    file.write_text(json.dumps(rows[0]) + "\n{broken")
+    with pytest.raises(DataError, match=r"hints\.jsonl:2"):
+        read_hints(file, [document(text)])
+    with pytest.raises(DataError, match="a file of hints go together"):
+        list_requests([document(text)], AskOptions(draws=0), {("book.txt", 0): "It goes on."})
 
 
 def test_a_passage_without_a_hint_is_not_asked_for_at_that_rung() -> None:
@@ -155,12 +170,13 @@ def test_a_passage_without_a_hint_is_not_asked_for_at_that_rung() -> None:
 
 
 def test_options_name_what_there_is() -> None:
-    assert AskOptions.from_names(LADDER, "hint", 0, 1).rungs == LADDER
-    assert AskOptions.from_names(["title", "title"], "title", 0, 1).rungs == ("title",)
+    assert AskOptions.from_names("chat", LADDER, "hint", 0, 1).rungs == LADDER
+    assert AskOptions.from_names("chat", ["title", "title"], "title", 0, 1).rungs == ("title",)
     with pytest.raises(ConfigError, match="there is no rung 'titles'; the ladder has title, first line"):
-        AskOptions.from_names(["titles"], "titles", 0, 1)
+        AskOptions.from_names("chat", ["titles"], "titles", 0, 1)
     with pytest.raises(ConfigError, match="'instruction' is to answer and is not asked"):
-        AskOptions.from_names(["title"], "instruction", 0, 1)
+        AskOptions.from_names("chat", ["title"], None, 0, 1)
+    assert AskOptions.from_names("completions", USUAL, None, 0, 1).headline == "prefix"
 
 
 def test_chinese_passages_count_characters() -> None:

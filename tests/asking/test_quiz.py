@@ -58,7 +58,11 @@ def test_questions_are_numbered_by_their_places_whatever_the_order_of_rows(tmp_p
     questions, skipped = read_paraphrases(write_rows(tmp_path / "p.jsonl", rows), [MILL, LAKE])
     again, _ = read_paraphrases(write_rows(tmp_path / "p.jsonl", rows[::-1]), [MILL, LAKE])
     assert questions == again
-    assert [(question.document, question.number) for question in questions] == [("lake", 0), ("mill", 0), ("mill", 1)]
+    places = [("lake", LAKE.text.index("nobody")), ("mill", 0), ("mill", MILL.text.index("Don"))]
+    assert [(question.document, question.number) for question in questions] == places
+    # A row that comes before others renumbers none.
+    fewer, _ = read_paraphrases(write_rows(tmp_path / "p.jsonl", rows[:1]), [MILL, LAKE])
+    assert fewer == questions[2:]
     assert [MILL.text[slice(*question.span)] for question in questions[1:]] == [
         "The mill turned all day",
         "Don’t stop,” she said. It\nnever did",
@@ -88,7 +92,8 @@ def test_formats_give_the_same_questions(tmp_path: Path) -> None:
         ({**GOOD, "paraphrase_2": "Don’t stop — she said: it never did"}, "do not all differ"),
         ({**GOOD, "paraphrases": ["one", "two"]}, "not a list of three"),
         ({**GOOD, "paraphrases": ["one", "two", 3]}, "column 'paraphrase_3' is not a string but int"),
-        (EARLIER, "the passage has a row already"),
+        (EARLIER, "a passage that begins there has a row already"),
+        ({**EARLIER, "passage": "The mill turned"}, "a passage that begins there has a row already"),
         ([], "not a JSON object but list"),
     ],
 )
@@ -107,7 +112,7 @@ def test_a_file_without_a_question_is_refused(tmp_path: Path, content: bytes) ->
 
 
 def test_the_prompt_has_the_verbatim_option_at_each_letter_equally_often() -> None:
-    question = Question("mill", 0, (0, 1), "It\n  never did 🙂", ("one", "two", "three"))
+    question = Question("mill", (0, 1), "It\n  never did 🙂", ("one", "two", "three"))
     letters: Counter[str] = Counter()
     for order, options in enumerate(ORDERS):
         prompt = build_quiz_prompt(question, order, "The Old Mill")
@@ -182,7 +187,7 @@ def build_documents(audited: int, held_out: int) -> list[SearchedDocument]:
 
 
 def build_question(document: str, number: int, options: Sequence[str] = ("a", "b", "c", "d")) -> Question:
-    return Question(document, number, (number, number + 1), options[0], (options[1], options[2], options[3]))
+    return Question(document, (number, number + 1), options[0], (options[1], options[2], options[3]))
 
 
 def answer_question(question: Question, right: int, of: int = 24) -> Iterator[QuizAnswer]:
@@ -228,11 +233,17 @@ def test_a_row_by_hand() -> None:
     assert (held_out["accuracy"], held_out["p_value"], held_out["claim"]) == (0.375, None, "not recognised")
 
 
-def test_with_fewer_than_19_held_out_documents_nothing_is_recognised() -> None:
-    documents = build_documents(1, 18)
-    rows = conclude(documents, {one.name: [24 if one.side == "audited" else 6] for one in documents})
+def test_with_fewer_than_19_held_out_documents_nothing_is_calibrated() -> None:
+    documents = build_documents(4, 18)
+    rights = {one.name: [12] * 5 if one.side == "audited" else [6] for one in documents}
+    rows = conclude(documents, rights)
     assert rows["audited-00"]["p_value"] == pytest.approx(1 / 19)
-    assert rows["audited-00"]["claim"] == "not recognised"
+    assert {row["claim"] for row in rows.values() if row["side"] == "audited"} == {"not calibrated"}
+    assert conclude(documents, rights, style=1.0)["audited-00"]["claim"] == GIVEN_AWAY
+    # Of 19 held-out documents 18 have as many questions as are compared, 3.
+    documents = build_documents(1, 23)
+    rights = {one.name: [6, 6, 6] if number < 19 else [6] for number, one in enumerate(documents)}
+    assert conclude(documents, rights)["audited-00"]["claim"] == "not recognised"
 
 
 def test_a_model_that_leads_by_no_more_than_the_classifier_recognises_nothing() -> None:
@@ -259,12 +270,35 @@ def test_chance_beside_chance_is_not_recognised() -> None:
     assert rows["audited-00"]["auroc"] == 0.5
 
 
-def test_a_question_is_compared_from_half_of_its_orders_on() -> None:
-    documents = build_documents(1, 0)
-    full, half, less = (conclude(documents, {"audited-00": [6]}, of=of)["audited-00"] for of in (24, 12, 11))
-    assert (full["accuracy"], half["accuracy"], less["accuracy"]) == (0.25, 0.5, None)
-    assert (half["answered"], less["answered"]) == (12, 11)
-    assert (half["claim"], less["claim"]) == ("not calibrated", "refused")
+def test_the_four_places_of_the_verbatim_option_weigh_alike() -> None:
+    """Whichever orders are answered: always A is right in a quarter."""
+    [document], rng = build_documents(1, 0), random.Random(7)
+    question = build_question(document.name, 0)
+
+    def share(answered: Sequence[int], right_places: Sequence[int]) -> float | None:
+        answers = [
+            QuizAnswer(document.name, 0, order, ORDERS[order].index(0) in right_places, "answered")
+            if order in answered
+            else QuizAnswer(document.name, 0, order, None, "refused")
+            for order in range(24)
+        ]
+        [row] = conclude_quiz(answers, [question], [document], None)
+        assert row["answered"] == len(answered)
+        assert row["claim"] == ("refused" if row["accuracy"] is None else "not calibrated")
+        accuracy: float | None = row["accuracy"]
+        return accuracy
+
+    at = [[order for order in range(24) if ORDERS[order].index(0) == place] for place in range(4)]
+    for _ in range(20):
+        answered = [order for own in at for order in rng.sample(own, rng.randint(1, 6))]
+        assert share(answered, [0]) == 0.25
+        assert share(answered, [1, 2]) == 0.5
+    assert share([*at[0], *at[1], *at[2]], [0]) is None
+    # Two of six, one of one, none of two and one, and so 1/4 of 4/3.
+    answers = [QuizAnswer(document.name, 0, order, number < 2, "answered") for number, order in enumerate(at[0])]
+    answers += [QuizAnswer(document.name, 0, at[1][0], True, "answered")]
+    answers += [QuizAnswer(document.name, 0, order, False, "answered") for order in (at[2][0], at[2][1], at[3][0])]
+    assert conclude_quiz(answers, [question], [document], None)[0]["accuracy"] == 1 / 3
 
 
 def test_a_model_that_refuses_everything_is_refused() -> None:

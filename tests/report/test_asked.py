@@ -19,7 +19,7 @@ from audit_pipeline.report.ask_words import (
     QUIZ_IN_WORDS,
     AskCounts,
     QuizCounts,
-    cut_words,
+    RungCounts,
     describe_asking,
     warn_of_versions,
 )
@@ -28,7 +28,6 @@ from audit_pipeline.report.page import read_conclusions
 from tests.warehouse.chats import (
     CHAT,
     CHAT_PAIR,
-    EXCERPT,
     Row,
     answer_row,
     document_row,
@@ -47,6 +46,8 @@ RUNGS = ("title", "first line", "prefix", "instruction")
 KNOWN = {"longest_run": 90, "near_span": 120, "words_out": 110, "claim": "reproduced", "near_verbatim": 1}
 TESTED = {"n_held_out": 3, "p_value": 0.25, "q_bh": 0.5}
 """Of an audited document beside three that are held out."""
+PICKED = {"p_value": 0.05, "lead_p_value": 0.05, "q_bh": 0.05, "auroc": 1.0, "style_auroc": 0.5}
+"""Of the one audited document of a quiz beside 19 that are held out, each less often picked."""
 
 
 def ladder(document: str, **changes: object) -> list[Row]:
@@ -86,9 +87,8 @@ def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Writt
         answer_row("new 0", side="held_out", longest_run=500),
     ]
     quiz = [
-        quiz_row("known", accuracy=0.9, p_value=0.25, q_bh=0.5, n_held_out=3, auroc=0.9, style_auroc=0.5,
-                 claim="recognised"),
-        *(quiz_row(name, side="held_out", accuracy=0.3) for name in held_out),
+        quiz_row("known", accuracy=0.9, n_held_out=19, **PICKED, claim="recognised"),
+        *(quiz_row(f"new {number}", side="held_out", accuracy=0.3, auroc=1.0, style_auroc=0.5) for number in range(19)),
     ]  # fmt: skip
     write_asking(folder, answers[:2], documents, run_id="run-first", at=DAY)
     later = [{**row, "asked_at": DAY + timedelta(hours=3)} for row in answers[2:]]
@@ -101,8 +101,8 @@ def test_a_model_that_was_only_asked_has_a_page_that_leads_there(calibrated: Wri
     assert set(calibrated.summary.pages) == {CHAT}
     page, across = calibrated.pages[CHAT], calibrated.pages["across"]
     headline = (
-        "Found in its answers: long stretches of 1 of 2 documents, and of 0 of 3 that are held out (rung:"
-        " instruction). In the quiz it recognises 1 of 1 document."
+        "Found in its answers: long stretches of 1 of 2 documents, and of 0 of 3 that it cannot have read"
+        " (rung: instruction). In the quiz it recognises 1 of 1 document."
     )
     for text in (page.text, across.text):
         assert headline in text
@@ -126,7 +126,7 @@ def test_what_is_said_first_in_the_section(calibrated: Written) -> None:
     assert CLAIM_IN_WORDS["reproduced"] in text
     assert "With 3 held-out documents no p-value can be as small as 0.05: that takes 19; the smallest is 0.250." in text
     # Two documents at four rungs, three more, a hint: 21 rows with 4 requests each, and one that has 6.
-    assert "3 of 86 requests were refused, filtered, cut or answered with nothing: nothing is known of these" in text
+    assert "3 of 86 requests were refused, filtered, cut or answered with nothing: nothing follows from these." in text
 
 
 def test_rungs_beside_each_other(calibrated: Written) -> None:
@@ -137,10 +137,12 @@ def test_rungs_beside_each_other(calibrated: Written) -> None:
     assert (named.longest_mean, named.longest_run, named.near_span) == ((90 + 12) / 2, 90, 120)
     assert (rows["prefix", "audited"].refused, rows["prefix", "audited"].cut) == (2, 1)
     assert rows["title", "held_out"].longest_mean == 6
+    assert (named.answer_coverage_mean, named.answer_coverage_best) == (pytest.approx(0.3), pytest.approx(0.4))
     html = section(calibrated)
     assert html.count("<svg") == 1
     assert "instruction, audited: 51.0 words" in html
     assert "The hint is set apart" in html
+    assert '<td class="n">30.0%<small>best: 40.0%</small></td>' in html
 
 
 def test_documents_beside_held_out_ones(calibrated: Written) -> None:
@@ -198,7 +200,8 @@ def test_the_quiz_in_words(calibrated: Written) -> None:
     assert "The model’s choice is right in 90.0% of cases (30.0% of held-out documents), that of the classifier" in text
     assert "chance is 25%" in text
     assert QUIZ_IN_WORDS["recognised"] in text
-    assert next(row.document_id for row in calibrated.reports[CHAT].asked[0].quiz) == "known"
+    first = calibrated.reports[CHAT].asked[0].quiz[0]
+    assert (first.document_id, first.q_bh, first.lead_p_value) == ("known", 0.05, 0.05)
 
 
 def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
@@ -231,7 +234,8 @@ def test_without_held_out_documents_nothing_is_calibrated(folder: Folder) -> Non
     found = report(folder, [answer_row("one")], [document_row("one"), document_row("one", "title")])
     text = found.pages[CHAT].text
     assert (
-        "Not calibrated: its answers hold no long stretch of 1 document, and without held-out documents a run" in text
+        "Not calibrated: at the rung named beforehand (instruction) its answers hold no long stretch of 1 document;"
+        " with no held-out document to compare with, a run of 12 words means nothing." in text
     )
     assert CLAIM_IN_WORDS["not calibrated"] in text
     assert "Name such documents with --held-out." in text
@@ -247,6 +251,7 @@ def test_refusals_are_no_absence(folder: Folder) -> None:
     assert "8 of 8 requests were refused, filtered, cut or answered with nothing" in text
     assert "“I cannot”: 1 answer" in text
     assert "Nothing found" not in text
+    assert CLAIM_IN_WORDS["refused"] in text
     assert "<svg" not in section(found), "nothing to draw"
     assert found.reports[CHAT].asked[0].strongest_answers == []
 
@@ -257,16 +262,29 @@ def test_what_came_back_under_a_hint_alone_is_no_answer(folder: Folder) -> None:
     (row,) = found.reports[CHAT].asked
     assert (row.claim, row.rung, row.reproduced) == (None, None, 0)
     assert "it was not asked in the way that was named beforehand" in found.pages[CHAT].text
+    assert (
+        "At the rung hint, which tells the model what a passage says, 1 of 1 document is reproduced; that rung was not"
+        " named beforehand." in found.pages[CHAT].text
+    )
     assert "asked by hint only" in found.pages[CHAT].text
     assert "hint (gives words away)" in found.pages[CHAT].text
 
 
-def test_outputs_handed_over_have_an_unknown_grade(folder: Folder) -> None:
-    unknown = {"words_in": None, "prompt": None, "prompt_sha256": None, "passage": None, "answered_by": None}
+def test_outputs_handed_over_without_prompts_are_not_graded(folder: Folder) -> None:
+    unknown = {"words_in": None, "prompt": None, "prompt_sha256": None, "passage": None, "answered_by": None,
+               "model_fingerprint": None}  # fmt: skip
     timeless = {"asked_at": None, "cost": None, "prompt_tokens": None, "output_tokens": None, "finish_reason": None}
-    document = document_row("one", "handed over", is_headline=True, words_in=None, **{**KNOWN, "near_verbatim": None})
+    graded = {**KNOWN, "claim": "not graded", "near_verbatim": None}
+    document = document_row("one", "handed over", is_headline=True, words_in=None, **graded)
     found = report(folder, [answer_row("one", "handed over", draw=1, **unknown, **timeless)], [document])
     html, text = section(found), found.pages[CHAT].text
+    (row,) = found.reports[CHAT].asked
+    assert (row.claim, row.reproduced, row.not_graded) == ("not graded", 0, 1)
+    assert row.headline.startswith("Not graded: its answers hold long stretches of 1 of 1 document, which may have")
+    assert CLAIM_IN_WORDS["not graded"] in text
+    assert "? No conclusion" in text
+    assert "Documents that its answers reproduce" not in text
+    assert "<small>1 not graded</small>" in html
     assert '<td class="n">unknown → 110</td>' in html
     assert "handed over, output 1 · words in unknown → 14 out · model as handed over, time unknown" in text
     assert "Requests 1 in 1 run" in text
@@ -275,9 +293,7 @@ def test_outputs_handed_over_have_an_unknown_grade(folder: Folder) -> None:
 
 
 def test_a_quiz_that_gives_itself_away(folder: Folder) -> None:
-    given_away = quiz_row(
-        "one", claim="the options give themselves away", style_accuracy=0.9, auroc=0.8, style_auroc=0.9
-    )
+    given_away = quiz_row("one", claim="the options give themselves away", style_accuracy=0.9)
     found = report(folder, [answer_row("one", "quiz", is_right=True)], [], [given_away])
     (row,) = found.reports[CHAT].asked
     assert (row.headline, row.claim) == ("In the quiz the options give themselves away.", None)
@@ -313,21 +329,32 @@ def test_a_long_shelf_is_listed_in_part(folder: Folder) -> None:
     assert len(html) < 200_000
 
 
-COUNTS = AskCounts("instruction", 3, 0, 0, 4, 0, 4, 7, 40, 0, None)
-QUIZ = QuizCounts(2, 0, ["not recognised"], 4, 0.25, 0.25, 0.25, 0.25, 0.5, 0.5)
+QUIZ = QuizCounts(
+    documents=2, recognised=0, claims=["not recognised"], held_out_asked=40, held_out=40, accuracy=0.25,
+    held_out_accuracy=0.25, style_accuracy=0.25, held_out_style_accuracy=0.25, auroc=0.5, style_auroc=0.5,
+)  # fmt: skip
+COUNTS = AskCounts(
+    rung="instruction", documents=3, unanswered=0, reproduced=0, not_graded=0, held_out_asked=4, held_out=4,
+    held_out_reproduced=0, compared_with=4, longest_run=7, elsewhere=[], requests=40, not_measured=0, quiz=None,
+)  # fmt: skip
+NOT_COMPARED = replace(COUNTS, compared_with=None)
+UNASKED = replace(COUNTS, rung=None, documents=0)
 
 
 @pytest.mark.parametrize(
     ("counts", "claim", "outcome", "begins"),
     [
-        (replace(COUNTS, reproduced=2), "reproduced", "asked_reproduced", "Found in its answers: long stretches of 2"),
-        (COUNTS, "not reproduced", "asked_not_reproduced", "Nothing found: its answers hold no long stretch of 3"),
-        (replace(COUNTS, compared_with=None), "not calibrated", "asked_without_result", "Not calibrated: its answers"),
+        (replace(COUNTS, reproduced=2, not_graded=1), "reproduced", "asked_reproduced",
+         "Found in its answers: long stretches of 2"),
+        (replace(NOT_COMPARED, not_graded=2), "not graded", "asked_without_result",
+         "Not graded: its answers hold long stretches of 2 of 3 documents"),
+        (COUNTS, "not reproduced", "asked_not_reproduced", "Nothing found at the rung named beforehand (instruction):"),
+        (NOT_COMPARED, "not calibrated", "asked_without_result", "Not calibrated: at the rung named beforehand"),
         (replace(COUNTS, documents=0, unanswered=3), "refused", "asked_without_result", "This comparison could not"),
-        (replace(COUNTS, rung=None, documents=0), None, "asked_without_result", "This comparison could not have found"),
+        (UNASKED, None, "asked_without_result", "This comparison could not have found"),
         (replace(COUNTS, quiz=replace(QUIZ, recognised=1, claims=["not recognised", "recognised"])), "not reproduced",
-         "asked_recognised", "Nothing found: its answers"),
-        (replace(COUNTS, rung=None, documents=0, requests=0, quiz=QUIZ), None, "asked_not_reproduced",
+         "asked_recognised", "Nothing found at the rung"),
+        (replace(UNASKED, requests=0, quiz=QUIZ), None, "asked_not_reproduced",
          "In the quiz it recognises none of 2 documents."),
     ],
 )  # fmt: skip
@@ -339,17 +366,62 @@ def test_headlines(counts: AskCounts, claim: str | None, outcome: str, begins: s
     assert words.unanswered_in_words is None
 
 
-def test_words_of_calibration() -> None:
-    none, few, enough = (
-        str(describe_asking("M", "B", replace(COUNTS, compared_with=n)).calibration_in_words) for n in (None, 18, 19)
+@pytest.mark.parametrize(
+    "counts", [COUNTS, NOT_COMPARED, UNASKED, replace(COUNTS, documents=0), replace(COUNTS, not_graded=1)]
+)
+def test_what_other_rungs_brought_is_named(counts: AskCounts) -> None:
+    found = [RungCounts(rung="hint", reproduced=1, documents=1), RungCounts(rung="prefix", reproduced=2, documents=9)]
+    headline = describe_asking("M", "B", replace(counts, elsewhere=found)).headline
+    assert headline.endswith(
+        "At the rung hint, which tells the model what a passage says, 1 of 1 document is reproduced; that rung was not"
+        " named beforehand. At the rung prefix 2 of 9 documents are reproduced; that rung was not named beforehand."
     )
-    assert none.startswith("Not calibrated:")
+
+
+def test_words_of_calibration() -> None:
+    few, enough = (
+        str(describe_asking("M", "B", replace(COUNTS, compared_with=n)).calibration_in_words) for n in (18, 19)
+    )
     assert few.endswith("no p-value can be as small as 0.05: that takes 19; the smallest is 0.053.")
     assert enough.endswith("With 19 held-out documents no p-value is below 0.050.")
 
 
-def test_versions_and_quotations() -> None:
+def test_why_nothing_is_calibrated() -> None:
+    unasked, unanswered, few = (
+        str(describe_asking("M", "B", replace(NOT_COMPARED, held_out_asked=n, held_out=m)).calibration_in_words)
+        for n, m in ((0, 0), (4, 0), (4, 3))
+    )
+    assert unasked.endswith("Name such documents with --held-out.")
+    assert unanswered.startswith("Not calibrated: none of 4 held-out documents has an answer that could be measured")
+    assert few.startswith("Not calibrated: no audited document can be compared with 3 held-out documents")
+    assert "--held-out" not in unanswered + few
+
+
+def test_held_out_documents_beside_what_was_found() -> None:
+    none, unanswered = (
+        describe_asking("M", "B", replace(COUNTS, reproduced=1, held_out_asked=n, held_out=0)).headline for n in (0, 4)
+    )
+    assert "; there are no held-out documents beside them (rung" in none
+    assert "; none of 4 held-out documents has an answer that could be measured (rung" in unanswered
+
+
+@pytest.mark.parametrize(
+    ("asked", "compared", "why"),
+    [
+        (0, None, "There are no held-out documents in the quiz."),
+        (5, None, "With 5 held-out documents in the quiz too few answers can be compared."),
+        (18, 18, "With 18 held-out documents no p-value can be as small as 0.05: that takes 19."),
+    ],
+)
+def test_why_the_quiz_is_not_calibrated(asked: int, compared: int | None, why: str) -> None:
+    quiz = replace(QUIZ, claims=["not calibrated"], held_out_asked=asked, held_out=compared)
+    words = describe_asking("M", "B", replace(UNASKED, requests=0, quiz=quiz))
+    assert str(words.quiz_in_words).endswith(f"{why} {QUIZ_IN_WORDS['not calibrated']}")
+    assert (words.outcome, words.sign) == ("asked_without_result", "no conclusion")
+    assert "Paraphrases" in words.what_would_change
+
+
+def test_versions() -> None:
     assert warn_of_versions([]) is None
     assert warn_of_versions(["one"]) is None
     assert str(warn_of_versions(["one", "two"])).startswith("2 versions answered")
-    assert cut_words(f"{EXCERPT}\n {EXCERPT}").split() == [*EXCERPT.split(), *EXCERPT.split()][:25]

@@ -34,7 +34,13 @@ def answer_row(document: str, rung: str = "instruction", *, side: Side = "audite
         "request_sha256": digest(document, rung, given["passage"], given["draw"]),
         **{"prompt_sha256": text_sha256(prompt), "prompt": prompt},
         **{"output_sha256": text_sha256(output), "output": output, "refusal_phrase": None, "finish_reason": "stop"},
-        **{"settings": "{}", "answered_by": "talker-2026-03", "provider_request_id": None, "asked_at": DAY},
+        **{
+            "settings": "{}",
+            "model_fingerprint": digest("chat", CHAT),
+            "answered_by": "talker-2026-03",
+            "provider_request_id": None,
+            "asked_at": DAY,
+        },
         **{"seconds": 1.5, "prompt_tokens": 100, "output_tokens": 50, "cost": 0.0005, "words_in": 50},
         **dict.fromkeys(("words_out", "answer_words", "near_span", "answer_coverage", "passage_coverage", "edits")),
         **dict.fromkeys(("run_start", "run_end", "original_excerpt", "output_excerpt", "is_right")),
@@ -51,7 +57,8 @@ def document_row(document: str, rung: str = "instruction", *, side: Side = "audi
         **{"document_id": document, "title": document.title(), "side": side, "rung": rung},
         **{"is_headline": rung == "instruction", "passages": 1, "requests": 4, "answered": 4, "refused": 0},
         **{"filtered": 0, "cut": 0, "empty": 0, "words_in": 50.0, "words_out": 14, "longest_run": 12, "near_span": 0},
-        **{"coverage_mean": 0.1, "coverage_best": 0.2, "near_verbatim": 0, "score": 0.1, "passages_compared": 1},
+        **{"coverage_mean": 0.1, "coverage_best": 0.2, "answer_coverage_mean": 0.3, "answer_coverage_best": 0.4},
+        **{"near_verbatim": 0, "score": 0.1, "passages_compared": 1},
         **{"n_held_out": None, "p_value": None, "q_bh": None},
         "claim": "not calibrated" if side == "audited" else "not reproduced",
         **changes,
@@ -60,9 +67,10 @@ def document_row(document: str, rung: str = "instruction", *, side: Side = "audi
 
 def refused_row(document: str, rung: str = "instruction", *, side: Side = "audited", **changes: object) -> Row:
     """The same of a document about which nothing was answered: three refusals, and one answer that was filtered."""
-    nothing = dict.fromkeys(
-        ("words_out", "longest_run", "near_span", "coverage_mean", "coverage_best", "near_verbatim", "score")
-    )
+    nothing = {
+        **dict.fromkeys(("words_out", "longest_run", "near_span", "coverage_mean", "coverage_best", "near_verbatim")),
+        **dict.fromkeys(("answer_coverage_mean", "answer_coverage_best", "score")),
+    }
     outcomes = {"answered": 0, "refused": 3, "filtered": 1, "passages_compared": None, "claim": "refused"}
     return document_row(document, rung, side=side, **{**nothing, **outcomes, **changes})
 

@@ -17,7 +17,8 @@ Rung = Literal["title", "first line", "prefix", "instruction", "hint", "quiz", "
 somebody else asked."""
 Outcome = Literal["answered", "refused", "filtered", "cut", "empty"]
 """What a request came to. Only what is ``answered`` is measured; the others are never taken for absence."""
-AskClaim = Literal["reproduced", "not reproduced", "not calibrated", "refused"]
+AskClaim = Literal["reproduced", "not graded", "not reproduced", "not calibrated", "refused"]
+"""``not graded``: a long stretch came back, and the prompt is not known; ``refused``: no answer could be measured."""
 QuizClaim = Literal["recognised", "not recognised", "not calibrated", "the options give themselves away", "refused"]
 
 _DOCUMENT_ID = Column("document_id", pa.string(), "the document: its file's name, or its document_id")
@@ -42,11 +43,20 @@ CHAT_ANSWERS = Table(
         _DOCUMENT_ID,
         _SIDE,
         Column("document_sha256", pa.string(), "sha256 of the whole document's UTF-8 text"),
-        Column("passage", pa.int32(), "number of the passage in the document, from 0; null: not known", null=True),
+        Column(
+            "passage",
+            pa.int32(),
+            "number of the passage in the document, from 0 (of the quiz its first character); null: not known",
+            null=True,
+        ),
         Column("passage_start", pa.int64(), "its first character in the document", null=True),
         Column("passage_end", pa.int64(), "one past its last character", null=True),
         _RUNG,
-        Column("draw", pa.int32(), "0: the likeliest answer (temperature 0); from 1 on: drawn; of the quiz the order"),
+        Column(
+            "draw",
+            pa.int32(),
+            "0: asked for at temperature 0; from 1 on: drawn; of the quiz the order; of outputs their number",
+        ),
         Column("request_sha256", pa.string(), "digest of the model, prompt, settings and draw: none is asked twice"),
         Column("prompt_sha256", pa.string(), "sha256 of the prompt; null: not known", null=True),
         Column("prompt", pa.string(), "what was asked; null: not kept, or not known", null=True, quotes_text=True),
@@ -55,14 +65,25 @@ CHAT_ANSWERS = Table(
         Column("outcome", pa.string(), "answered | refused | filtered | cut (before it could be measured) | empty"),
         Column("refusal_phrase", pa.string(), "the phrase by which it counts as refused", null=True),
         Column("finish_reason", pa.string(), "why the answer ended, as the interface says", null=True),
-        Column("settings", pa.string(), "canonical JSON: temperature, most tokens, system prompt and the like"),
+        Column(
+            "settings",
+            pa.string(),
+            "canonical JSON: temperature, most tokens, system prompt and the like; null: not kept",
+            null=True,
+            quotes_text=True,
+        ),
+        Column(
+            "model_fingerprint", pa.string(), "digest of the model's address and name; null: handed over", null=True
+        ),
         Column("answered_by", pa.string(), "model and version, as the interface names them", null=True),
         Column("provider_request_id", pa.string(), "the interface's own number of the request", null=True),
         Column("asked_at", pa.timestamp("us", tz="UTC"), "when it was sent; null: not known", null=True),
         Column("seconds", pa.float64(), "how long the answer took", null=True),
         Column("prompt_tokens", pa.int64(), "tokens of the prompt, as the interface counts", null=True),
         Column("output_tokens", pa.int64(), "tokens of the answer, as the interface counts", null=True),
-        Column("cost", pa.float64(), "what it cost by the entry's prices; null: no price is known", null=True),
+        Column(
+            "cost", pa.float64(), "what it cost by the entry's prices; null: no price, or no tokens counted", null=True
+        ),
         Column(
             "words_in",
             pa.int32(),
@@ -85,7 +106,10 @@ CHAT_ANSWERS = Table(
         ),
         Column("answer_coverage", pa.float64(), "share of the answer's words in common runs of 5 and more", null=True),
         Column(
-            "passage_coverage", pa.float64(), "share of the passage's words in such runs; null: no passage", null=True
+            "passage_coverage",
+            pa.float64(),
+            "share of the 40 words that should come next in such runs; null: no passage",
+            null=True,
         ),
         Column("edits", pa.int32(), "fewest words to change for the passage's next 40; null: no passage", null=True),
         Column("run_start", pa.int64(), "where the longest run begins in the document, in characters", null=True),
@@ -139,10 +163,17 @@ CHAT_DOCUMENTS = Table(
         Column(
             "coverage_mean",
             pa.float64(),
-            "share of the passage's words in common runs, mean over draws and passages",
+            "share of the next 40 words in common runs, mean over answers, then passages",
             null=True,
         ),
         Column("coverage_best", pa.float64(), "the same of the best draw of each passage", null=True),
+        Column(
+            "answer_coverage_mean",
+            pa.float64(),
+            "share of an answer's words in common runs of 5 and more, mean over answers, then passages",
+            null=True,
+        ),
+        Column("answer_coverage_best", pa.float64(), "the same of the best answer to each passage", null=True),
         Column(
             "near_verbatim",
             pa.int32(),
@@ -166,7 +197,11 @@ CHAT_DOCUMENTS = Table(
             null=True,
         ),
         Column("q_bh", pa.float64(), "q-value over the audited documents at this rung (Benjamini-Hochberg)", null=True),
-        Column("claim", pa.string(), "reproduced | not reproduced | not calibrated | refused; of the held-out, too"),
+        Column(
+            "claim",
+            pa.string(),
+            "reproduced | not graded | not reproduced | not calibrated | refused; of the held-out, too",
+        ),
         RUN_ID,
     ),
 )

@@ -32,7 +32,7 @@ from audit_pipeline.operate.dagster.tags import SUMMARY_TAG, WEEKLY_TAG
 from audit_pipeline.operate.facts import PlannedStep, PlanRequest
 from audit_pipeline.operate.plan import assume_benchmarks_current, find_benchmark_problems, plan
 from audit_pipeline.operate.situation import read_situation
-from audit_pipeline.operate.stages.asking import has_unanswered_requests
+from audit_pipeline.operate.stages.asking import needs_asking
 from audit_pipeline.operate.whole_configuration import OF_AUDITS, load_configuration
 
 Log = Callable[[str], None]
@@ -218,7 +218,7 @@ def _ask(specs: Sequence[BenchmarkSpec], runner: Runner, week: WeeklySummary) ->
             try:
                 if benchmark not in {spec.name for spec in specs}:
                     raise ConfigError(f"weekly names {benchmark}, which is no benchmark of the weekly audit")
-                if has_unanswered_requests(benchmark, entry, runner.paths):
+                if needs_asking(benchmark, entry, runner.paths):
                     runner.tell(f"asking {entry.name} about {benchmark}: {entry.sent_to}")
                     runner.run("ask", "the weekly audit", partition_key=partition)
                     week.asked.append(partition)

@@ -16,11 +16,12 @@ from audit_pipeline.asking.conclusions import conclude_documents
 from audit_pipeline.asking.config import ChatModel, load_chat_models
 from audit_pipeline.asking.engine import Allowance, AskLimits
 from audit_pipeline.asking.journal import AskJournal
+from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.asking.ladder import USUAL, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.asking.levelling import level
 from audit_pipeline.asking.outputs import HandedOutput
 from audit_pipeline.asking.quiz import ORDERS, Question, QuizAnswer, build_quiz_prompt, conclude_quiz
-from audit_pipeline.asking.run import ask_missing, build_handed_over_row, list_unanswered
+from audit_pipeline.asking.run import ask_missing, build_handed_over_row, identify_output, list_unanswered, without_text
 from audit_pipeline.asking.style import choose_by_style
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
@@ -34,10 +35,10 @@ from audit_pipeline.catalogue.contracts import (
     text_sha256,
 )
 from audit_pipeline.catalogue.files import table_from_rows
-from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin
-from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.catalogue.lineage import LatestRun, LineageStep, RowOrigin, read_latest_run
+from audit_pipeline.catalogue.paths import DataPaths, explain_invalid_partition
 from audit_pipeline.catalogue.table import Table
-from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.operate.own_files import HELD_OUT, Inventory
 from audit_pipeline.operate.stages.extraction import read_benchmark_documents
@@ -50,6 +51,7 @@ ASKING_VERSION = "1"
 _JOURNAL = ".asked.jsonl"
 _SHOWN = 10
 _HANDED_OVER: Rung = "handed over"
+_OF_RUN = ("model", "benchmark", "run_id")
 _OF_QUIZ = ("document_id", "passage", "draw", "is_right", "outcome")
 
 Rows = Sequence[Mapping[str, Any]]
@@ -80,13 +82,17 @@ class AskPlan:
 
 @dataclass(frozen=True)
 class AskReport:
-    """What was written of a pair: the rows of its documents and of the quiz, and how many answers are new."""
+    """What was written of a pair: the rows of its documents and of the quiz, and how many answers are new.
+
+    ``fault``: what ended the asking early, for the caller to raise once it has shown the rest.
+    """
 
     pair: Pair
     documents: Rows
     quiz: Rows
     new: int
     data_version: str
+    fault: AuditError | None = None
 
     @property
     def unmeasured(self) -> int:
@@ -106,7 +112,12 @@ def read_texts_of_benchmark(benchmark: str, paths: DataPaths) -> AskedTexts:
 
 
 def read_texts_of_files(inventory: Inventory, name: str, paths: DataPaths) -> AskedTexts:
-    """The documents of a user's files under a name. Raises DataError where a benchmark has that name."""
+    """The documents of a user's files under a name.
+
+    Raises DataError where a benchmark has that name, or a name cannot be kept.
+    """
+    if problem := explain_invalid_partition("benchmark", name):
+        raise DataError(problem)
     if paths.examples(name).exists():
         raise DataError(f"there is a benchmark {name}: give the files another name with --name")
     documents = [
@@ -140,21 +151,47 @@ def plan_asking(
 
 
 def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> list[AskRequest]:
-    """The requests of the plan that were not answered yet, by an earlier run or by one that was killed."""
+    """The requests of the plan that were not answered yet, by an earlier run or by one that was killed.
+
+    Raises DataError where outputs of the model were handed over under this name, and ConfigError where another rung was
+    named to answer when it was first asked.
+    """
     pair = Pair(plan.texts.name, entry.name)
-    known = {
-        row["request_sha256"] for row in [*read_answers(pair, paths), *AskJournal(_journal_path(pair, paths)).read()]
-    }
+    answers = read_answers(pair, paths)
+    if any(row["rung"] == _HANDED_OVER for row in answers):
+        raise DataError(
+            f"outputs of {entry.name} were handed over under {pair.benchmark}: give the texts another --name"
+        )
+    if (named := read_named_headline(pair, paths)) not in (None, plan.options.headline):
+        raise ConfigError(
+            f"the rung '{named}' was named to answer before {entry.name} was asked about {pair.benchmark}, and stays: "
+            "leave --headline out, or give the texts another --name"
+        )
+    known = {row["request_sha256"] for row in [*answers, *AskJournal(_journal_path(pair, paths)).read()]}
     return list_unanswered(entry, plan.requests, known)
 
 
-def has_unanswered_requests(benchmark: str, entry: ChatModel, paths: DataPaths) -> bool:
-    """Whether a model was not asked yet all that is usually asked about a built benchmark.
+def read_named_headline(pair: Pair, paths: DataPaths) -> str | None:
+    """The rung that was named to answer when a pair was first asked; None where it was not asked yet."""
+    run = _find_latest_run(CHAT_DOCUMENTS, pair, paths)
+    return None if run is None else str(run.settings["headline"])
 
-    Raises as :func:`read_texts_of_benchmark` and :func:`plan_asking` do.
+
+def needs_asking(benchmark: str, entry: ChatModel, paths: DataPaths) -> bool:
+    """Whether a built benchmark has requests of a usual run that were not answered, or answers that nothing follows
+    from yet: of a run that was killed, or of another build.
+
+    Raises as :func:`read_texts_of_benchmark`, :func:`plan_asking` and :func:`find_missing_requests` do.
     """
-    return bool(
-        find_missing_requests(plan_asking(read_texts_of_benchmark(benchmark, paths), AskOptions()), entry, paths)
+    pair = Pair(benchmark, entry.name)
+    texts = read_texts_of_benchmark(benchmark, paths)
+    options = AskOptions.from_names(entry.interface, USUAL, read_named_headline(pair, paths), DRAWS, PASSAGES)
+    concluded = _find_latest_run(CHAT_DOCUMENTS, pair, paths)
+    return (
+        bool(find_missing_requests(plan_asking(texts, options), entry, paths))
+        or _journal_path(pair, paths).exists()
+        or concluded is None
+        or concluded.benchmark_digest != texts.benchmark_digest
     )
 
 
@@ -172,8 +209,8 @@ def ask_pair(
     """Ask what is missing, and write what came back and what follows of it.
 
     A run that was killed is finished: its answers are in the journal, and nothing is asked twice. Where asking ends
-    early (a limit, a refusal of the interface), what came is written before the error is raised. Raises HeldError where
-    another process asks for the same pair.
+    early (a limit, a refusal of the interface), what came is written, and the report holds the error. Raises HeldError
+    where another process asks for the same pair, and as :func:`find_missing_requests`.
     """
     pair = Pair(plan.texts.name, entry.name)
     journal = AskJournal(_journal_path(pair, paths))
@@ -184,6 +221,7 @@ def ask_pair(
             ask_missing(entry, missing, journal, allowance, keeps_text=keeps_text, tell=tell, on_answer=on_answer)
         except AuditError as error:
             fault = error
+        answers = journal.read() if keeps_text else list(map(without_text, journal.read()))
         fitting = {one.digest_for(entry) for one in [*plan.requests, *_list_requests_of_other_rungs(plan)]}
         origin = RowOrigin(
             model_fingerprint=entry.fingerprint,
@@ -197,13 +235,9 @@ def ask_pair(
             },
         )
         writing = _Writing(pair, plan.texts, LineageStep.now(run_id, CHAT_ANSWERS.name, ASKING_VERSION), origin)
-        report = writing.conclude(
-            journal.read(), fitting, paths, headline=plan.options.headline, questions=plan.questions
-        )
+        report = writing.conclude(answers, fitting, paths, headline=plan.options.headline, questions=plan.questions)
         journal.discard()
-    if fault is not None:
-        raise fault
-    return report
+    return replace(report, fault=fault)
 
 
 def ask_about_benchmark(
@@ -213,7 +247,7 @@ def ask_about_benchmark(
     run_id: str,
     *,
     rungs: Sequence[str],
-    headline: str,
+    headline: str | None,
     draws: int,
     passages: int,
     max_requests: int | None,
@@ -222,12 +256,16 @@ def ask_about_benchmark(
     keeps_text: bool,
     tell: Callable[[str], None],
 ) -> AskReport:
-    """As :func:`ask_pair`, with benchmark and entry by their names."""
+    """As :func:`ask_pair`, with benchmark and entry by their names. Raises what ended the asking early."""
     entry = load_chat_models().named(model)
-    options = AskOptions.from_names(rungs, headline, draws, passages)
+    named = headline or read_named_headline(Pair(benchmark, model), paths)
+    options = AskOptions.from_names(entry.interface, rungs, named, draws, passages)
     allowance = Allowance(entry, AskLimits(max_requests, max_tokens, max_cost))
     plan = plan_asking(read_texts_of_benchmark(benchmark, paths), options)
-    return ask_pair(plan, entry, paths, run_id, allowance, keeps_text=keeps_text, tell=tell)
+    report = ask_pair(plan, entry, paths, run_id, allowance, keeps_text=keeps_text, tell=tell)
+    if report.fault is not None:
+        raise report.fault
+    return report
 
 
 def keep_outputs(
@@ -235,17 +273,30 @@ def keep_outputs(
 ) -> AskReport:
     """Measure outputs that somebody else got of ``model``, and write them and what follows of them.
 
-    What was handed over before counts once, and together with what is new.
+    What was handed over before counts once, and together with what is new. Raises DataError where the model was asked
+    under this name here, or its own name cannot be kept.
     """
     pair, documents = Pair(texts.name, model), {one.name: one for one in texts.documents}
-    counts: Counter[tuple[str, int | None]] = Counter()
+    if problem := explain_invalid_partition("model", model):
+        raise DataError(problem)
+    earlier = read_answers(pair, paths)
+    if any(row["rung"] != _HANDED_OVER for row in earlier):
+        raise DataError(f"{model} was asked about {texts.name} here: give outputs that are handed over another --name")
+    numbers: Counter[tuple[str, object]] = Counter()
+    repeats: Counter[str] = Counter()
     rows: dict[str, Mapping[str, Any]] = {}
-    for output in outputs:
-        place = (output.document, output.passage_number)
-        row = build_handed_over_row(output, documents[output.document], counts[place], keeps_text=keeps_text)
-        counts[place] += 1
+    # By document: a matcher is built once for each.
+    for output in sorted(outputs, key=lambda output: output.document):
+        known, passage = identify_output(output), (output.document, output.passage_number or output.passage_span)
+        if output.request_id is not None and repeats[known]:
+            continue
+        row = build_handed_over_row(
+            output, documents[output.document], numbers[passage], repeats[known], keeps_text=keeps_text
+        )
+        numbers[passage] += 1
+        repeats[known] += 1
         rows[row["request_sha256"]] = row
-    fitting = {row["request_sha256"] for row in read_answers(pair, paths) if row["rung"] == _HANDED_OVER} | rows.keys()
+    fitting = {row["request_sha256"] for row in earlier} | rows.keys()
     origin = RowOrigin(benchmark_digest=texts.benchmark_digest, settings={"headline": _HANDED_OVER})
     writing = _Writing(pair, texts, LineageStep.now(run_id, CHAT_ANSWERS.name, ASKING_VERSION), origin)
     return writing.conclude(list(rows.values()), fitting, paths, headline=_HANDED_OVER)
@@ -310,18 +361,33 @@ class _Writing:
         """Write those of the ``answers`` that are new, and what follows of all that are ``fitting``, by digest."""
         earlier = {row["request_sha256"]: row for row in read_answers(self.pair, paths)}
         new = [row for row in answers if row["request_sha256"] not in earlier]
-        chosen = [row for row in [*earlier.values(), *new] if row["request_sha256"] in fitting]
+        # By its text: a document may have another name now, or stand on the other side.
+        documents = {text_sha256(one.text): one for one in self.texts.documents}
+        chosen = [
+            {**row, "document_id": document.name, "side": document.side}
+            for row in [*earlier.values(), *new]
+            if row["request_sha256"] in fitting and (document := documents.get(row["document_sha256"])) is not None
+        ]
         of_quiz = [row for row in chosen if row["rung"] == "quiz"]
         of_ladder = [row for row in chosen if row["rung"] != "quiz"]
-        documents = conclude_documents(self.texts.documents, of_ladder, headline=headline)
-        quiz = self._conclude_quiz(of_quiz, questions) if questions else []
+        found = conclude_documents(self.texts.documents, of_ladder, headline=headline)
+        quiz = self._conclude_quiz(of_quiz, questions) if questions else self._carry_quiz(paths)
         # What others were made of comes first: a kill in between loses no answer, and the same command concludes again.
         versions = [
             self._write(table, rows, paths)
-            for table, rows in ((CHAT_ANSWERS, new), (CHAT_DOCUMENTS, documents), (CHAT_QUIZ, quiz))
-            if rows
+            for table, rows in ((CHAT_ANSWERS, new), (CHAT_DOCUMENTS, found), (CHAT_QUIZ, quiz))
+            # What was concluded of other texts is no longer current.
+            if rows or (table is not CHAT_ANSWERS and _find_latest_run(table, self.pair, paths) is not None)
         ]
-        return AskReport(self.pair, documents, quiz, len(new), versions[-1] if versions else "")
+        return AskReport(self.pair, found, quiz, len(new), versions[-1] if versions else "")
+
+    def _carry_quiz(self, paths: DataPaths) -> list[dict[str, Any]]:
+        """The quiz of the run before, where it was about the same texts."""
+        run = _find_latest_run(CHAT_QUIZ, self.pair, paths)
+        if run is None or run.upstream != self.texts.upstream:
+            return []
+        rows = store.read(paths, CHAT_QUIZ, self.pair, label="the quiz", run_id=run.run_id).to_pylist()
+        return [{name: value for name, value in row.items() if name not in _OF_RUN} for row in rows]
 
     def _conclude_quiz(self, rows: Rows, questions: Sequence[Question]) -> list[dict[str, Any]]:
         answers = [QuizAnswer(*(row[name] for name in _OF_QUIZ)) for row in rows]
@@ -332,6 +398,12 @@ class _Writing:
         of_run = {"benchmark": self.pair.benchmark, "model": self.pair.model, "run_id": self.step.run_id}
         filled = table_from_rows([{**row, **of_run} for row in rows], table)
         return store.write(paths, self.step, table, self.pair, filled, upstream=self.texts.upstream, **self.origin)
+
+
+def _find_latest_run(table: Table, pair: Pair, paths: DataPaths) -> LatestRun | None:
+    """The run whose rows of a pair are the current ones; None without any. Raises DataError for a damaged entry."""
+    folder = paths.run_file(table.name, pair.partition, "any").parent
+    return read_latest_run(paths, table.name, pair.partition) if any(folder.glob("*.parquet")) else None
 
 
 def _folder(pair: Pair, paths: DataPaths) -> Path:

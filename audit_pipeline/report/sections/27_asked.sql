@@ -6,6 +6,8 @@
 -- documents: audited documents with an answer at that rung that could be measured
 -- unanswered: audited documents without one
 -- reproduced: audited documents of which an answer holds a long stretch
+-- not_graded: audited documents of which an answer holds a long stretch, where the prompt is not known
+-- held_out_asked: held-out documents that were asked for at that rung
 -- held_out: held-out documents with an answer at that rung that could be measured
 -- held_out_reproduced: held-out documents of which an answer holds a long stretch
 -- compared_with: held-out documents behind the p-values; null where there are none
@@ -50,7 +52,8 @@ SELECT pairs.number, pairs.model, pairs.benchmark, conclusion.headline AS headli
     conclusion.claim_in_words AS claim_in_words, conclusion.calibration_in_words AS calibration_in_words,
     conclusion.unanswered_in_words AS unanswered_in_words, conclusion.quiz_claim AS quiz_claim,
     conclusion.quiz_in_words AS quiz_in_words, pairs.rung, pairs.documents, pairs.unanswered, pairs.reproduced,
-    pairs.held_out, pairs.held_out_reproduced, pairs.compared_with, pairs.requests, pairs.not_measured,
+    pairs.not_graded, pairs.held_out_asked, pairs.held_out, pairs.held_out_reproduced, pairs.compared_with,
+    pairs.requests, pairs.not_measured,
     coalesce(versions.versions, []) AS versions, NULL::VARCHAR AS warning, coalesce(spent.sent, 0) AS sent,
     coalesce(spent.runs, 0) AS runs, spent.prompt_tokens, spent.output_tokens, spent.cost,
     coalesce(spent.without_cost, 0) AS without_cost, spent.first_at, spent.last_at,

@@ -94,18 +94,29 @@ WITH ladder AS (
         count(*) FILTER (is_headline AND side = 'audited' AND answered > 0) AS documents,
         count(*) FILTER (is_headline AND side = 'audited' AND answered = 0) AS unanswered,
         count(*) FILTER (is_headline AND side = 'audited' AND claim = 'reproduced') AS reproduced,
+        count(*) FILTER (is_headline AND side = 'audited' AND claim = 'not graded') AS not_graded,
+        count(*) FILTER (is_headline AND side = 'held_out') AS held_out_asked,
         count(*) FILTER (is_headline AND side = 'held_out' AND answered > 0) AS held_out,
         count(*) FILTER (is_headline AND side = 'held_out' AND claim = 'reproduced') AS held_out_reproduced,
         max(n_held_out) FILTER (is_headline) AS compared_with,
         max(longest_run) FILTER (is_headline AND side = 'audited') AS longest_run,
         sum(requests)::BIGINT AS requests, sum(requests - answered)::BIGINT AS not_measured
     FROM current_chat_documents GROUP BY ALL
+), others AS (
+    SELECT model, benchmark, list({'rung': rung, 'reproduced': reproduced, 'documents': documents} ORDER BY rung)
+        AS elsewhere
+    FROM (
+        SELECT model, benchmark, rung, count(*) FILTER (claim = 'reproduced') AS reproduced,
+            count(*) FILTER (answered > 0) AS documents
+        FROM current_chat_documents WHERE NOT is_headline AND side = 'audited' GROUP BY ALL
+    ) WHERE reproduced > 0 GROUP BY ALL
 ), quizzes AS (
     SELECT model, benchmark, any_value(run_id) AS run_id, {
         'documents': count(*) FILTER (side = 'audited'),
         'recognised': count(*) FILTER (side = 'audited' AND claim = 'recognised'),
         'claims': list(DISTINCT claim) FILTER (side = 'audited'),
-        'held_out': max(n_held_out), 'accuracy': avg(accuracy) FILTER (side = 'audited'),
+        'held_out_asked': count(*) FILTER (side = 'held_out'), 'held_out': max(n_held_out),
+        'accuracy': avg(accuracy) FILTER (side = 'audited'),
         'held_out_accuracy': avg(accuracy) FILTER (side = 'held_out'),
         'style_accuracy': avg(style_accuracy) FILTER (side = 'audited'),
         'held_out_style_accuracy': avg(style_accuracy) FILTER (side = 'held_out'),
@@ -115,11 +126,13 @@ WITH ladder AS (
 )
 SELECT model, benchmark, coalesce(ladder.run_id, quizzes.run_id) AS run_id, model_title(model) AS model_title,
     benchmark_title(benchmark) AS benchmark_title, rung, coalesce(documents, 0) AS documents,
-    coalesce(unanswered, 0) AS unanswered, coalesce(reproduced, 0) AS reproduced, coalesce(held_out, 0) AS held_out,
+    coalesce(unanswered, 0) AS unanswered, coalesce(reproduced, 0) AS reproduced,
+    coalesce(not_graded, 0) AS not_graded, coalesce(held_out_asked, 0) AS held_out_asked,
+    coalesce(held_out, 0) AS held_out,
     coalesce(held_out_reproduced, 0) AS held_out_reproduced, compared_with, longest_run,
-    coalesce(requests, 0) AS requests, coalesce(not_measured, 0) AS not_measured, quiz,
-    NULL::ask_words AS conclusion
-FROM ladder FULL JOIN quizzes USING (model, benchmark);
+    coalesce(elsewhere, []) AS elsewhere, coalesce(requests, 0) AS requests,
+    coalesce(not_measured, 0) AS not_measured, quiz, NULL::ask_words AS conclusion
+FROM ladder FULL JOIN quizzes USING (model, benchmark) LEFT JOIN others USING (model, benchmark);
 
 CREATE TEMP TABLE answers AS
 -- What each pair's findings were concluded to come to, beside the numbers that it rests on.

@@ -4,19 +4,24 @@
 -- place: place of the rung
 -- documents: documents that were asked for
 -- reproduced: of them, those of which an answer holds a long stretch
+-- not_graded: of them, those of which an answer holds a long stretch, where the prompt is not known
 -- words_in: words of the document in a prompt, mean over documents; null: prompts not known
 -- words_out: most words that came out beyond those of the prompt
 -- longest_mean: words of the longest run of a document, mean over documents with an answer
 -- longest_run: words of the longest run of all
--- coverage_mean: share of a passage's words in common runs, mean over draws, passages and documents
+-- coverage_mean: share of the 40 words that should come next in common runs, mean over draws, passages and documents
 -- coverage_best: the same of the best draw of each passage
+-- answer_coverage_mean: share of an answer's words in common runs, mean over answers, passages and documents
+-- answer_coverage_best: the same of the best answer to each passage
 WITH counted AS (
     SELECT model, benchmark, rung, side, bool_or(is_headline) AS is_headline, count(*) AS documents,
-        count(*) FILTER (claim = 'reproduced') AS reproduced, sum(passages)::BIGINT AS passages,
+        count(*) FILTER (claim = 'reproduced') AS reproduced,
+        count(*) FILTER (claim = 'not graded') AS not_graded, sum(passages)::BIGINT AS passages,
         avg(words_in) AS words_in, max(words_out) AS words_out, avg(longest_run) AS longest_mean,
         max(longest_run) AS longest_run, max(near_span) AS near_span, avg(coverage_mean) AS coverage_mean,
-        avg(coverage_best) AS coverage_best, sum(requests)::BIGINT AS requests, sum(answered)::BIGINT AS answered,
-        sum(refused)::BIGINT AS refused, sum(filtered)::BIGINT AS filtered, sum(cut)::BIGINT AS cut,
+        avg(coverage_best) AS coverage_best, avg(answer_coverage_mean) AS answer_coverage_mean,
+        avg(answer_coverage_best) AS answer_coverage_best, sum(requests)::BIGINT AS requests,
+        sum(answered)::BIGINT AS answered, sum(refused)::BIGINT AS refused, sum(filtered)::BIGINT AS filtered, sum(cut)::BIGINT AS cut,
         sum("empty")::BIGINT AS "empty",
         list_position(['title', 'first line', 'prefix', 'instruction', 'handed over', 'hint'], rung) AS place
     FROM current_chat_documents SEMI JOIN chat_pairs USING (model, benchmark) GROUP BY ALL
