@@ -5,10 +5,12 @@ What belongs here: the measures of one answer. What does not: what a word is (le
 
 **Nothing that stood in the prompt counts.** A word of the answer is *quoted* where it lies in a run of 5 or more words
 that the prompt has, too, or in the longest beginning of the answer that is an end of the prompt, however short: who
-goes on with a text may say its last words again. A quoted word matches nothing, in no measure. A *common run* is a
-longest run of words, none of them quoted, that answer and document share: none lies within another. Off its ends are
-taken its longest beginning and its longest end that stand in the prompt (each at most 4 words; where they meet, nothing
-is left). A prompt of fewer than 5 words stands for itself said over and over.
+goes on with a text may say its last words again. A quoted word matches nothing, in no measure. But texts repeat their
+phrases: a quoted phrase of at most 12 words in the midst of a longer run of the document, most of which is not quoted,
+belongs to that run and counts as quoted no more. A *common run* is a longest run of words, none of them quoted, that
+answer and document share: none lies within another. Off its ends are taken its longest beginning and its longest end
+that stand in the prompt (each at most 4 words; where they meet, nothing is left). A prompt of fewer than 5 words stands
+for itself said over and over.
 
 So an answer that repeats its prompt, in stretches of 5 or more words with a shorter rest before and after them, has no
 run, no words out, no coverage and no near stretch, whatever the document repeats. Words of the prompt in an order that
@@ -40,6 +42,8 @@ MISMATCHES, LEAST = 5, 40
 """A near stretch has at most so many words that differ, and at least so many words."""
 NEXT_WORDS = LEAST
 """Words of the passage that ``edits`` compares."""
+PHRASE = 12
+"""Words of the longest quoted phrase that may belong to a longer run."""
 _CELLS = 1 << 22
 """Pairs of words that are compared at once."""
 
@@ -88,6 +92,9 @@ class DocumentMatcher:
         words = level(answer)
         in_prompt = level(prompt or "").hashes
         quoted, beginnings, endings = _find_in_prompt(words.hashes, in_prompt)
+        if quoted.any():
+            lengths, _ = self._automaton.match(words.hashes.tolist())
+            quoted &= ~_find_phrases(quoted, lengths)
         symbols = [
             None if is_quoted else word for word, is_quoted in zip(words.hashes.tolist(), quoted.tolist(), strict=True)
         ]
@@ -281,12 +288,40 @@ def _find_in_prompt(words: Hashes, prompt: Hashes) -> tuple[Flags, Places, Place
     return quoted, beginnings, endings
 
 
+def _find_phrases(quoted: Flags, lengths: Places) -> Flags:
+    """Which of the quoted words [n] are phrases within a longer run of the document; ``lengths``: of the longest run
+    that ends with each word, quoted ones among them."""
+    stops = _find_stops(lengths)
+    starts = stops - lengths[stops - 1]
+    free = np.flatnonzero(~quoted)
+    n_quoted = np.cumsum([0, *quoted])
+    # Off the ends of a run goes what is quoted: from its first to its last word that is not.
+    first, last = np.searchsorted(free, starts), np.searchsorted(free, stops) - 1
+    first, last = first[first < last], last[first < last]
+    starts, stops = free[first], free[last] + 1
+    inside = n_quoted[stops] - n_quoted[starts]
+    belongs = 2 * inside < stops - starts
+    depth = np.zeros(len(quoted) + 1, np.int64)
+    np.add.at(depth, starts[belongs], 1)
+    np.add.at(depth, stops[belongs], -1)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], quoted, [False]]).astype(np.int8)))
+    is_phrase = np.zeros(len(quoted), np.bool_)
+    for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        is_phrase[start:stop] = stop - start <= PHRASE
+    return is_phrase & (np.cumsum(depth)[:-1] > 0)
+
+
+def _find_stops(lengths: Places) -> Places:
+    """Where the runs end that lie within no other (int64 [r])."""
+    return np.flatnonzero((lengths > 0) & (np.append(lengths[1:], 0) <= lengths)) + 1
+
+
 def _find_runs(lengths: Places, beginnings: Places, endings: Places) -> tuple[Places, Places, Places]:
     """What is left of each common run, [first, last) in words, and where the whole one ends (int64 [r] each).
 
     ``lengths``: of the longest run that ends with each word; the others as :func:`_find_in_prompt` gives them.
     """
-    stops = np.flatnonzero((lengths > 0) & (np.append(lengths[1:], 0) <= lengths)) + 1
+    stops = _find_stops(lengths)
     starts = stops - lengths[stops - 1]
     firsts, lasts = starts + beginnings[starts], stops - endings[stops]
     is_left = firsts < lasts

@@ -18,6 +18,7 @@ from audit_pipeline.asking.matching import (
     LEAST,
     MISMATCHES,
     NEXT_WORDS,
+    PHRASE,
     RUN,
     AnswerMeasures,
     DocumentMatcher,
@@ -174,6 +175,22 @@ def test_chinese_counts_by_characters_and_emoji_are_no_words() -> None:
     assert (found.answer_words, found.longest_run, found.words_out, found.run_start) == (12, 11, 11, 2)
 
 
+def test_a_phrase_of_the_prompt_within_a_longer_run_belongs_to_it() -> None:
+    """The chorus stands in the prompt, and again in the midst of what comes next."""
+    chorus = "and so they said again"
+    text = " ".join([numbers(0, 20), chorus, numbers(20, 50), chorus, numbers(50, 80)]).split()
+    document = DocumentMatcher(" ".join(text))
+    prompt, rest = " ".join(text[:25]), " ".join(text[25:])
+    assert document.measure(rest, prompt, None).longest_run == 65
+    assert document.measure(rest, prompt, None).near_span == 65
+    alone = document.measure(" ".join([numbers(200, 210), chorus, numbers(210, 220)]), prompt, None)
+    assert (alone.longest_run, alone.words_out) == (0, 0), "by itself it is quoted"
+    # A long quotation in the midst is one: the answer begins before the prompt and says it again.
+    within = " ".join(text[15:55])
+    assert document.measure(" ".join(text), within, None).longest_run == 30
+    assert document.measure(within, within, None).longest_run == 0
+
+
 def test_a_hundred_thousand_words_given_back() -> None:
     chosen = random.Random(1)
     words = [f"w{chosen.randrange(5000)}" for _ in range(100_000)]
@@ -239,7 +256,31 @@ def quoted_by_force(case: Case) -> set[int]:
     spans = [(a, b) for a in range(len(case.answer)) for b in range(a + 1, len(case.answer) + 1)]
     long = [(a, b) for a, b in spans if b - a >= RUN and is_in(case.answer[a:b], prompt)]
     said_again = max(k for k in range(len(case.answer) + 1) if k == 0 or case.answer[:k] == prompt[-k:])
-    return {at for a, b in [*long, (0, said_again)] for at in range(a, b)}
+    quoted = {at for a, b in [*long, (0, said_again)] for at in range(a, b)}
+    return quoted - phrases_by_force(case, quoted)
+
+
+def phrases_by_force(case: Case, quoted: set[int]) -> set[int]:
+    """The quoted words of phrases that are not too long, in the midst of runs of which most is not quoted."""
+    n = len(case.answer)
+    common = [(a, b) for a in range(n) for b in range(a + 1, n + 1) if is_in(case.answer[a:b], case.document)]
+    found: set[int] = set()
+    for a, b in common:
+        if any(c <= a and b <= d and (a, b) != (c, d) for c, d in common):
+            continue
+        new = [at for at in range(a, b) if at not in quoted]
+        midst = [] if not new else [at for at in range(new[0], new[-1]) if at in quoted]
+        if new and len(midst) < len(new):
+            found |= set(midst)
+    for at in set(found):
+        phrase = [at]
+        while phrase[0] - 1 in quoted:
+            phrase.insert(0, phrase[0] - 1)
+        while phrase[-1] + 1 in quoted:
+            phrase.append(phrase[-1] + 1)
+        if len(phrase) > PHRASE:
+            found.discard(at)
+    return found
 
 
 def runs_by_force(words: list[str], others: list[list[str]], quoted: set[int], prompt: list[str]) -> list[range]:

@@ -45,6 +45,7 @@ def write_files(workspace: Workspace) -> tuple[Path, Path]:
         for name in names:
             (folder / f"{name}.txt").write_text(text_of(name))
     (folders[0] / "short.txt").write_text("Only a few words.")
+    (folders[0] / "zz-again.txt").write_text(text_of("other"))
     return folders
 
 

@@ -30,6 +30,8 @@ _RUNG = Column(
     pa.string(),
     "how it was asked: title | first line | prefix | instruction | hint | quiz | handed over (docs/ask.md)",
 )
+_TITLE = Column("title", pa.string(), "its title", null=True)
+_N_HELD_OUT = Column("n_held_out", pa.int32(), "held-out documents that it is compared with", null=True)
 
 CHAT_ANSWERS = Table(
     "chat_answers",
@@ -135,7 +137,7 @@ CHAT_DOCUMENTS = Table(
         MODEL,
         BENCHMARK,
         _DOCUMENT_ID,
-        Column("title", pa.string(), "its title", null=True),
+        _TITLE,
         _SIDE,
         _RUNG,
         Column("is_headline", pa.bool_(), "whether this rung was named beforehand to answer"),
@@ -189,7 +191,7 @@ CHAT_DOCUMENTS = Table(
         Column(
             "passages_compared", pa.int32(), "passages in that mean, as many as of the held-out documents", null=True
         ),
-        Column("n_held_out", pa.int32(), "held-out documents that it is compared with", null=True),
+        _N_HELD_OUT,
         Column(
             "p_value",
             pa.float64(),
@@ -218,7 +220,7 @@ CHAT_QUIZ = Table(
         MODEL,
         BENCHMARK,
         _DOCUMENT_ID,
-        Column("title", pa.string(), "its title", null=True),
+        _TITLE,
         _SIDE,
         Column("questions", pa.int32(), "passages with three paraphrases"),
         Column("answered", pa.int32(), "orders that were answered with a letter, of 24 for each question"),
@@ -231,7 +233,7 @@ CHAT_QUIZ = Table(
         Column(
             "style_accuracy", pa.float64(), "the same of the classifier of style, which never sees the model", null=True
         ),
-        Column("n_held_out", pa.int32(), "held-out documents that it is compared with", null=True),
+        _N_HELD_OUT,
         Column(
             "p_value",
             pa.float64(),

@@ -14,9 +14,9 @@ from typing import Any
 
 from audit_pipeline.asking.conclusions import conclude_documents
 from audit_pipeline.asking.config import ChatModel, load_chat_models
+from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.asking.engine import Allowance, AskLimits
 from audit_pipeline.asking.journal import AskJournal
-from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.asking.ladder import USUAL, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.asking.levelling import level
 from audit_pipeline.asking.outputs import HandedOutput
@@ -107,7 +107,7 @@ def read_texts_of_benchmark(benchmark: str, paths: DataPaths) -> AskedTexts:
     """
     built = read_built(paths, benchmark)
     built.require_passed_checks()
-    documents = read_benchmark_documents(built, paths)
+    documents = _list_distinct(read_benchmark_documents(built, paths))
     return AskedTexts(benchmark, documents, {f"examples/{benchmark}": built.digest}, built.digest)
 
 
@@ -133,8 +133,17 @@ def read_texts_of_files(inventory: Inventory, name: str, paths: DataPaths) -> As
         )
         for one in inventory.documents
     ]
+    documents = _list_distinct(documents)
     texts = digest(sorted((one.name, one.side, text_sha256(one.text)) for one in documents))
     return AskedTexts(name, documents, {f"files/{name}": texts})
+
+
+def _list_distinct(documents: Iterable[SearchedDocument]) -> list[SearchedDocument]:
+    """The documents, of those with the same text the first: what is asked and answered belongs to a text."""
+    found: dict[str, SearchedDocument] = {}
+    for document in documents:
+        found.setdefault(document.text, document)
+    return list(found.values())
 
 
 def plan_asking(
