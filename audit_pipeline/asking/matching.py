@@ -7,10 +7,10 @@ What belongs here: the measures of one answer. What does not: what a word is (le
 that the prompt has, too, or in the longest beginning of the answer that is an end of the prompt, however short: who
 goes on with a text may say its last words again. A quoted word matches nothing, in no measure. But texts repeat their
 phrases: a quoted phrase of at most 12 words in the midst of a longer run of the document, most of which is not quoted,
-belongs to that run and counts as quoted no more. A *common run* is a longest run of words, none of them quoted, that
-answer and document share: none lies within another. Off its ends are taken its longest beginning and its longest end
-that stand in the prompt (each at most 4 words; where they meet, nothing is left). A prompt of fewer than 5 words stands
-for itself said over and over.
+with 5 words and more on either side that are not, belongs to that run and counts as quoted no more. A *common run* is a
+longest run of words, none of them quoted, that answer and document share: none lies within another. Off its ends are
+taken its longest beginning and its longest end that stand in the prompt (each at most 4 words; where they meet, nothing
+is left). A prompt of fewer than 5 words stands for itself said over and over.
 
 So an answer that repeats its prompt, in stretches of 5 or more words with a shorter rest before and after them, has no
 run, no words out, no coverage and no near stretch, whatever the document repeats. Words of the prompt in an order that
@@ -297,13 +297,13 @@ def _find_phrases(quoted: Flags, lengths: Places) -> Flags:
     n_quoted = np.cumsum([0, *quoted])
     # Off the ends of a run goes what is quoted: from its first to its last word that is not.
     first, last = np.searchsorted(free, starts), np.searchsorted(free, stops) - 1
-    first, last = first[first < last], last[first < last]
-    starts, stops = free[first], free[last] + 1
-    inside = n_quoted[stops] - n_quoted[starts]
-    belongs = 2 * inside < stops - starts
+    is_long = last - first + 1 >= 2 * RUN
+    first, last = first[is_long], last[is_long]
+    n_inside = n_quoted[free[last]] - n_quoted[free[first]]
+    belongs = n_inside < last - first + 1
     depth = np.zeros(len(quoted) + 1, np.int64)
-    np.add.at(depth, starts[belongs], 1)
-    np.add.at(depth, stops[belongs], -1)
+    np.add.at(depth, free[first[belongs] + RUN - 1], 1)
+    np.add.at(depth, free[last[belongs] - RUN + 1], -1)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], quoted, [False]]).astype(np.int8)))
     is_phrase = np.zeros(len(quoted), np.bool_)
     for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):

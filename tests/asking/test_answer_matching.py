@@ -270,8 +270,8 @@ def phrases_by_force(case: Case, quoted: set[int]) -> set[int]:
             continue
         new = [at for at in range(a, b) if at not in quoted]
         midst = [] if not new else [at for at in range(new[0], new[-1]) if at in quoted]
-        if new and len(midst) < len(new):
-            found |= set(midst)
+        if len(midst) < len(new):
+            found |= {at for at in midst if new[RUN - 1 : RUN] < [at] and new[-RUN] > at and len(new) >= 2 * RUN}
     for at in set(found):
         phrase = [at]
         while phrase[0] - 1 in quoted:
