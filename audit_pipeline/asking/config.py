@@ -1,4 +1,4 @@
-"""config/chat_models.yaml: models behind an interface that answers in words, and what they may be asked.
+"""config/chat_models.yaml: models behind an interface that answers in words, and how they are asked.
 
 What belongs here: the entries' fields and their validation. What does not: asking (engine.py).
 """

@@ -451,9 +451,9 @@ def _build_sender(litellm: Any, entry: ChatModel, key: str, http: Any) -> _Sende
         if entry.interface == "completions":
             words = prompt.user if prompt.system is None else f"{prompt.system}\n\n{prompt.user}"
             return litellm.atext_completion(model=f"text-completion-openai/{model}", prompt=words, **given)
-        told = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+        system = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
         return litellm.acompletion(
-            model=entry.model, messages=[*told, {"role": "user", "content": prompt.user}], **given
+            model=entry.model, messages=[*system, {"role": "user", "content": prompt.user}], **given
         )
 
     return send

@@ -52,7 +52,7 @@ class AskOptions:
     likeliest one; ``passages``: the most of a document."""
 
     rungs: tuple[Rung, ...] = USUAL
-    headline: Rung = "instruction"
+    headline: Rung = HEADLINE["chat"]
     draws: int = DRAWS
     passages: int = PASSAGES
 
