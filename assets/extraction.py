@@ -80,7 +80,7 @@ def extraction(
     def run(pair: Pair) -> Metadata:
         settings = settings_of(pair.benchmark)
         if settings is None and not config.every_pair:
-            return {"status": "not asked for", "reason": "the benchmark does not say extraction: true"}
+            return {"status": "not_requested", "reason": "the benchmark does not say extraction: true"}
         asked = search_options_from_settings(
             settings or ExtractionSettings(), config.prefix, config.suffix, config.stride, grid=config.grid
         )

@@ -26,6 +26,10 @@ class ModelError(AuditError):
     """A model or tokenizer that cannot be found, read or trusted."""
 
 
+class NotApplicableError(DataError):
+    """A benchmark that was made for other models: it has nothing to ask of this one."""
+
+
 class SourceError(AuditError):
     """A source of documents that yielded nothing: not reachable, or not what it says it is."""
 

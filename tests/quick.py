@@ -91,6 +91,7 @@ def schemas_made_once(folder: Path) -> Iterator[None]:
         statements = tuple(map(build_create_table_sql, defined))
         if statements not in templates:
             template = folder / f"{len(templates)}.duckdb"
+            fill.create_database(template)
             with duckdb.connect(template) as connection:
                 create_tables(connection, defined)
                 create_views(connection)

@@ -31,7 +31,7 @@ from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read
 from audit_pipeline.detectors import combined, dc_pdd, infilling
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import DataError, NotApplicableError
 
 if TYPE_CHECKING:
     from audit_pipeline.detectors.detector import Settings
@@ -158,18 +158,18 @@ class BuiltBenchmark:
             )
 
     def require_matching_control(self, model: str, control: str | None) -> None:
-        """Raise DataError where benchmark or ``model`` is a control's and the other is not that control's.
+        """Raise NotApplicableError where benchmark or ``model`` is a control's and the other is not that control's.
 
         ``control`` is the control that the model was trained for; None where it was not trained here.
         """
         if self.control == control:
             return
         if self.control is not None:
-            raise DataError(
+            raise NotApplicableError(
                 f"the labels of {self.name} say what the models of the control {self.control} were trained on, "
                 f"and nothing of {model}"
             )
-        raise DataError(f"{model} was trained here on the texts of the control {control}: audit it on those")
+        raise NotApplicableError(f"{model} was trained here on the texts of the control {control}: audit it on those")
 
 
 def read_built(paths: DataPaths, name: str) -> BuiltBenchmark:

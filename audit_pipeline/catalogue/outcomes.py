@@ -3,9 +3,8 @@
 What belongs here: writing and reading the table outcomes. What does not: deciding what a fault is and what is tried
 again (operate/dagster/), how outcomes and findings make up the coverage (operate/coverage.py).
 
-A pair that was done has no outcome: its findings say so. ``not_applicable`` means that the pair's input is missing or
-wrong (an AuditError: there is no such model, the benchmark is not fit to be audited); ``failed`` means anything else,
-a fault that may be gone the next time.
+A pair that was done has no outcome: its findings say so. Of the states of a pair (contracts/record.py) an outcome is
+``not_applicable`` where the benchmark was made for other models, and ``failed`` after any other error.
 """
 
 from __future__ import annotations
@@ -14,15 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from audit_pipeline.catalogue.contracts import OUTCOMES, Pair
+from audit_pipeline.catalogue.contracts import OUTCOMES, Pair, PairStatus
 from audit_pipeline.catalogue.files import read_rows, table_from_rows, write_table
 from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
-
-Status = Literal["not_applicable", "failed"]
 
 MAX_REASON = 500
 
@@ -33,13 +30,13 @@ class PairOutcome:
 
     pair: Pair
     stage: str
-    status: Status
+    status: PairStatus
     reason: str
     run_id: str
     at: datetime
 
 
-def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: Status, reason: str, run_id: str) -> PairOutcome:
+def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: PairStatus, reason: str, run_id: str) -> PairOutcome:
     """Write why ``run_id`` could not do the pair, in one line of at most 500 characters; returns what is on record.
 
     The first outcome of a run stays: the later stages, which merely follow, do not overwrite it. Raises DataError

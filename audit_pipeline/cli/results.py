@@ -22,7 +22,7 @@ from audit_pipeline.cli.audit_output import tell_damaged_files
 from audit_pipeline.cli.options import json_option
 from audit_pipeline.cli.shared import load_dagster_definitions
 from audit_pipeline.errors import AuditError
-from audit_pipeline.operate.console import is_json_output, say, show_table, tell, tell_step
+from audit_pipeline.operate.console import is_json_output, say, show_table, tell, tell_step, to_json_value
 from audit_pipeline.operate.options import FILE
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def open_report_in_browser(paths: DataPaths) -> None:
 def sql(statement: str, layout: str) -> None:
     """Run one read-only SQL statement on the warehouse.
 
-    --format json prints one object per line, --json one document with all rows.
+    --format json prints one object per line, --json one document with all rows. In both, infinity and what is no
+    number are the texts "Infinity", "-Infinity" and "NaN".
     """
     from audit_pipeline.warehouse.query import query_warehouse
 
@@ -102,7 +103,7 @@ def sql(statement: str, layout: str) -> None:
     elif layout == "json" and not is_json_output():
         names = _number_repeated_names(rows.column_names)
         for row in _iterate_rows(rows):
-            click.echo(json.dumps(dict(zip(names, row, strict=True)), default=str, ensure_ascii=False))
+            click.echo(_to_json(dict(zip(names, row, strict=True))))
     else:
         _print_rows(rows)
 
@@ -132,10 +133,16 @@ def _print_csv(rows: pa.Table) -> None:
 
 
 def _format_csv_cell(value: object) -> object:
-    """Lists and structs as JSON, true and false as SQL spells them; the rest as it is."""
+    """Lists and structs as JSON, true and false as SQL spells them, bytes in hexadecimal; the rest as it is."""
     if isinstance(value, bool):
         return str(value).lower()
-    return json.dumps(value, default=str, ensure_ascii=False) if isinstance(value, list | dict) else value
+    if isinstance(value, bytes):
+        return value.hex()
+    return _to_json(value) if isinstance(value, list | dict) else value
+
+
+def _to_json(value: object) -> str:
+    return json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
 
 
 def _print_rows(rows: pa.Table) -> None:

@@ -77,7 +77,7 @@ def collect_output(*, as_json: bool) -> Iterator[None]:
         end_step()
         if finished or document:
             # Characters beyond ASCII escaped: a terminal obeys some of them, and not every pipe can take them.
-            click.echo(json.dumps(_to_json_value(document), indent=2, allow_nan=False))
+            click.echo(json.dumps(to_json_value(document), indent=2, allow_nan=False))
 
 
 @contextmanager
@@ -302,15 +302,23 @@ def _add(document: dict[str, Any], facts: Mapping[str, object]) -> None:
         document[name] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
 
 
-def _to_json_value(value: object) -> object:
-    """``value`` as JSON can hold it: numbers as numbers, null for what is no number, all else as its text."""
+def to_json_value(value: object) -> object:
+    """``value`` as JSON can hold it, with nothing lost: a number that JSON has no word for as the text "Infinity",
+    "-Infinity" or "NaN", a decimal that no float holds as the text of its digits, bytes in hexadecimal, all else as its
+    text."""
     if isinstance(value, Mapping):
-        return {str(key): _to_json_value(one) for key, one in value.items()}
+        return {str(key): to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_to_json_value(one) for one in value]
-    if isinstance(value, Decimal) and value == value.to_integral_value():
-        # A sum of whole numbers: as a float it would lose its last digits.
-        return int(value)
-    if isinstance(value, float | Decimal):
-        return float(value) if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+        return [to_json_value(item) for item in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float | Decimal) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Decimal):
+        if value == value.to_integral_value():
+            return int(value)
+        return float(value) if Decimal(repr(float(value))) == value else str(value)
+    if isinstance(value, float):
+        # Numbers of NumPy are floats, too, and written otherwise.
+        return float(value)
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,11 +1,13 @@
-"""What became of every model on every benchmark: the planner's word on each pair, as a table.
+"""The state of every model on every benchmark: the planner's word on each pair, as a table.
 
 What belongs here: the facts of all pairs, read from the tables of the warehouse that is being built, and the rows of
 coverage. What does not: what follows from the facts (plan.py), building the warehouse, which is handed this
 (warehouse/build.py, stages/warehouse.py), how the report lays it out (report/).
 
-The pairs are those of the configuration, but for what is audited on request only, and those of any earlier run. Models
-are taken as they were seen last (seen_models.py): nothing is loaded for a warehouse.
+The pairs are those of the configuration, and those of any run, so that every pair that any view, report or page of the
+UI shows has its row. What the planner calls missing is missing where the pair is to be audited: where it is audited on
+request only, it is done by whatever was asked of it, or not requested; where one of both is of a control and the other
+is not, it is not applicable. Models are taken as they were seen last (seen_models.py): nothing is loaded for a warehouse.
 """
 
 from __future__ import annotations
@@ -26,18 +28,30 @@ from audit_pipeline.catalogue.outcomes import PairOutcome
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry, load_models
-from audit_pipeline.operate.facts import BenchmarkFacts, PairFacts, PlanRequest, Situation, WrittenRows
-from audit_pipeline.operate.plan import is_as_configured, state_of
+from audit_pipeline.operate.facts import BenchmarkFacts, PairFacts, PairState, PlanRequest, Situation, WrittenRows
+from audit_pipeline.operate.plan import find_extraction_failure, find_extraction_reason, is_as_configured, state_of
 from audit_pipeline.operate.seen_models import SeenModels, Sighting, collect_seen_models
 from audit_pipeline.operate.situation import CODE, read_situation, written_from_run
 from audit_pipeline.warehouse.fill import Judgement
 
 _PAIRS = """
-SELECT configured_models.name AS model, configured_benchmarks.benchmark
-FROM configured_models CROSS JOIN configured_benchmarks
-WHERE NOT configured_models.on_request AND NOT configured_benchmarks.on_request
-UNION SELECT model, benchmark FROM runs WHERE model IS NOT NULL AND "table" IN ('scores', 'evaluations')
-UNION SELECT model, benchmark FROM outcomes
+WITH configured AS (
+    SELECT name AS model, benchmark, NOT models.on_request AND NOT benchmarks.on_request AS is_due
+    FROM configured_models AS models CROSS JOIN configured_benchmarks AS benchmarks
+), found AS (
+    SELECT model, benchmark FROM current_pair_answers UNION SELECT model, benchmark FROM current_evaluations
+    UNION SELECT model, benchmark FROM current_document_memorisation
+    UNION SELECT model, benchmark FROM current_chat_documents UNION SELECT model, benchmark FROM current_chat_quiz
+    UNION SELECT model, benchmark FROM current_corpus_tests WHERE status = 'ok'
+), worked AS (
+    SELECT model, benchmark, bool_or(rows > 0) AS has_rows FROM runs WHERE model IS NOT NULL GROUP BY ALL
+)
+SELECT model, benchmark, configured.is_due IS NOT NULL AS is_configured, coalesce(is_due, FALSE) AS is_due,
+    coalesce(has_rows, FALSE) AS has_rows, (model, benchmark) IN (FROM found) AS has_results
+FROM (
+    SELECT model, benchmark FROM configured UNION SELECT model, benchmark FROM worked
+    UNION SELECT model, benchmark FROM outcomes
+) LEFT JOIN configured USING (model, benchmark) LEFT JOIN worked USING (model, benchmark)
 ORDER BY model, benchmark
 """
 _WRITTEN = """
@@ -100,26 +114,42 @@ def _read_configuration(folder: Path, paths: DataPaths) -> Present:
 
 def build_coverage_table(connection: duckdb.DuckDBPyConnection, present: Present, paths: DataPaths) -> pa.Table:
     """The rows of the table coverage, from the tables that are filled already."""
-    pairs = [Pair(row["benchmark"], row["model"]) for row in _query_rows(connection, _PAIRS)]
-    situation = _read_situation_of_pairs(connection, pairs, present, paths)
-    models = {row["name"] for row in _query_rows(connection, "SELECT name FROM configured_models")}
-    benchmarks = {row["benchmark"] for row in _query_rows(connection, "SELECT benchmark FROM configured_benchmarks")}
-    rows = [
-        _build_row(pair, situation, is_configured=pair.model in models and pair.benchmark in benchmarks)
-        for pair in pairs
-    ]
+    pairs = _query_rows(connection, _PAIRS)
+    situation = _read_situation_of_pairs(connection, map(_pair_from_row, pairs), present, paths)
+    rows = [_build_row(row, situation, present.models.get(row["model"])) for row in pairs]
     return pa.Table.from_pylist(rows, schema=COVERAGE.schema)
 
 
-def _build_row(pair: Pair, situation: Situation, *, is_configured: bool) -> Mapping[str, object]:
-    state, audit = state_of(pair, situation), situation.audits[pair]
-    found = audit.evaluations
+def _state_of_row(row: Mapping[str, Any], situation: Situation, entry: ModelEntry | None) -> PairState:
+    pair = _pair_from_row(row)
+    state = state_of(pair, situation)
+    if state.status != "missing":
+        return state
+    of_model = None if entry is None or entry.control is None else entry.control.name
+    of_benchmark = situation.benchmarks[pair.benchmark].control
+    if row["is_configured"] and of_model != of_benchmark:
+        return PairState("not_applicable", "a control's texts are asked of its own models, and those of nothing else")
+    if row["is_due"] or situation.audits[pair].scores is not None:
+        return state
+    audit = situation.audits[pair]
+    if (failure := find_extraction_failure(audit)) is not None:
+        return PairState(failure.status, failure.reason, failure)
+    if not row["has_rows"]:
+        return PairState("not_requested", "audited on request only")
+    doubt = None if audit.extraction is None else find_extraction_reason(pair, situation)
+    return PairState("done") if doubt is None else PairState("stale", doubt)
+
+
+def _build_row(row: Mapping[str, Any], situation: Situation, entry: ModelEntry | None) -> Mapping[str, object]:
+    state, audit = _state_of_row(row, situation, entry), situation.audits[_pair_from_row(row)]
+    found = audit.evaluations or audit.extraction
     return {
-        "model": pair.model,
-        "benchmark": pair.benchmark,
-        "is_configured": is_configured,
+        "model": row["model"],
+        "benchmark": row["benchmark"],
+        "is_configured": row["is_configured"],
         "status": state.status,
         "reason": state.reason,
+        "has_results": row["has_results"],
         "stage": None if state.outcome is None else state.outcome.stage,
         "last_audited_at": None if found is None else found.at,
         "outcome_at": None if audit.outcome is None else audit.outcome.at,

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from audit_pipeline.catalogue.contracts import Pair, digest
+from audit_pipeline.catalogue.contracts import Pair, PairStatus, digest
 from audit_pipeline.catalogue.outcomes import PairOutcome
 
 Kind = Literal["fetch", "train", "build", "assess", "search", "count", "run", "extract", "score", "evaluate", "publish"]
-Status = Literal["failed", "not_applicable", "stale", "missing", "done"]
 
 OF_PAIRS: tuple[Kind, ...] = ("run", "score", "evaluate", "extract")
 """The steps of a pair: the model on the texts, the detectors on what that left behind, what follows from scores, and,
@@ -237,6 +236,6 @@ class PlanRequest:
 class PairState:
     """What became of a pair; ``outcome``: where a run gave it up after its latest audit."""
 
-    status: Status
+    status: PairStatus
     reason: str | None = None
     outcome: PairOutcome | None = None

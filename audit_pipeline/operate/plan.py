@@ -148,14 +148,14 @@ def find_benchmark_problems(situation: Situation, benchmarks: Iterable[str]) -> 
 def state_of(pair: Pair, situation: Situation) -> PairState:
     """What became of a pair.
 
-    An outcome newer than its findings decides: the pair is failed or not_applicable. Else the findings do: stale where
+    An outcome newer than its findings decides. Else the findings do: stale where
     what they rest on is not what there is now, or where its documents were to be searched and that lacks, else done.
     Else the pair is missing.
     """
-    state, lacks = _state_of_audit(pair, situation), _why_extract(pair, situation)
+    state, lacks = _state_of_audit(pair, situation), find_extraction_reason(pair, situation)
     if state.status != "done" or lacks is None:
         return state
-    outcome = _outcome_of_extraction(_facts_of_pair(pair, situation)[0])
+    outcome = find_extraction_failure(_facts_of_pair(pair, situation)[0])
     return PairState("stale", lacks) if outcome is None else PairState(outcome.status, outcome.reason, outcome)
 
 
@@ -230,7 +230,7 @@ def _is_newer(outcome: PairOutcome, rows: WrittenRows | None) -> bool:
     return rows is None or rows.at is None or outcome.at > rows.at
 
 
-def _outcome_of_extraction(audit: PairFacts) -> PairOutcome | None:
+def find_extraction_failure(audit: PairFacts) -> PairOutcome | None:
     """Why the last search of the documents failed; None where it did not."""
     outcome = audit.outcome
     if outcome is None or outcome.stage != EXTRACTION or not _is_newer(outcome, audit.extraction):
@@ -238,7 +238,7 @@ def _outcome_of_extraction(audit: PairFacts) -> PairOutcome | None:
     return outcome
 
 
-def _why_extract(pair: Pair, situation: Situation) -> str | None:
+def find_extraction_reason(pair: Pair, situation: Situation) -> str | None:
     """Why the benchmark's documents are to be searched; None where they are not to be, or have been."""
     audit, benchmark = _facts_of_pair(pair, situation)
     found = audit.extraction
@@ -250,7 +250,7 @@ def _why_extract(pair: Pair, situation: Situation) -> str | None:
         return "a file of what was found in its documents is damaged or gone"
     if _differ(benchmark.extraction, found.code):
         return "its documents were searched with other settings, or by an earlier version of the code"
-    if (outcome := _outcome_of_extraction(audit)) is not None:
+    if (outcome := find_extraction_failure(audit)) is not None:
         return f"its documents could not be searched last: {outcome.reason}"
     reasons = (words for kind, words in _find_changed_inputs(found, audit.now, benchmark) if kind == "run")
     return next((f"its documents were searched before: {words}" for words in reasons), None)
@@ -293,7 +293,7 @@ def _plan_pair(
     if first := _find_earlier_step_reason(earlier_steps, "assess", [pair.benchmark]):
         reasons.append(("evaluate", first))
     start = min((OF_PAIRS.index(kind) for kind, _ in reasons), default=len(OF_PAIRS))
-    extract = _why_extract(pair, situation)
+    extract = find_extraction_reason(pair, situation)
     if extract is None and _facts_of_pair(pair, situation)[1].extraction and (request.again or again_first):
         extract = reasons[0][1]
     for kind in OF_PAIRS:

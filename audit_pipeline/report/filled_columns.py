@@ -37,7 +37,6 @@ from audit_pipeline.report.number_format import cut
 from audit_pipeline.report.picture_data import build_study_panels, spread_of, thin_roc_curve
 from audit_pipeline.report.summary import TestOutcome, describe_whole_set_test, instrument_words, summarise_results
 from audit_pipeline.report.vocabulary import (
-    STATUS_IN_WORDS,
     Estimate,
     ScoreOrigin,
     describe_claim_level,
@@ -269,7 +268,7 @@ def _fill_splits(splits: list[Row]) -> None:
 
 def _fill_coverage(rows: list[Row]) -> None:
     for count in rows[0]["counts"]:
-        count["meaning"] = STATUS_IN_WORDS.get(count["status"])
+        count["meaning"] = PAIR_STATES.get(count["status"])
 
 
 def _fill_changes(rows: list[Row]) -> None:

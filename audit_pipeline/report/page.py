@@ -29,9 +29,9 @@ from typing import Any, Literal, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline.catalogue.contracts import PAIR_STATES
 from audit_pipeline.report import choice
 from audit_pipeline.report.filled_columns import TYPES, fill_columns
-from audit_pipeline.report.vocabulary import STATUS_IN_WORDS
 from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
 from audit_pipeline.warehouse.query import open_read_only
 
@@ -104,7 +104,7 @@ SELECT generate_subscripts($models::VARCHAR[], 1) AS place, unnest($models::VARC
 
 _PLACES = (
     # Worst first; a status of another version before all.
-    f"status_place(status) AS coalesce(list_position({[*STATUS_IN_WORDS]}, status), 0)",
+    f"status_place(status) AS coalesce(list_position({[*PAIR_STATES]}, status), 0)",
     # A metric of another version comes last.
     f"metric_place(metric) AS coalesce(list_position({[*METRIC_IN_WORDS]}, metric), {len(METRIC_IN_WORDS) + 1})",
     f"rule_place(rule, alpha) AS {choice.build_rule_place_sql()}",

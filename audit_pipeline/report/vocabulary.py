@@ -34,15 +34,6 @@ HIGHER_FOR_MEMBERS = (
     "Scores have to be higher for likelier members: a loss or a perplexity is multiplied by \u22121 first."
 )
 
-STATUS_IN_WORDS: Mapping[str, str] = {
-    "failed": "a fault stopped the latest run; to be run again",
-    "not_applicable": "the model or the benchmark could not be used as it is; the reason says what to do",
-    "stale": "there is a finding, but what it rests on has changed since; to be audited again",
-    "missing": "there is no finding yet",
-    "done": "there is a finding, and what it rests on has not changed since",
-}
-"""Worst first."""
-
 RULE_IN_WORDS: Mapping[str, str] = {
     "largest_accuracy": "largest accuracy",
     "marginal": "marginal: aimed at on average",

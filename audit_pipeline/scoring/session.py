@@ -71,10 +71,10 @@ class PassesSummary:
 
     @property
     def numbers(self) -> dict[str, object]:
-        """The numbers of the texts' own pass, the tokens of each other one, and whether there was anything to score."""
+        """The numbers of the texts' own pass, and the tokens of each other one."""
         own = {name: value for name, value in asdict(self.own).items() if name != "unreadable_parts"}
         extra = {f"tokens_{what}": of.tokens_computed for what, of in self.extra.items()}
-        return {**own, **extra, "status": "ok" if self.own.texts > self.own.texts_without_tokens else "not_applicable"}
+        return {**own, **extra}
 
     @property
     def in_words(self) -> str:

@@ -29,7 +29,7 @@ from audit_pipeline.catalogue.contracts import (
 )
 from audit_pipeline.catalogue.lineage import LineageEntry, digests_by_file, find_missing_files, pair_entries_with_files
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
-from audit_pipeline.catalogue.sql import quote_identifier
+from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError, MadeAgainWarning
 from audit_pipeline.models.config import FILE_NAME as MODELS_FILE
@@ -73,6 +73,8 @@ from audit_pipeline.warehouse.table_files import (
 )
 
 _ATTEMPTS = 3
+STORAGE_VERSION = "v1.1.0"
+"""The oldest DuckDB that opens the file: other programs come with older versions than ours (docs/sql.md names them)."""
 
 
 @dataclass(frozen=True)
@@ -153,9 +155,17 @@ def _fill_from(
     earlier_warehouse: Earlier | None,
     defined_tables: Sequence[Table],
 ) -> Filled:
+    if not site.new.exists():
+        create_database(site.new)
     with duckdb.connect(str(site.new)) as connection:
         hide_progress_bar(connection)
         return _fill_tables(connection, listed_files, site, earlier_warehouse, defined_tables)
+
+
+def create_database(file: Path) -> None:
+    """Make an empty database that DuckDB from STORAGE_VERSION on opens; whoever writes to it keeps that version."""
+    with duckdb.connect() as connection:
+        connection.execute(f"ATTACH {quote_literal(str(file))} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
 
 
 def _fill_tables(
@@ -191,10 +201,10 @@ def _fill_tables(
     ]
     gone = find_missing_files(entries, lambda file: file not in left_out and _is_there(file, listed_files))
     fill_derived_tables(connection, read, gone, left_out)
-    insert_rows(connection, COVERAGE, judgement.coverage(connection))
-    doubled = check_keys(connection, defined_tables, before)
     if earlier_warehouse is None:
         create_views(connection)
+    insert_rows(connection, COVERAGE, judgement.coverage(connection))
+    doubled = check_keys(connection, defined_tables, before)
     rows = {table.name: _count_rows(connection, table.name) for table in defined_tables}
     connection.execute("CHECKPOINT")
     return Filled(

@@ -26,6 +26,7 @@ from audit_pipeline.catalogue.contracts import (
     SPLIT_QUALITY,
     TOKEN_STATISTICS,
     Pair,
+    PairStatus,
     canonical_json,
     digest,
     example_id,
@@ -34,7 +35,6 @@ from audit_pipeline.catalogue.contracts import (
 from audit_pipeline.catalogue.files import table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.integrity import with_row_sha256
 from audit_pipeline.catalogue.lineage import entry_file
-from audit_pipeline.catalogue.outcomes import Status
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.evaluations import answer_missing
@@ -339,7 +339,7 @@ class Folder:
         model: str,
         run_id: str,
         at: datetime,
-        status: Status = "failed",
+        status: PairStatus = "failed",
         reason: str = "the device is gone",
         stage: str = "token_statistics",
     ) -> None:

@@ -53,9 +53,11 @@ def test_a_run_that_asks_nothing_new_concludes_from_earlier_answers(folder: Fold
     assert sees(folder, "SELECT count(*) FROM current_chat_documents") == [(1,)]
 
 
-def test_a_model_without_card_scores_and_coverage_is_missing_nowhere(folder: Folder) -> None:
+def test_a_model_without_card_and_scores_is_covered_and_missing_nowhere(folder: Folder) -> None:
     write_asking(folder, [answer_row("one")], [document_row("one")], [quiz_row("one")])
-    for view in ("lineage_gaps", f"coverage WHERE model = '{CHAT}'", "leaderboard", "changes_since_last_audit"):
+    for view in ("lineage_gaps", "leaderboard", "changes_since_last_audit"):
         assert sees(folder, f"FROM {view}") == [], view
+    covered = f"SELECT benchmark, status, reason, has_results FROM coverage WHERE model = '{CHAT}'"
+    assert sees(folder, covered) == [(CHAT_PAIR.benchmark, "done", None, True)]
     assert sees(folder, "SELECT DISTINCT model, benchmark FROM current_runs") == [(CHAT, CHAT_PAIR.benchmark)]
     assert sees(folder, "SELECT DISTINCT texts, tokens FROM cost") == [(None, None)]

@@ -88,6 +88,7 @@ class History:
     without_lineage: list[tuple[str, str, str, str]]
     stops: list[Stop]
     cards: list[Card] = field(default_factory=list)
+    on_request: set[str] = field(default_factory=set)
 
 
 ENTRIES = st.builds(
@@ -132,6 +133,7 @@ HISTORIES = st.builds(
         max_size=3,
         unique_by=lambda card: card.fingerprint,
     ),
+    st.sets(NAMES | SPOTS, max_size=2),
 )
 
 
@@ -173,9 +175,12 @@ def status_of(history: History, model: str, benchmark: str, *, has_run: bool) ->
         "stage": None,
         "reason": None,
         "run_id": audit[1] if audit else None,
+        "has_results": audit is not None,
     }
     if stop and (audit is None or stop.hour > audit[0]):
         return {**row, "status": stop.status, "reason": f"why {stop.run_id}", "stage": "scores", "run_id": stop.run_id}
+    if audit is None and not has_run and history.on_request & {model, benchmark}:
+        return {**row, "status": "not_requested", "reason": "audited on request only"}
     if audit is None:
         unfinished = "scored, not evaluated" if has_run else "never audited"
         reason = unfinished if benchmark in history.built else "the benchmark has not been built"
@@ -244,9 +249,16 @@ def fill(connection: duckdb.DuckDBPyConnection, history: History) -> None:
     for table in list_tables(include_text=True):
         connection.execute(f"DELETE FROM {table.name}")
     for model in history.models:
-        insert(connection, "configured_models", name=model, on_request=False)
+        insert(connection, "configured_models", name=model, on_request=model in history.on_request)
     for benchmark, is_up_to_date in history.asked.items():
-        insert(connection, "configured_benchmarks", benchmark=benchmark, is_up_to_date=is_up_to_date, on_request=False)
+        on_request = benchmark in history.on_request
+        insert(
+            connection,
+            "configured_benchmarks",
+            benchmark=benchmark,
+            is_up_to_date=is_up_to_date,
+            on_request=on_request,
+        )
     for benchmark, digest in history.built.items():
         insert(connection, "benchmarks", benchmark=benchmark, digest=digest)
     for entry in history.entries:
@@ -347,11 +359,11 @@ def test_the_table_says_what_the_rule_says(emptied: duckdb.DuckDBPyConnection, h
     assert found == expected(history)
 
     left = emptied.sql("FROM not_audited").to_arrow_table().to_pylist()
-    worst_first = ("failed", "not_applicable", "stale", "missing", "done")
+    worst_first = ("failed", "stale", "missing")
     order = [(worst_first.index(row["status"]), row["model"], row["benchmark"]) for row in left]
     assert order == sorted(order)
     assert {(row["model"], row["benchmark"]) for row in left} == {
-        pair for pair, row in found.items() if row["status"] != "done"
+        pair for pair, row in found.items() if row["status"] in worst_first
     }
 
 
@@ -475,7 +487,7 @@ def test_a_broken_outcome_is_named_and_the_others_count(live: Audited) -> None:
 
 
 def test_the_columns_of_both_are_these(warehouse: Any) -> None:
-    told = ["model", "benchmark", "is_configured", "status", "reason", "stage"]
+    told = ["model", "benchmark", "is_configured", "status", "reason", "has_results", "stage"]
     told += ["last_audited_at", "outcome_at", "run_id"]
     with open_read_only(warehouse) as connection:
         for name in ("coverage", "not_audited"):

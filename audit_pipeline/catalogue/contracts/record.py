@@ -6,11 +6,33 @@ outcomes.py). Each row stands in a file of its own and carries its own digest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, ROW_DIGEST, RUN_ID
 from audit_pipeline.catalogue.integrity import PREVIOUS_SHA256
 from audit_pipeline.catalogue.table import Column, Table
+
+PairStatus = Literal["failed", "stale", "missing", "done", "not_applicable", "not_requested"]
+
+PAIR_STATES: Mapping[PairStatus, str] = {
+    "failed": "the latest run could not do it; the reason says why, and it is to be run again",
+    "stale": "there are results, but what they rest on has changed since; to be run again",
+    "missing": "it is to be audited, and no run has done it yet",
+    "done": "there are results, and what they rest on has not changed since",
+    "not_applicable": "one of both is of a control, and the other is not of that control: there is nothing to audit",
+    "not_requested": "one of both is audited on request only, and nobody asked for this pair",
+}
+"""What can become of a model on a benchmark, worst first, in the words that SQL, report, terminal and UI share. To be
+audited are the first four, and the first three of these are not audited."""
+
+
+def describe_states(*names: PairStatus) -> str:
+    """The meanings of some states as the description of a column, or of all."""
+    return " | ".join(f"{name} ({PAIR_STATES[name]})" for name in names or PAIR_STATES)
+
 
 LINEAGE = Table(
     "lineage",
@@ -58,7 +80,7 @@ LINEAGE = Table(
 
 OUTCOMES = Table(
     "outcomes",
-    "the pairs that a run could not do, and why; the view coverage says what counts now",
+    "the pairs that a run could not do, and why; the table coverage says what counts now",
     key=("run_id", "benchmark", "model"),
     per="pair",
     kept="runs",
@@ -66,7 +88,7 @@ OUTCOMES = Table(
         MODEL,
         BENCHMARK,
         Column("stage", pa.string(), "token_statistics | scores | evaluations: where the run gave the pair up"),
-        Column("status", pa.string(), "not_applicable (input is missing or wrong) | failed (any other fault)"),
+        Column("status", pa.string(), describe_states("failed", "not_applicable")),
         Column("reason", pa.string(), "why, in one line of at most 500 characters"),
         RUN_ID,
         # "at" is a word of DuckDB's grammar: a column of that name would have to be quoted in every query.

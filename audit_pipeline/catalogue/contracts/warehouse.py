@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, DETECTOR, GROUP, PARAMETERS, RUN_ID
-from audit_pipeline.catalogue.contracts.record import LINEAGE
+from audit_pipeline.catalogue.contracts.record import LINEAGE, describe_states
 from audit_pipeline.catalogue.contracts.scores import SCORES
 from audit_pipeline.catalogue.table import Column, Table, list_type_of
 
@@ -294,21 +294,22 @@ GROUP_SCORES = Table(
 
 COVERAGE = Table(
     "coverage",
-    "what became of every model on every benchmark: of the configuration, and of every earlier run",
+    "the state of every model on every benchmark: of the configuration, and of every run of any kind",
     key=("model", "benchmark"),
     kept="given",
-    made_from=("runs", "outcomes", "files_gone"),
+    made_from=("runs", "corpus_tests", "outcomes", "files_gone"),
     columns=(
         SCORES.column("model"),
         BENCHMARK,
         Column("is_configured", pa.bool_(), "whether both are in the configuration; if not, an earlier run named them"),
-        Column(
-            "status",
-            pa.string(),
-            "done | stale (what it rests on has changed) | missing | not_applicable (input is missing or wrong)"
-            " | failed (any other fault)",
-        ),
+        Column("status", pa.string(), describe_states()),
         Column("reason", pa.string(), "why the status is not done; null where it is", null=True),
+        Column(
+            "has_results",
+            pa.bool_(),
+            "whether the latest runs left results, be they stale: an evaluation, a search for passages, answers of a chat "
+            "model, or a test of the whole set that was not refused",
+        ),
         Column(
             "stage",
             pa.string(),
@@ -318,7 +319,7 @@ COVERAGE = Table(
         Column(
             "last_audited_at",
             pa.timestamp("us", tz="UTC"),
-            "when the latest audit's numbers were ready; null where there is none",
+            "when the latest evaluation, or else search for passages, was ready; null where there is none",
             null=True,
         ),
         Column(

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.controls.config import load_controls, load_studies
 from audit_pipeline.endpoints.used_endpoints import Endpoints
-from audit_pipeline.errors import AuditError, DataError, PairsFailedError
+from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.extraction.search import SearchOptions
 from audit_pipeline.extraction.windows import explain_window_too_long
 from audit_pipeline.models.config import ModelEntry
@@ -174,11 +174,11 @@ def find_done(request: AuditRequest, model: TokenizedModel, paths: DataPaths) ->
 
 
 def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
-    """Raise DataError, before anything is trained, where one of model and benchmark is of a control, the other not."""
+    """Raise NotApplicableError, before anything is trained, where one of model and benchmark is of a control, the other not."""
     of_model = entry.control.name if entry.control is not None else None
     for spec in benchmarks:
         if spec.control != of_model:
-            raise DataError(
+            raise NotApplicableError(
                 f"{entry.name} and {spec.name} do not belong together: a control's texts are asked of its own models, "
                 "and those of nothing else (corpus-audit control)"
             )

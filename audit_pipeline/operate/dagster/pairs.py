@@ -18,14 +18,12 @@ from typing import Any, NoReturn
 import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 
-from audit_pipeline.catalogue.contracts import Pair
-from audit_pipeline.catalogue.outcomes import PairOutcome, Status, read_run_outcome, record_outcome
+from audit_pipeline.catalogue.contracts import Pair, PairStatus
+from audit_pipeline.catalogue.outcomes import PairOutcome, read_run_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.endpoints.client import RefusedError
-from audit_pipeline.endpoints.exchange import BadAnswerError
-from audit_pipeline.errors import AuditError, BudgetError, ClusterError, ConfigError, DataError, PairsFailedError
+from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError
 from audit_pipeline.operate.dagster.partitions import group_by_model, pair_of, pair_partitions
-from audit_pipeline.operate.dagster.retries import is_transient, with_retries
+from audit_pipeline.operate.dagster.retries import with_retries
 from audit_pipeline.operate.facts import EXTRACTION
 
 EVERY_PAIR_RAN = "every_pair_ran"
@@ -50,7 +48,7 @@ class PairsRun:
         return {key: outcome.reason for key, outcome in self.left_out.items() if outcome.status == "failed"}
 
     def every_pair_ran(self, partition: str) -> dg.AssetCheckResult:
-        """The check that a pair was not left out: a warning where it could not run, an error where it failed."""
+        """The check that a pair was not left out: a warning where it does not apply, an error where it failed."""
         outcome = self.left_out.get(partition)
         failed = outcome is not None and outcome.status == "failed"
         return dg.AssetCheckResult(
@@ -64,12 +62,13 @@ class PairsRun:
 def for_each_pair(
     context: dg.AssetExecutionContext, paths: DataPaths, stage: str, run: Callable[[Pair], Metadata]
 ) -> PairsRun:
-    """Call ``run`` for every pair of the run, a model's pairs one after the other; it returns the pair's metadata.
+    """Call ``run`` for every pair of the run, a model's pairs one after the other; it returns the pair's metadata, whose
+    ``status`` is done where it says no other.
 
-    A transient fault is tried again. A pair whose input is missing or wrong is left out as not_applicable, one that
-    meets any other fault (a limit that is reached, a server that refuses) as failed; both are recorded, with the
-    reason, and left out of the later stages of the run, and the others go on. Where it is the run's only pair, its
-    AuditError, or PairsFailedError, fails the run. Raises DataError before the first pair where a benchmark is not
+    A transient fault is tried again. A pair whose benchmark was made for other models is left out as not_applicable,
+    one that meets any error as failed; both are recorded, with the reason, and left out of the later stages of the run,
+    and the others go on. Where the failed pair is the run's only one, its AuditError, or PairsFailedError, fails the
+    run. Raises DataError before the first pair where a benchmark is not
     built: Dagster marks every partition of a run that goes on as materialised.
     """
     result = PairsRun()
@@ -85,17 +84,17 @@ def for_each_pair(
                 metadata = with_retries(partial(run, pair), f"{stage} of {pair.partition}", context.log)
             except Exception as error:
                 # Whatever it is, it is recorded and fails the run in the end.
-                bad_input = _is_input_error(error)
-                status: Status = "not_applicable" if bad_input else "failed"
+                status: PairStatus = "not_applicable" if isinstance(error, NotApplicableError) else "failed"
                 reason = " ".join(str(error).split()) or type(error).__name__
                 outcome = record_outcome(paths, pair, stage, status, reason, context.run.run_id)
-                if len(partition_keys) == 1:
+                if len(partition_keys) == 1 and status == "failed":
                     if isinstance(error, AuditError):
                         raise
                     raise PairsFailedError(f"{pair.partition} failed at {stage}: {reason}") from error
-                context.log.error(f"{pair.partition}: {status} at {stage}: {reason}", exc_info=not bad_input)
+                context.log.error(f"{pair.partition}: {status} at {stage}: {reason}", exc_info=not isinstance(error, AuditError))
                 _leave_out(context, result, outcome)
             else:
+                metadata = {"status": "done", **metadata}
                 result.done[pair.partition] = metadata
                 context.add_asset_metadata(metadata, partition_key=pair.partition)
     return result
@@ -112,16 +111,6 @@ def _require_built(paths: DataPaths, benchmarks: Sequence[str]) -> None:
         f"{which} not been built yet, so nothing was run: materialise `benchmark` first (the job build_benchmarks), or "
         "audit the others alone"
     )
-
-
-def _is_input_error(error: Exception) -> bool:
-    """Whether what a pair is made of cannot be used, so that running it again as it is gives the same.
-
-    A file of the configuration that is being edited, a limit that is reached, machines that do not run the model and a
-    server that refuses or answers nonsense are no faults of the pair's: the audit applies, and is run again.
-    """
-    others = ConfigError | BudgetError | ClusterError | RefusedError | BadAnswerError
-    return isinstance(error, AuditError) and not isinstance(error, others) and not is_transient(error)
 
 
 def _earlier_outcome(context: dg.AssetExecutionContext, paths: DataPaths, pair: Pair) -> PairOutcome | None:

@@ -344,7 +344,6 @@ def summarise_extraction(report: ExtractionReport) -> Shown:
     }
     strongest = sorted(reproduced, key=lambda row: (-row["covered_at_0_001"], -row["longest_run"]))[:_SHOWN]
     values = {
-        "status": "ok" if searched else "not_applicable",
         **({"reason": rows[0]["reason"]} if rows and not searched else {}),
         **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
         **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),

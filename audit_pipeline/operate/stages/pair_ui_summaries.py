@@ -36,7 +36,6 @@ def summarise_scores(report: ScoreReport) -> Shown:
     return Shown(
         report.rows,
         {
-            "status": "ok" if report.by_status.get("ok") else "not_applicable",
             **{f"scores {status}": count for status, count in sorted(report.by_status.items())},
             "data_version": report.data_version,
         },
@@ -59,7 +58,6 @@ def summarise_findings(report: EvaluationReport) -> Shown:
         values = {f"AUROC {named}, audited against held-out": aurocs.pop(named)} if named in aurocs else {}
         shown_tables = {"tried beside it": (("detector", "AUROC"), list(aurocs.items())), **shown_tables}
     values = {
-        "status": "ok" if values else "not_applicable",
         **({"reason": found.reason} if found.reason else {}),
         **values,
         **summarise_decisions(tables),
