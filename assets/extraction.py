@@ -16,7 +16,7 @@ from audit_pipeline.extraction.defaults import COARSE_TO_FINE, PREFIX, SUFFIX
 from audit_pipeline.operate.dagster.jobs import FINDINGS
 from audit_pipeline.operate.dagster.metadata import metadata_of, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, PairResults, every_pair_ran_spec, for_each_pair, pair_results
-from audit_pipeline.operate.dagster.partitions import pair_partitions
+from audit_pipeline.operate.dagster.partitions import GRID_NOTE, pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.extraction import (
     EXTRACTION_VERSION,
@@ -55,7 +55,7 @@ class ExtractionConfig(dg.Config):
     group_name=FINDINGS,
     description="The passages of a benchmark's documents that the model gives word for word, and how likely it is "
     "to do so, beside documents that it cannot have read. Every audit looks for them where the "
-    "benchmark says extraction: true; else the job extract does.",
+    "benchmark says extraction: true; else the job extract does." + GRID_NOTE,
     kinds={"torch", "transformers", "parquet"},
     code_version=EXTRACTION_VERSION,
     partitions_def=pair_partitions,

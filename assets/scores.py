@@ -20,7 +20,7 @@ from audit_pipeline.operate.dagster.pairs import (
     pair_check_spec,
     pair_results,
 )
-from audit_pipeline.operate.dagster.partitions import pair_partitions
+from audit_pipeline.operate.dagster.partitions import GRID_NOTE, pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models
 from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION, evaluate_pair
 from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
@@ -30,7 +30,7 @@ from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
     group_name=FINDINGS,
     description="The score of every text by every detector, at every setting. The higher, the likelier the model "
     "has read the text. No model is run: scores are computed from the token statistics. Earlier "
-    "scores are kept.",
+    "scores are kept." + GRID_NOTE,
     kinds={"numpy", "parquet"},
     code_version=SCORES_VERSION,
     partitions_def=pair_partitions,
@@ -78,7 +78,7 @@ def _build_zero_check(counts: Mapping[str, int], label: str) -> PairCheck:
     group_name=FINDINGS,
     description="What the scores allow to say of one model on one benchmark: the answer, how sure it is, and what "
     "would change it; behind it the numbers with 95% intervals, the control that never sees the "
-    "model, thresholds, and p-values of documents. Earlier findings are kept.",
+    "model, thresholds, and p-values of documents. Earlier findings are kept." + GRID_NOTE,
     kinds={"scikitlearn", "parquet"},
     code_version=EVALUATIONS_VERSION,
     partitions_def=pair_partitions,

@@ -15,7 +15,7 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.operate.dagster.jobs import MODEL_RUNS
 from audit_pipeline.operate.dagster.metadata import row_count_metadata, schema_metadata
 from audit_pipeline.operate.dagster.pairs import Metadata, PairResults, every_pair_ran_spec, for_each_pair, pair_results
-from audit_pipeline.operate.dagster.partitions import group_by_model, pair_partitions
+from audit_pipeline.operate.dagster.partitions import GRID_NOTE, group_by_model, pair_partitions
 from audit_pipeline.operate.dagster.resources import AuditData, Models, ProgressReporter
 from audit_pipeline.operate.stages.scores import OtherModels, run_tokens
 from audit_pipeline.token_statistics.run import DEFAULT_LOGITS_BUDGET
@@ -53,7 +53,7 @@ class PassConfig(_build_kinds_config()):  # type: ignore[misc]
     group_name=MODEL_RUNS,
     description="What the model makes of every text: it reads each text once, and for every token is kept how "
     "likely it was, and what was likelier. A text that was read for one benchmark is never read "
-    "again; a run that is stopped goes on where it was.",
+    "again; a run that is stopped goes on where it was." + GRID_NOTE,
     kinds={"torch", "transformers", "parquet"},
     code_version=CODE_VERSION,
     partitions_def=pair_partitions,

@@ -98,7 +98,7 @@ def audit(asked: Audit) -> AuditFindings:
     with progress_on_stderr(asked.verbose):
         outcome = run_audit(request, _load_definitions, tell_step)
     warn(request.problems)
-    warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_applicable.items())
+    warn(f"{pair} could not run: {reason}" for pair, reason in outcome.not_run.items())
     warn(f"{name} is left out: {reason}" for name, reason in outcome.left_out.items())
     if outcome.failed is not None:
         raise outcome.failed

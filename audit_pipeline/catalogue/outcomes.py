@@ -36,7 +36,9 @@ class PairOutcome:
     at: datetime
 
 
-def record_outcome(paths: DataPaths, pair: Pair, stage: str, status: PairStatus, reason: str, run_id: str) -> PairOutcome:
+def record_outcome(
+    paths: DataPaths, pair: Pair, stage: str, status: PairStatus, reason: str, run_id: str
+) -> PairOutcome:
     """Write why ``run_id`` could not do the pair, in one line of at most 500 characters; returns what is on record.
 
     The first outcome of a run stays: the later stages, which merely follow, do not overwrite it. Raises DataError

@@ -175,7 +175,7 @@ def _tell_outcome(outcome: AuditOutcome) -> None:
         tell(f"marked {len(outcome.dead_runs)} dead run(s) of this machine failed and freed their slots")
     for partition, done in outcome.passes.items():
         tell_unless_quiet(f"{partition}: {done.from_cache} texts from the cache, {done.computed} computed")
-    for partition, reason in outcome.not_applicable.items():
+    for partition, reason in outcome.not_run.items():
         tell(f"{partition} could not run: {reason}", style="red")
 
 

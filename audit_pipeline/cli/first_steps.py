@@ -63,7 +63,8 @@ _PAIRS_LEFT = ('sql "FROM not_audited"', "names what is not done yet, and why")
 
 @dataclass(frozen=True)
 class _Results:
-    """How much the warehouse shows: audited models and benchmarks, and pairs that are not done."""
+    """How much the warehouse shows: models and benchmarks with results, as the report counts them, and pairs that are to be
+    audited and are not done."""
 
     models: int
     benchmarks: int
@@ -122,7 +123,8 @@ def _count_results(paths: DataPaths) -> _Results:
     [row] = query_warehouse(
         paths.warehouse,
         "SELECT count(DISTINCT model) AS models, count(DISTINCT benchmark) AS benchmarks, "
-        "(SELECT count(*) FROM not_audited) AS pairs_left FROM leaderboard",
+        "(SELECT count(*) FROM not_audited) AS pairs_left FROM coverage "
+        "WHERE has_results AND model NOT IN (SELECT model FROM control_models)",
     ).to_pylist()
     return _Results(**row)
 

@@ -42,6 +42,7 @@ from audit_pipeline.fetch.retry import (
     parse_retry_after,
 )
 from audit_pipeline.metrics.claims import find_claim_source, format_claim_level
+from audit_pipeline.operate.console import to_json_value
 from audit_pipeline.warehouse.query import open_read_only
 
 SMALLEST_MOVE = 0.02
@@ -393,8 +394,8 @@ def _post(url: str, content: Mapping[str, object], patient: bool) -> _NotDeliver
             return _NotDelivered(f"{host} did not answer within {timeout:.0f} seconds", False)
         except requests.ConnectionError:
             return _NotDelivered(f"{host} cannot be reached, or does not answer", False)
-        except (requests.RequestException, HTTPError) as error:
-            return _NotDelivered(f"the request to {host} failed ({type(error).__name__}): check {WEBHOOK}", True)
+        except (requests.RequestException, HTTPError):
+            return _NotDelivered(f"the request to {host} failed: check {WEBHOOK}", True)
     if _OK <= status < _REDIRECTED:
         return None
     words = f"{host} answered with status {status}"
@@ -460,4 +461,4 @@ def _last_byte(descriptor: int, size: int) -> bytes:
 
 
 def _to_json(content: Mapping[str, object]) -> str:
-    return json.dumps(content, default=str)
+    return json.dumps(to_json_value(content), allow_nan=False)

@@ -66,7 +66,7 @@ class PassCounts:
 class AuditOutcome:
     """The outcome of an audit; ``benchmarks`` are those that were not left out.
 
-    ``runs``: the runs that were needed, by what they made. ``passes``, ``not_applicable``: by pair, the counts of its
+    ``runs``: the runs that were needed, by what they made. ``passes``, ``not_run``: by pair, the counts of its
     pass, or why there was none. ``failed``: the error where some pairs met a fault and the others are done.
     ``not_counted``: why there are no token frequencies. ``left_out``: the reason by benchmark. ``dead_runs``: those
     that were found and marked failed.
@@ -76,7 +76,7 @@ class AuditOutcome:
     benchmarks: Sequence[BenchmarkSpec]
     runs: dict[str, str] = field(default_factory=dict)
     passes: dict[str, PassCounts] = field(default_factory=dict)
-    not_applicable: dict[str, str] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
     failed: PairsFailedError | None = None
     not_counted: AuditError | None = None
     left_out: dict[str, str] = field(default_factory=dict)

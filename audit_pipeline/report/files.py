@@ -192,7 +192,7 @@ names their rows, and how many of them stay."""
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """What the written reports are of, shown or left out; ``findings``: one per model, benchmark and detector.
+    """What the report across models is of, shown or left out; ``findings``: one per model, benchmark and detector.
 
     ``path`` is the report across models and ``pages`` are those of the models; ``written`` counts the pages that had
     to be written again, ``bytes`` are those of the report across models.
@@ -255,12 +255,13 @@ def _open_warehouse(warehouse: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def _summarise_reports(
     path: Path, pages: Mapping[str, Path], site: Site, across: ReportPage, written: int
 ) -> ReportSummary:
+    [first] = across.sections["first_screen"]
     return ReportSummary(
         path=path,
         pages=pages,
-        models=len(site.models),
-        benchmarks=len({answer["benchmark"] for answer in site.answers}),
-        pairs=len(site.answers),
+        models=first["models"],
+        benchmarks=first["benchmarks"],
+        pairs=first["pairs"],
         findings=site.findings,
         lineage_gaps=site.gaps,
         written=written,

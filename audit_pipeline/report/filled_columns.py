@@ -203,7 +203,7 @@ def _fill_first_screen(rows: list[Row]) -> None:
         if row["heading"] is None:
             row["heading"] = page_heading(models, benchmarks, row["_own_documents"])
         row.update(asdict(overall_brief(models, benchmarks, answers, row["_reproduced"])))
-        row["summary"] = summarise_results(answers, row["pairs"], row["_tests"], row["_searches"], row["_chats"])
+        row["summary"] = summarise_results(answers, row["_pairs"], row["_tests"], row["_searches"], row["_chats"])
         row["instrument_words"] = instrument_words(row["_checks"])
 
 

@@ -103,6 +103,9 @@ def _build_exact_cell_sql(column: str, type_: str) -> str:
 
 
 def _build_csv_cell_sql(column: str, type_: str) -> str:
+    if type_ in {"DOUBLE[]", "FLOAT[]"}:
+        # As `sql --json` writes them: JSON has no number for these.
+        return f"""regexp_replace(to_json({column})::VARCHAR, '-?Infinity|NaN', '"\\0"', 'g') AS {column}"""
     if type_.endswith("]"):
         return f"to_json({column})::VARCHAR AS {column}"
     if type_ in {"VARCHAR", "JSON"}:

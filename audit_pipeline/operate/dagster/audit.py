@@ -394,13 +394,13 @@ def _note_pass(instance: dg.DagsterInstance, partition: str, outcome: AuditOutco
     wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey("token_statistics"), asset_partitions=[partition])
     records = instance.fetch_materializations(wanted, limit=1).records
     if not records or records[0].asset_materialization is None:
-        outcome.not_applicable[partition] = "its run failed before the model was run"
+        outcome.not_run[partition] = "its run failed before the model was run"
         return
     said = {name: str(entry.value) for name, entry in records[0].asset_materialization.metadata.items()}
     if "texts_computed" in said:
         outcome.passes[partition] = PassCounts(int(said["texts_from_cache"]), int(said["texts_computed"]))
     else:
-        outcome.not_applicable[partition] = said.get("reason", "no reason was given")
+        outcome.not_run[partition] = said.get("reason", "no reason was given")
 
 
 def plan_dry_run(request: AuditRequest, model: TokenizedModel | None, paths: DataPaths) -> DryRun:

@@ -21,7 +21,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 from audit_pipeline.catalogue.contracts import Pair, PairStatus
 from audit_pipeline.catalogue.outcomes import PairOutcome, read_run_outcome, record_outcome
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError
+from audit_pipeline.errors import AuditError, DataError, NotApplicableError, PairsFailedError, to_one_line
 from audit_pipeline.operate.dagster.partitions import group_by_model, pair_of, pair_partitions
 from audit_pipeline.operate.dagster.retries import with_retries
 from audit_pipeline.operate.facts import EXTRACTION
@@ -85,13 +85,15 @@ def for_each_pair(
             except Exception as error:
                 # Whatever it is, it is recorded and fails the run in the end.
                 status: PairStatus = "not_applicable" if isinstance(error, NotApplicableError) else "failed"
-                reason = " ".join(str(error).split()) or type(error).__name__
+                reason = to_one_line(error) or "an unexpected error without a message; the log of the run has more"
                 outcome = record_outcome(paths, pair, stage, status, reason, context.run.run_id)
                 if len(partition_keys) == 1 and status == "failed":
                     if isinstance(error, AuditError):
                         raise
                     raise PairsFailedError(f"{pair.partition} failed at {stage}: {reason}") from error
-                context.log.error(f"{pair.partition}: {status} at {stage}: {reason}", exc_info=not isinstance(error, AuditError))
+                context.log.error(
+                    f"{pair.partition}: {status} at {stage}: {reason}", exc_info=not isinstance(error, AuditError)
+                )
                 _leave_out(context, result, outcome)
             else:
                 metadata = {"status": "done", **metadata}

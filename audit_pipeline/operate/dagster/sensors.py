@@ -12,6 +12,7 @@ that cannot be used is reported, and stops nothing else.
 """
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.errors import AuditError, DataError, to_one_line
 from audit_pipeline.models.config import ModelEntry, exclude_control_models, load_models
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
@@ -164,8 +165,23 @@ def _format_failure(event: dg.DagsterEvent) -> str:
     error: Any = event.step_failure_data.error
     while error is not None and str(error.cls_name).startswith("Dagster") and error.cause is not None:
         error = error.cause
-    message = error.message if error is not None else event.message
-    return f"{event.step_key}: {' '.join(str(message).split())}"
+    if error is None:
+        return f"{event.step_key}: {to_one_line(str(event.message))}"
+    return f"{event.step_key}: {_format_error(str(error.cls_name), to_one_line(str(error.message)))}"
+
+
+_ERROR_KIND = re.compile(r"(\[Errno -?\d+\] |[A-Z][A-Za-z ]* Error: )")
+"""What the operating system and DuckDB put before their words."""
+
+
+def _format_error(class_name: str, message: str) -> str:
+    """An error's words without the name of its class, which Python's message begins with."""
+    origin, _, words = message.partition(": ") if f"{class_name}:" in message else ("", "", message)
+    if words == class_name or words.endswith(f".{class_name}"):
+        return "an unexpected error without a message; the log of the run has more"
+    if origin.startswith(("audit_pipeline.", "dagster.")):
+        return words
+    return f"an unexpected error: {_ERROR_KIND.sub('', words, count=1)}; the log of the run has more"
 
 
 @dg.sensor(

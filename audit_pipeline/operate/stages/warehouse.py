@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from audit_pipeline.catalogue.contracts import PAIR_STATES
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.coverage import judge
 from audit_pipeline.operate.stages.evaluations import answer_missing
@@ -31,6 +32,8 @@ class RebuiltWarehouse:
 
     report: WarehouseReport
     gaps: Sequence[LineageGap]
+    states: Mapping[str, int]
+    """How many pairs of a model and a benchmark are in each state (table coverage)."""
 
     @property
     def explains_every_number(self) -> bool:
@@ -53,12 +56,14 @@ def rebuild_warehouse(paths: DataPaths, *, include_text: bool, everything: bool)
     rows with the lineage."""
     report = build_warehouse(paths, include_text=include_text, everything=everything)
     with open_read_only(report.path) as connection:
-        return RebuiltWarehouse(report, read_lineage_gaps(connection))
+        counted = connection.execute("SELECT status, count(*) FROM coverage GROUP BY ALL").fetchall()
+        return RebuiltWarehouse(report, read_lineage_gaps(connection), dict(counted))
 
 
 def summarise_warehouse(warehouse: RebuiltWarehouse) -> Shown:
-    """Of a warehouse: how large its tables are, and of how many files it was made."""
+    """Of a warehouse: the states of the pairs, how large its tables are, and of how many files it was made."""
     report = warehouse.report
+    states = [(name, warehouse.states.get(name, 0), meaning) for name, meaning in PAIR_STATES.items()]
     return Shown(
         sum(report.rows.values()),
         {
@@ -67,7 +72,10 @@ def summarise_warehouse(warehouse: RebuiltWarehouse) -> Shown:
             "files loaded": report.files_loaded,
             "files carried over": report.files_carried_over,
         },
-        {"tables": (("table", "rows"), list(report.rows.items()))},
+        {
+            "pairs": (("state", "pairs", "what it means"), states),
+            "tables": (("table", "rows"), list(report.rows.items())),
+        },
         paths={"path": report.path},
     )
 

@@ -4,7 +4,7 @@
 -- question: what was asked, in one sentence
 -- models: models that were audited, tested, searched for passages or asked in words
 -- benchmarks: benchmarks that this was done on
--- pairs: pairs of a model and a benchmark that were audited
+-- pairs: pairs of such a model and such a benchmark
 -- tests: current results of tests of whole sets that were not refused
 -- first_audited: when the oldest of the current answers was ready
 -- last_audited: when the newest of them was
@@ -59,7 +59,7 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     NULL::VARCHAR AS question,
     (SELECT count(DISTINCT model) FROM every) AS models,
     (SELECT count(DISTINCT benchmark) FROM every) AS benchmarks,
-    (SELECT count(*) FROM asked_pairs) AS pairs,
+    (SELECT count(*) FROM every) AS pairs,
     (SELECT count(*) FROM page_tests WHERE refused IS NULL) AS tests,
     (SELECT min(ready_at) FROM asked) AS first_audited,
     (SELECT max(ready_at) FROM asked) AS last_audited,
@@ -88,7 +88,7 @@ SELECT CASE WHEN page.model IN (SELECT model FROM control_models) THEN model_tit
     (SELECT greatest(0, count(*) - 50) FROM mine) AS more_gaps,
     (SELECT coalesce(list(DISTINCT model_title(model)), []) FROM every) AS _models,
     (SELECT coalesce(list(DISTINCT benchmark_title(benchmark)), []) FROM every) AS _benchmarks,
-    (SELECT documents FROM own) AS _own_documents,
+    (SELECT documents FROM own) AS _own_documents, (SELECT count(*) FROM asked_pairs) AS _pairs,
     (SELECT coalesce(list({
         'outcome': outcome, 'claim_level': claim_level, 'headline': subject || headline,
         'searched': extracted.documents > 0

@@ -5,12 +5,13 @@
 -- counts: how many pairs have a status, worst first
 -- meaning: what the status means
 -- grid_benchmarks: the benchmarks of the grid; empty where it would be too large to read
--- grid: a model's status on every benchmark of the grid; null where nobody asked for the pair
+-- grid: a model's status on every benchmark of the grid; null where it is neither to be audited nor was asked for
 -- not_done: the pairs that are not done, worst first
 -- more: pairs not done that are not listed
 WITH mine AS (
+    -- Neither what nobody asked for nor what has nothing to audit, unless a run tried.
     SELECT covered.* FROM covered, page
-    WHERE CASE page.kind WHEN 'across' THEN covered.model NOT IN (SELECT model FROM control_models)
+    WHERE NOT (status IN ('not_requested', 'not_applicable') AND run_id IS NULL) AND CASE page.kind WHEN 'across' THEN covered.model NOT IN (SELECT model FROM control_models)
         ELSE covered.model = page.model END
 ), counted AS (
     SELECT status, count(*) AS pairs FROM mine GROUP BY ALL

@@ -1,10 +1,20 @@
 CREATE VIEW cost AS
-WITH steps AS (
+WITH tokenizers AS (
+    SELECT tokenizer_fingerprint, string_agg(DISTINCT name, ', ' ORDER BY name) AS models
+    FROM models WHERE name IS NOT NULL GROUP BY ALL
+), parts AS (
+    SELECT *, split_part("partition", '|', 1) AS first, split_part("partition", '|', 2) AS second,
+        asset_key = 'token_frequencies' AS is_count, asset_key = 'corpus_overlap' AS is_overlap
+    FROM lineage WHERE contains("partition", '|')
+), steps AS (
     -- One step can write several tables; its time counts once.
-    SELECT split_part("partition", '|', 1) AS benchmark, split_part("partition", '|', 2) AS model, asset_key AS stage,
+    SELECT CASE WHEN NOT is_count THEN first END AS benchmark,
+        -- Token frequencies are kept by tokenizer, whichever of its models they were counted for.
+        CASE WHEN is_count THEN tokenizers.models WHEN NOT is_overlap THEN second END AS model,
+        CASE WHEN is_count THEN first WHEN is_overlap THEN second END AS corpus, asset_key AS stage,
         run_id, max(model_fingerprint) AS model_fingerprint, max(benchmark_digest) AS benchmark_digest,
         min(started_at) AS started_at, max(finished_at) AS finished_at
-    FROM lineage WHERE contains("partition", '|') AND asset_key <> 'corpus_overlap' GROUP BY ALL
+    FROM parts LEFT JOIN tokenizers ON tokenizers.tokenizer_fingerprint = parts.second GROUP BY ALL
 ), texts AS (
     SELECT benchmark, count(*) AS texts FROM examples GROUP BY ALL
 ), lengths AS (
@@ -13,12 +23,12 @@ WITH steps AS (
     SELECT examples.benchmark, lengths.model_fingerprint, sum(lengths.tokens)::BIGINT AS tokens
     FROM examples JOIN lengths ON lengths.text_sha256 = examples.text_sha256 GROUP BY ALL
 )
-SELECT steps.benchmark, steps.model, steps.stage, steps.run_id, steps.started_at, steps.finished_at,
+SELECT steps.benchmark, steps.model, steps.corpus, steps.stage, steps.run_id, steps.started_at, steps.finished_at,
     epoch(steps.finished_at - steps.started_at) AS seconds,
     CASE WHEN steps.benchmark_digest = benchmarks.digest THEN texts.texts END AS texts,
     CASE WHEN steps.benchmark_digest = benchmarks.digest THEN tokens.tokens END AS tokens,
     row_number() OVER (
-        PARTITION BY steps.benchmark, steps.model, steps.stage ORDER BY steps.finished_at DESC, steps.run_id DESC
+        PARTITION BY steps.benchmark, steps.model, steps.corpus, steps.stage ORDER BY steps.finished_at DESC, steps.run_id DESC
     ) = 1 AS is_latest
 FROM steps LEFT JOIN benchmarks ON benchmarks.benchmark = steps.benchmark
 LEFT JOIN texts ON texts.benchmark = steps.benchmark
@@ -26,7 +36,11 @@ LEFT JOIN tokens ON tokens.benchmark = steps.benchmark AND tokens.model_fingerpr
 ORDER BY steps.benchmark, steps.model, steps.started_at, steps.stage;
 
 COMMENT ON VIEW cost IS
-    'what every audit took, one row per stage: token statistics, scores, evaluations';
+    'what every audit took, one row per stage of a model on a benchmark, and searching a corpus or counting its tokens; fetching and building are in lineage';
+COMMENT ON COLUMN cost.benchmark IS 'the benchmark; null where the tokens of a corpus were counted';
+COMMENT ON COLUMN cost.model IS
+    'the model; all models of the tokenizer where the tokens of a corpus were counted; null where a corpus was searched';
+COMMENT ON COLUMN cost.corpus IS 'the corpus that was searched, or whose tokens were counted; else null';
 COMMENT ON COLUMN cost.stage IS 'the Dagster asset';
 COMMENT ON COLUMN cost.seconds IS
     'from its start to its last rows; what was in the cache already took no time, other runs on the machine took some';

@@ -13,7 +13,7 @@ GROUP BY ALL HAVING max(auroc) IS NOT NULL
 ORDER BY controls.control, leaderboard.benchmark, exposed_auroc DESC NULLS LAST, leaderboard.detector;
 
 COMMENT ON VIEW instrument_check IS
-    'AUROC of every detector on the models of a control: the exposed model, and the control model';
+    'AUROC of every detector on the models of a control: the exposed model, and the control model; detectors without one are left out';
 COMMENT ON COLUMN instrument_check.control IS 'the control, in config/controls.yaml';
 COMMENT ON COLUMN instrument_check.exposed_auroc IS
     'AUROC of members against held-out texts in the model that was trained on the members';

@@ -1,7 +1,7 @@
 CREATE VIEW leaderboard AS
-SELECT * EXCLUDE (finished_at, is_latest) FROM leaderboard_history
-WHERE is_latest AND model NOT IN (SELECT model FROM control_models)
-ORDER BY model, benchmark, auroc DESC NULLS LAST, detector, parameters;
+SELECT * EXCLUDE (finished_at, is_latest, is_control) FROM leaderboard_history
+WHERE is_latest AND NOT is_control
+ORDER BY model, benchmark, is_headline DESC, auroc DESC NULLS LAST, detector, parameters;
 
 COMMENT ON VIEW leaderboard IS
-    'one row per audited model, benchmark and detector at its default parameters, the blind control beside it (controls: instrument_check)';
+    'one row per audited model, benchmark and detector at its default parameters, the headline first, the blind control beside it; left out: models of controls (instrument_check, leaderboard_history), pairs without a label or held-out text, and searches for passages (coverage has every pair)';

@@ -19,6 +19,7 @@ WITH headline AS (
     FROM evaluations WHERE is_default GROUP BY ALL
 ), blind AS (SELECT * FROM headline WHERE detector = 'blind_control')
 SELECT headline.model, headline.benchmark, headline.detector, headline.parameters,
+    coalesce(answer.detector = headline.detector AND answer.parameters = headline.parameters, FALSE) AS is_headline,
     headline.auroc, headline.auroc_low, headline.auroc_high,
     headline.tpr_at_5_fpr, headline.tpr_at_5_fpr_low, headline.tpr_at_5_fpr_high,
     headline.fpr_at_95_tpr, headline.fpr_at_95_tpr_low, headline.fpr_at_95_tpr_high,
@@ -30,19 +31,26 @@ SELECT headline.model, headline.benchmark, headline.detector, headline.parameter
     headline.margin, headline.margin_low, headline.margin_high,
     headline.split_verdict, headline.claim_level, benchmarks.design_stated_by, headline.run_id,
     coalesce(runs.benchmark_digest = benchmarks.digest, TRUE) AS is_current,
-    runs.finished_at, runs.is_current AS is_latest
+    runs.finished_at, runs.is_current AS is_latest,
+    headline.model IN (SELECT model FROM control_models) AS is_control
 FROM headline JOIN runs
     ON runs."table" = 'evaluations' AND runs.model = headline.model AND runs.benchmark = headline.benchmark
     AND runs.run_id = headline.run_id
 LEFT JOIN blind
     ON blind.model = headline.model AND blind.benchmark = headline.benchmark AND blind.run_id = headline.run_id
+LEFT JOIN pair_answers AS answer
+    ON answer.model = headline.model AND answer.benchmark = headline.benchmark AND answer.run_id = headline.run_id
 LEFT JOIN benchmarks ON benchmarks.benchmark = headline.benchmark
 LEFT JOIN split_summary ON split_summary.benchmark = headline.benchmark
     AND split_summary.benchmark_digest = runs.benchmark_digest
 WHERE headline.detector <> 'blind_control';
 
 COMMENT ON VIEW leaderboard_history IS
-    'the leaderboard of every run there ever was; what was known when: leaderboard_as_of(time), leaderboard_of_run(run_id)';
+    'the leaderboard of every run there ever was, of models of controls too; what was known when: leaderboard_as_of(time), leaderboard_of_run(run_id)';
+COMMENT ON COLUMN leaderboard_history.is_headline IS
+    'whether this detector answers for the pair in the report; where several were run and none was named, none does';
+COMMENT ON COLUMN leaderboard_history.is_control IS
+    'whether the model was trained here, for a control: it checks the instrument, and leaderboard leaves it out';
 COMMENT ON COLUMN leaderboard_history.auroc IS 'area under the ROC curve; 0.5 is chance';
 COMMENT ON COLUMN leaderboard_history.tpr_at_5_fpr IS
     'members (audited texts, where labels are unknown) found while at most 5% of non-members are taken for them';

@@ -22,7 +22,7 @@ SELECT benchmark, detector, parameters, release_date, model, training_cutoff,
 FROM stepped ORDER BY benchmark, detector, parameters, release_date NULLS LAST, model;
 
 COMMENT ON VIEW model_timeline IS
-    'one benchmark across models in the order of their release; those of unknown date come last, without a change';
+    'one benchmark across models in the order of their release; those of unknown date come last, without a change; models of controls are left out';
 COMMENT ON COLUMN model_timeline.previous_model IS 'the model that was released before it; null: none, or no date';
 COMMENT ON COLUMN model_timeline.previous_auroc IS 'its AUROC';
 COMMENT ON COLUMN model_timeline.change_in_auroc IS 'AUROC less that of the previous model';

@@ -24,7 +24,7 @@ FROM older JOIN leaderboard AS board
 ORDER BY board.benchmark, board.detector, board.parameters, board.model, older.release_date DESC, older.model;
 
 COMMENT ON VIEW older_model_control IS
-    'beside every finding the AUROC of a model released before the texts existed: the shift that a language model sees';
+    'beside every finding the AUROC of a model released before the texts existed: the shift that a language model sees; findings without such a model, of an earlier build or of a control are left out';
 COMMENT ON COLUMN older_model_control.older_model IS
     'a model released before the earliest of the benchmark''s evaluation texts: it cannot have read any';
 COMMENT ON COLUMN older_model_control.older_release_date IS 'when it was released';
