@@ -63,8 +63,8 @@ _PAIRS_LEFT = ('sql "FROM not_audited"', "names what is not done yet, and why")
 
 @dataclass(frozen=True)
 class _Results:
-    """How much the warehouse shows: models and benchmarks with results, as the report counts them, and pairs that are to be
-    audited and are not done."""
+    """How much the warehouse shows: models and benchmarks with results, as the report counts them, and pairs that
+    are to be audited and are not done."""
 
     models: int
     benchmarks: int

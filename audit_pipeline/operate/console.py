@@ -312,13 +312,16 @@ def to_json_value(value: object) -> object:
         return [to_json_value(item) for item in value]
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, float | Decimal) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Decimal):
-        if value == value.to_integral_value():
-            return int(value)
-        return float(value) if Decimal(repr(float(value))) == value else str(value)
-    if isinstance(value, float):
-        # Numbers of NumPy are floats, too, and written otherwise.
-        return float(value)
+    if isinstance(value, float | Decimal):
+        return _number_to_json(value)
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _number_to_json(value: float | Decimal) -> object:
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Decimal) and value == value.to_integral_value():
+        return int(value)
+    # Numbers of NumPy are floats, too, and written otherwise.
+    number = float(value)
+    return number if isinstance(value, float) or Decimal(repr(number)) == value else str(value)

@@ -5,9 +5,9 @@ coverage. What does not: what follows from the facts (plan.py), building the war
 (warehouse/build.py, stages/warehouse.py), how the report lays it out (report/).
 
 The pairs are those of the configuration, and those of any run, so that every pair that any view, report or page of the
-UI shows has its row. What the planner calls missing is missing where the pair is to be audited: where it is audited on
-request only, it is done by whatever was asked of it, or not requested; where one of both is of a control and the other
-is not, it is not applicable. Models are taken as they were seen last (seen_models.py): nothing is loaded for a warehouse.
+UI shows has its row. What the planner calls missing is missing where the pair is to be audited. Where it is audited on
+request only, it is done by whatever was asked of it, or not requested; where only one of both is of a control, it is
+not applicable. Models are taken as they were seen last (seen_models.py): nothing is loaded for a warehouse.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import AskClaim, QuizClaim
+from audit_pipeline.catalogue.contracts import PAIR_STATES, AskClaim, QuizClaim
 from audit_pipeline.evidence.evaluate_options import build_evaluate_command, choose_headline_detector
 from audit_pipeline.extraction.conclusions import log_cost_of_draws
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts

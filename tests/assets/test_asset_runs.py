@@ -21,7 +21,7 @@ from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.store import read_documents
-from audit_pipeline.errors import DataError, SourceError
+from audit_pipeline.errors import DataError, PairsFailedError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
 from audit_pipeline.operate.dagster.partitions import register
 from audit_pipeline.operate.stages.pair_ui_summaries import summarise_decisions
@@ -142,7 +142,7 @@ def test_a_source_that_is_not_set_up_fails_nothing(workspace: Workspace, run: Ru
     [check] = run.checks(run_id).values()
     assert metadata["status"] == "not_applicable"
     assert "local_files.path" in str(check.description)
-    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert not workspace.paths.documents("local_files").exists()
     assert not lineage(workspace, "documents")
 
@@ -198,7 +198,7 @@ def test_sides_that_words_alone_tell_apart_are_warned_of(workspace: Workspace, r
     assert "read on 104 of 108 members and 104 of 108 nonmembers" in metadata["blind controls"]
     assert "matched sides" not in metadata
     check = run.checks(run_id)["split_quality", "sides_alike"]
-    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert str(check.description).startswith("The two sides can be separated without any model")
 
 
@@ -264,7 +264,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         assert scores["dagster/row_count"] == texts * settings
         assert scores["scores ok"] == texts * settings
         assert evaluations["dagster/row_count"] == 5 * (settings + 1)
-        assert {one["status"] for one in (statistics, scores, evaluations)} == {"ok"}
+        assert {one["status"] for one in (statistics, scores, evaluations)} == {"done"}
         assert evaluations["claim level"] == "screening only"
         assert 0 <= evaluations["AUROC loss"] <= 1
         for plot in (scores["score histograms"], evaluations["ROC curves"], evaluations["AUROC with intervals"]):
@@ -281,7 +281,7 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
     for asset, name in {*checks} - {("token_statistics", "cache_intact")}:
         assert run.partitions_checked(asset, name) == set(PAIRS), "every check of pairs is shown by partition"
     assert checks["scores", "no_score_failed"].metadata["scores failed"].value == 0, "a number is plotted"
-    assert {found["extraction", pair]["status"] for pair in PAIRS} == {"not asked for"}
+    assert {found["extraction", pair]["status"] for pair in PAIRS} == {"not_requested"}
     for table, schema in (("scores", SCORES), ("evaluations", EVALUATIONS)):
         written = read_all(built.paths.table(table), schema).to_pylist()
         assert {f"{row['benchmark']}|{row['model']}" for row in written} == set(PAIRS)
@@ -340,9 +340,7 @@ def test_texts_without_labels_are_scored_and_not_evaluated(built: Workspace, run
     run_id = run("audit_pairs", partition_range=("made_12|one", "open_8|one"))
     found = run.materialisations(run_id)
     assert {partition for _, partition in found} == {"made_12|one", "open_8|one"}
-    assert found["evaluations", "made_12|one"]["status"] == "ok"
-    assert found["scores", "open_8|one"]["status"] == "ok"
-    assert found["evaluations", "open_8|one"]["status"] == "not_applicable"
+    assert {of["status"] for (asset, _), of in found.items() if asset in ("scores", "evaluations")} == {"done"}
     assert "no example of the evaluation split has a label" in found["evaluations", "open_8|one"]["reason"]
     assert found["evaluations", "open_8|one"]["dagster/row_count"] == 0
     assert all(check.passed for check in run.checks(run_id).values())
@@ -356,14 +354,18 @@ def test_scores_without_statistics_are_an_error_that_says_why(built: Workspace, 
 @pytest.mark.usefixtures("quick_audits")
 def test_a_pair_that_cannot_run_does_not_stop_the_others(built: Workspace, run: Runner) -> None:
     built.paths.benchmark_manifest("made_12").write_text("half of it {")
-    run_id = run("audit_pairs", partition_range=("made_8|one", "made_12|one"))
+    with pytest.raises(PairsFailedError, match="the manifest of made_12 cannot be read"):
+        run("audit_pairs", partition_range=("made_8|one", "made_12|one"))
+    [run_id] = [record.run_id for record in run.instance.get_runs(dg.RunsFilter(job_name="audit_pairs"))]
     found = run.materialisations(run_id)
+    assert ("evaluations", "made_12|one") not in found
     for asset in ("token_statistics", "scores", "evaluations"):
-        assert found[asset, "made_8|one"]["status"] == "ok"
-        assert found[asset, "made_12|one"]["status"] == "not_applicable"
+        assert found[asset, "made_8|one"]["status"] == "done"
+    for asset in ("token_statistics", "scores"):
+        assert found[asset, "made_12|one"]["status"] == "failed"
         assert found[asset, "made_12|one"]["reason"]
         check = run.checks(run_id)[asset, "every_pair_ran"]
-        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+        assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert "the manifest of made_12 cannot be read" in found["token_statistics", "made_12|one"]["reason"]
 
 
@@ -386,7 +388,7 @@ def test_a_damaged_part_is_set_aside_its_texts_run_again_and_the_check_warns(bui
     part.write_bytes(part.read_bytes()[:200])
     run_id = run("audit_pairs", **passes)
     check = run.checks(run_id)["token_statistics", "cache_intact"]
-    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.ERROR)
     assert str(part.with_suffix(".unreadable")) in str(check.metadata["set aside"].value)
     numbers = run.materialisations(run_id)["token_statistics", "made_8|one"]
     assert numbers["texts_computed"] == numbers["texts"]
@@ -419,7 +421,7 @@ def test_warehouse_and_report_and_what_their_checks_find(built: Workspace, run: 
     run_id = run("publish")
     checks = {name: check for (_, name), check in run.checks(run_id).items()}
     unreadable, gaps = checks["every_file_readable"], checks["every_number_has_one_lineage_row"]
-    assert (unreadable.passed, unreadable.severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert (unreadable.passed, unreadable.severity) == (False, dg.AssetCheckSeverity.ERROR)
     shown = str(unreadable.metadata["left out"].value)
     assert damaged.stem.removeprefix("run_id=").split("-")[0] in shown
     assert whole.stem.removeprefix("run_id=").split("-")[0] not in shown

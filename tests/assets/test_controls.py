@@ -194,11 +194,10 @@ def test_pairs_that_do_not_belong_are_not_applicable_and_cost_no_pass(
     assert len(parts) == 1, "of the texts of made_8 alone"
     assert read_latest_run(prepared.paths, "evaluations", "made_8|one")
 
-    # Alone, the pair's error is the run's; no weights are read for it.
+    # Alone as well; no weights are read for it.
     loads = count_loads(prepared.monkeypatch)
     for pair, reason in reasons.items():
-        with pytest.raises(DataError, match=reason):
-            run_job(job, instance, partition_key=pair.partition)
+        run_job(job, instance, partition_key=pair.partition)
         outcome = read_latest_outcome(prepared.paths, pair)
         assert outcome is not None
         assert (outcome.status, outcome.stage, outcome.reason) == ("not_applicable", "token_statistics", reason)

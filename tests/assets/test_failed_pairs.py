@@ -21,6 +21,7 @@ from audit_pipeline.errors import (
     ConfigError,
     DataError,
     ModelError,
+    NotApplicableError,
     PairsFailedError,
     TransientError,
 )
@@ -96,7 +97,7 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
     assert run.status is dg.DagsterRunStatus.FAILURE
     assert done(instance, "evaluations") == PAIRS - {BROKEN.partition}, "exactly the failed pair is left"
     for pair in (Pair("made_8", "one"), Pair("made_12", "two")):
-        assert status(instance, "evaluations", pair)["status"] == "ok"
+        assert status(instance, "evaluations", pair)["status"] == "done"
         assert 0 <= status(instance, "evaluations", pair)["AUROC loss"] <= 1
     for asset in ("token_statistics", "scores"):
         said = status(instance, asset, BROKEN)
@@ -123,7 +124,7 @@ def test_the_others_are_done_the_run_fails_for_the_one_and_it_can_be_run_again(
     # Alone, and then with the others.
     audit(instance, partition_key=BROKEN.partition)
     assert done(instance, "evaluations") == PAIRS
-    assert status(instance, "evaluations", BROKEN)["status"] == "ok"
+    assert status(instance, "evaluations", BROKEN)["status"] == "done"
     loads.clear()
     audit(instance)
     assert loads == [], "all of it is in the cache"
@@ -157,27 +158,32 @@ def test_a_transient_fault_is_tried_again_and_leaves_no_trace(
     met = fail_with(TransientError("the hub does not answer"), 3)
     audit(instance, partition_key=BROKEN.partition)
     assert met == [0, 1, 2]
-    assert status(instance, "token_statistics", BROKEN)["status"] == "ok"
+    assert status(instance, "token_statistics", BROKEN)["status"] == "done"
     assert read_latest_outcome(built.paths, BROKEN) is None
 
 
-def test_bad_input_is_not_tried_again_and_fails_no_range(
+def test_a_pair_that_does_not_apply_fails_no_run_in_a_range_or_alone(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
-    met = fail_with(ModelError("no model at /nowhere"), 99)
-    audit(instance, partition_range=OF_ONE)
-    assert met == [0]
-    assert done(instance, "evaluations") == set(OF_ONE)
-    assert status(instance, "evaluations", BROKEN)["status"] == "not_applicable"
-    outcome = read_latest_outcome(built.paths, BROKEN)
-    assert outcome is not None
-    assert (outcome.status, outcome.reason) == ("not_applicable", "no model at /nowhere")
+    met = fail_with(NotApplicableError("the benchmark is of a control"), 99)
+    targets: tuple[dict[str, Any], ...] = ({"partition_range": OF_ONE}, {"partition_key": BROKEN.partition})
+    for runs, target in enumerate(targets, start=1):
+        audit(instance, **target)
+        assert len(met) == runs, "it is not tried again"
+        assert done(instance, "evaluations") == set(OF_ONE)
+        said = status(instance, "evaluations", BROKEN)
+        outcome = read_latest_outcome(built.paths, BROKEN)
+        assert outcome is not None
+        expected = ("not_applicable", "the benchmark is of a control")
+        assert (said["status"], said["reason"]) == (outcome.status, outcome.reason) == expected
 
 
-def test_alone_its_error_is_the_runs_and_only_what_is_of_the_input_condemns_the_pair(
+def test_whatever_the_error_the_pair_failed_in_the_grid_and_on_record(
     built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith
 ) -> None:
-    failed = (
+    errors = (
+        ModelError("no model at /nowhere"),
+        DataError("the benchmark is not fit to be audited"),
         ConfigError("models.yaml cannot be read"),
         BudgetError("the limit of tokens is reached"),
         RefusedError("the key is not accepted", 401, ""),
@@ -186,14 +192,22 @@ def test_alone_its_error_is_the_runs_and_only_what_is_of_the_input_condemns_the_
         ClusterError("the Ray cluster cannot be reached"),
         TransientError("the hub does not answer"),
     )
-    for error in (*failed, ModelError("no model at /nowhere")):
+    for error in errors:
         met = fail_with(error, 99)
         with pytest.raises(type(error), match=str(error)):
             audit(instance, partition_key=BROKEN.partition)
-        assert len(met) == (retries.RETRY_POLICY.attempts if error is failed[-1] else 1), error
+        assert len(met) == (retries.RETRY_POLICY.attempts if error is errors[-1] else 1), error
         outcome = read_latest_outcome(built.paths, BROKEN)
         assert outcome is not None
-        assert outcome.status == ("failed" if error in failed else "not_applicable"), error
+        assert (outcome.status, outcome.reason) == ("failed", str(error))
+    assert done(instance, "evaluations") == set()
+    fail_with(errors[0], 99)
+    with pytest.raises(PairsFailedError, match=r"1 of 2 pairs failed.*no model at /nowhere"):
+        audit(instance, partition_range=OF_ONE)
+    assert done(instance, "evaluations") == {"made_8|one"}
+    outcome = read_latest_outcome(built.paths, BROKEN)
+    assert outcome is not None
+    assert (outcome.status, outcome.reason) == ("failed", "no model at /nowhere")
 
 
 def test_models_yaml_is_read_once_a_run(built: Workspace, instance: dg.DagsterInstance, fail_with: FailWith) -> None:

@@ -69,6 +69,21 @@ def test_sql_in_three_layouts(audited: Workspace) -> None:
     }
 
 
+def test_every_layout_says_infinity_and_whole_numbers_alike(audited: Workspace) -> None:
+    statement = (
+        "SELECT 'inf'::DOUBLE AS high, ['-inf'::DOUBLE, 'nan'] AS list, sum(9007199254740993)::HUGEINT AS whole, "
+        "12345678901234567890.125::DECIMAL(38, 3) AS long, '\\xAA'::BLOB AS bytes, {'x': 'inf'::FLOAT} AS struct"
+    )
+    expected = {
+        **{"high": "Infinity", "list": ["-Infinity", "NaN"], "whole": 2**53 + 1},
+        **{"long": "12345678901234567890.125", "bytes": "aa", "struct": {"x": "Infinity"}},
+    }
+    assert json.loads(told(audited.run("sql", statement, "--format", "json"))) == expected
+    assert json.loads(told(audited.run("sql", statement, "--json")))["rows"] == [expected]
+    [_, row] = csv.reader(io.StringIO(told(audited.run("sql", statement, "--format", "csv"))))
+    assert row == ["inf", '["-Infinity", "NaN"]', str(2**53 + 1), expected["long"], "aa", '{"x": "Infinity"}']
+
+
 def test_sql_keeps_columns_of_one_name_apart(audited: Workspace) -> None:
     statement = "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a"
     assert told(audited.run("sql", statement)).splitlines()[1].split() == ["1", "2", "3", "4"]

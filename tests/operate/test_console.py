@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from audit_pipeline.operate.console import (
@@ -58,12 +59,18 @@ def test_the_same_as_one_document_with_numbers_as_they_are(capsys: pytest.Captur
     assert not is_json_output()
 
 
-def test_what_json_has_no_number_for_is_null(capsys: pytest.CaptureFixture[str]) -> None:
-    values = [math.nan, math.inf, Decimal("1.5"), True, 3, (1, "é\ud800"), {1: date(2024, 1, 2)}]
+def test_what_json_has_no_number_for_is_text_and_no_digit_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    values: list[Any] = [math.nan, math.inf, {"low": -math.inf, "all": [Decimal("-Infinity"), np.float64("nan")]}]
+    values += [Decimal("1.5"), Decimal("0.1"), Decimal("12345678901234567890.125"), np.float64(0.1)]
+    values += [True, 3, (1, "é\ud800"), {1: date(2024, 1, 2)}, b"\x00\xaa"]
     with collect_output(as_json=True):
         show_table("rows", [{"value": value} for value in values], [("value", "value")])
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["value"] for row in rows] == [None, None, 1.5, True, 3, [1, "é\ud800"], {"1": "2024-01-02"}]
+    assert [row["value"] for row in rows] == [
+        *("NaN", "Infinity", {"low": "-Infinity", "all": ["-Infinity", "NaN"]}),
+        *(1.5, 0.1, "12345678901234567890.125", 0.1),
+        *(True, 3, [1, "é\ud800"], {"1": "2024-01-02"}, "00aa"),
+    ]
 
 
 def test_tables_of_one_name_are_one_list_and_other_facts_are_the_last(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -59,6 +60,14 @@ def test_batches_are_put_together(decided: Path, tmp_path: Path, monkeypatch: py
     written = export(decided, "current_scores", tmp_path / "scores.csv")
     assert written.rows == 4 * 60 * 22
     assert len(read_csv(tmp_path / "scores.csv")) == written.rows
+
+
+def test_lists_of_numbers_are_json_whatever_they_hold(decided: Path, tmp_path: Path) -> None:
+    cell = module._build_csv_cell_sql("x", "DOUBLE[]")
+    with duckdb.connect() as connection:
+        found = connection.execute(f"SELECT {cell} FROM (SELECT ['-inf'::DOUBLE, 'inf', 'nan', 1.5, NULL] AS x)")
+        [(text,)] = found.fetchall()
+    assert json.loads(text) == ["-Infinity", "Infinity", "NaN", 1.5, None]
 
 
 def test_csv_says_what_the_view_says(decided: Path, tmp_path: Path) -> None:

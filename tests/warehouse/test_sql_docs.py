@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from audit_pipeline.catalogue.contracts import PAIR_STATES
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import open_read_only, query_warehouse
 from audit_pipeline.warehouse.schema import MACROS
@@ -52,6 +53,21 @@ def test_the_query_answers(warehouse: Path, number: str, sql: str) -> None:
     empty = [name for name in table.column_names if table[name].null_count == len(table)]
     # Of the made-up rates none is corrected, and the one configuration is as it should be.
     assert set(empty) <= {"corrected", "reason"}
+
+
+def test_what_was_audited_for_the_first_time_is_a_change(warehouse: Path) -> None:
+    [[first, _]] = [found for number, _, found in QUESTIONS if number == 8]
+    found = {(row["model"], row["benchmark"]): row["change"] for row in query_warehouse(warehouse, first).to_pylist()}
+    assert found.pop((OLD_MODEL, "notes_32")) == "changed"
+    assert found == {
+        (NEW_MODEL, "notes_32"): "first audit",
+        **{(model, "speeches_64"): "first audit" for model in (OLD_MODEL, NEW_MODEL)},
+    }
+
+
+def test_the_states_of_the_page_are_those_of_a_pair() -> None:
+    [[states, _]] = [found for number, _, found in QUESTIONS if number == 10]
+    assert re.findall(r"'(\w+)'", states) == [*PAIR_STATES]
 
 
 def test_the_statements_for_looking_around_run(warehouse: Path) -> None:

@@ -262,6 +262,31 @@ def test_the_chain_of_a_finding_goes_back_to_the_documents(built: Folder) -> Non
     assert told(built.paths, f"{joined} {OF_PAIR} AND detector = 'loss'") == [(7,)]
 
 
+def test_what_a_corpus_took_names_the_models_and_no_fingerprint(decided: Folder) -> None:
+    for table, partition in (("token_frequencies", f"wiki|{'t' * 40}"), ("token_frequencies", f"wiki|{'u' * 40}")):
+        decided.write_lineage(table, partition, "counted", DAY, started_at=DAY - timedelta(seconds=7))
+    decided.write_lineage("corpus_overlap", "notes_32|wiki", "searched", DAY, started_at=DAY - timedelta(seconds=8))
+    build_warehouse(decided.paths)
+    sql = "SELECT benchmark, model, corpus, stage, seconds FROM cost WHERE corpus IS NOT NULL ORDER BY seconds, model"
+    assert told(decided.paths, sql) == [
+        (None, ", ".join(sorted(MODELS)), "wiki", "token_frequencies", 7.0),
+        (None, None, "wiki", "token_frequencies", 7.0),
+        ("notes_32", None, "wiki", "corpus_overlap", 8.0),
+    ]
+
+
+def test_the_headline_of_a_pair_stands_first(decided: Folder) -> None:
+    build_warehouse(decided.paths)
+    sql = f"SELECT detector, parameters, is_headline FROM leaderboard {OF_PAIR}"
+    found = told(decided.paths, sql)
+    answer = f"SELECT detector, parameters, TRUE FROM current_pair_answers {OF_PAIR}"
+    assert [found[0]] == told(decided.paths, answer)
+    assert [is_headline for *_, is_headline in found] == [True, *[False] * (len(found) - 1)]
+    assert len(found) > 1
+    moment = f"leaderboard_as_of('{DAY + timedelta(days=9)}')"
+    assert told(decided.paths, sql.replace("leaderboard", moment)) == found
+
+
 def test_what_an_audit_took(decided: Folder) -> None:
     pair, started = PAIR.partition, DAY + timedelta(days=4)
     texts = [str(row["text"]) for row in decided.examples["notes_32"]]

@@ -307,8 +307,8 @@ COVERAGE = Table(
         Column(
             "has_results",
             pa.bool_(),
-            "whether the latest runs left results, be they stale: an evaluation, a search for passages, answers of a chat "
-            "model, or a test of the whole set that was not refused",
+            "whether the latest runs left results, be they stale: an evaluation, a search for passages, answers of a "
+            "chat model, or a test of the whole set that was not refused",
         ),
         Column(
             "stage",

@@ -174,7 +174,7 @@ def find_done(request: AuditRequest, model: TokenizedModel, paths: DataPaths) ->
 
 
 def _require_same_control(entry: ModelEntry, benchmarks: Sequence[BenchmarkSpec]) -> None:
-    """Raise NotApplicableError, before anything is trained, where one of model and benchmark is of a control, the other not."""
+    """Raise NotApplicableError, before anything is trained, where only one of model and benchmark is of a control."""
     of_model = entry.control.name if entry.control is not None else None
     for spec in benchmarks:
         if spec.control != of_model:

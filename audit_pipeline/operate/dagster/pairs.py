@@ -62,8 +62,8 @@ class PairsRun:
 def for_each_pair(
     context: dg.AssetExecutionContext, paths: DataPaths, stage: str, run: Callable[[Pair], Metadata]
 ) -> PairsRun:
-    """Call ``run`` for every pair of the run, a model's pairs one after the other; it returns the pair's metadata, whose
-    ``status`` is done where it says no other.
+    """Call ``run`` for every pair of the run, a model's pairs one after the other; it returns the pair's metadata,
+    whose ``status`` is done where it says no other.
 
     A transient fault is tried again. A pair whose benchmark was made for other models is left out as not_applicable,
     one that meets any error as failed; both are recorded, with the reason, and left out of the later stages of the run,
