@@ -61,7 +61,7 @@ def test_sql_in_three_layouts(audited: Workspace) -> None:
     assert row == ['a|b, "c"', "1.5", "", "[1, 2]", '{"x": true}', "true"]
     assert json.loads(told(audited.run("sql", statement, "--format", "json"))) == {
         "words": 'a|b, "c"',
-        "number": "1.5",
+        "number": 1.5,
         "nothing": None,
         "list": [1, 2],
         "struct": {"x": True},
@@ -126,7 +126,7 @@ def test_a_finding_joins_to_run_fingerprint_digest_and_code_version(audited: Wor
 
 def test_sql_as_one_document(audited: Workspace) -> None:
     statement = "SELECT 1 AS a, 2.5 AS a, NULL AS b, 'nan'::DOUBLE AS c, DATE '2024-05-31' AS d"
-    row = {"a": 1, "a_1": 2.5, "b": None, "c": None, "d": "2024-05-31"}
+    row = {"a": 1, "a_1": 2.5, "b": None, "c": "NaN", "d": "2024-05-31"}
     for layout in ((), ("--format", "json")):
         assert answered(audited.run("sql", statement, "--json", *layout)) == {"rows": [row], "row_count": 1}
     refused = audited.run("sql", statement, "--json", "--format", "csv")

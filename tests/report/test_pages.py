@@ -328,8 +328,7 @@ def test_what_was_not_audited(audited: Folder) -> None:
     html = page.html.split("<body>")[1]
     grid = html[html.index('id="coverage-grid"') : html.index('id="coverage-list"')]
     assert Page(f"{grid[grid.index('<table>') : grid.index('</table>')]}</table>").text == (
-        "Model notes_32 speeches_64 new <b> not asked for not applicable"
-        " small <2b> $x$ done stale tiny-125m failed stale"
+        "Model notes_32 speeches_64 new <b> – not applicable small <2b> $x$ done stale tiny-125m failed stale"
     )
     assert re.findall(r'<td class="(\w+)">', grid) == ["quiet", "not_applicable", "done", "stale", "failed", "stale"]
     for told in (
@@ -367,7 +366,7 @@ def test_a_large_grid_is_left_to_sql_and_a_long_list_is_cut(folder: Folder, tmp_
     page = Page(html)
     assert 'id="coverage-grid"' not in html
     assert "61 models on 2 benchmarks are too many for a grid here" in page.text
-    assert "missing 122 of 122 pairs: there is no finding yet" in page.text
+    assert "missing 122 of 122 pairs: it is to be audited, and no run has done it yet" in page.text
     listed = html[html.index('id="coverage-list"') :]
     assert listed[: listed.index("</table>")].count("the benchmark has not been built") == MAX_LISTED
     assert f'And {122 - MAX_LISTED} more: corpus-audit sql "FROM not_audited" lists them all.' in page.text

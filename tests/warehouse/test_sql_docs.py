@@ -82,6 +82,8 @@ def test_names_of_the_page_exist(warehouse: Path) -> None:
     with open_read_only(warehouse) as connection:
         known = {row[0] for row in connection.execute("SELECT table_name FROM information_schema.tables").fetchall()}
         known |= {row[0] for row in connection.execute("SELECT column_name FROM duckdb_columns()").fetchall()}
-    known |= {macro.name for macro in MACROS} | {"apostrophe", "group", "collection", "benchmark", "json"}
+    known |= (
+        {macro.name for macro in MACROS} | {*PAIR_STATES} | {"apostrophe", "group", "collection", "benchmark", "json"}
+    )
     named = re.findall(r"`([a-z][a-z_]+)`", TEXT.split("## Twelve questions")[1])
     assert [name for name in named if name not in known] == []

@@ -19,7 +19,11 @@ WITH headline AS (
     FROM evaluations WHERE is_default GROUP BY ALL
 ), blind AS (SELECT * FROM headline WHERE detector = 'blind_control')
 SELECT headline.model, headline.benchmark, headline.detector, headline.parameters,
-    coalesce(answer.detector = headline.detector AND answer.parameters = headline.parameters, FALSE) AS is_headline,
+    -- An answer that was lacking is concluded by a run of its own, which is named after that of the findings.
+    (headline.model, headline.benchmark, headline.run_id, headline.detector, headline.parameters) IN (
+        SELECT (model, benchmark, regexp_replace(run_id, '^answer-', ''), detector, parameters) FROM pair_answers
+        WHERE detector IS NOT NULL
+    ) AS is_headline,
     headline.auroc, headline.auroc_low, headline.auroc_high,
     headline.tpr_at_5_fpr, headline.tpr_at_5_fpr_low, headline.tpr_at_5_fpr_high,
     headline.fpr_at_95_tpr, headline.fpr_at_95_tpr_low, headline.fpr_at_95_tpr_high,
@@ -38,8 +42,6 @@ FROM headline JOIN runs
     AND runs.run_id = headline.run_id
 LEFT JOIN blind
     ON blind.model = headline.model AND blind.benchmark = headline.benchmark AND blind.run_id = headline.run_id
-LEFT JOIN pair_answers AS answer
-    ON answer.model = headline.model AND answer.benchmark = headline.benchmark AND answer.run_id = headline.run_id
 LEFT JOIN benchmarks ON benchmarks.benchmark = headline.benchmark
 LEFT JOIN split_summary ON split_summary.benchmark = headline.benchmark
     AND split_summary.benchmark_digest = runs.benchmark_digest
