@@ -111,6 +111,14 @@ def once(audited: Folder) -> Folder:
     return audited
 
 
+def test_the_file_is_of_the_oldest_storage_that_duckdb_writes_and_stays_so(once: Folder) -> None:
+    # After the checksum of the header: the magic, and the number of the storage that DuckDB 1.1 reads.
+    header = b"DUCK" + (64).to_bytes(8, "little")
+    assert once.paths.warehouse.read_bytes()[8:20] == header
+    assert build_warehouse(once.paths).files_carried_over > 0
+    assert once.paths.warehouse.read_bytes()[8:20] == header
+
+
 @pytest.fixture
 def whatever_is_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are carried over, however many of them have gone."""
