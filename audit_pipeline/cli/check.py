@@ -215,10 +215,9 @@ _FILES = click.Path(exists=True, path_type=Path)
 @click.option("--date-column", help="Column of the date of first publication, as 2024-05-31.")
 @click.option(
     "--workspace",
-    default="corpus-audit-check",
-    show_default=True,
     type=click.Path(path_type=Path, file_okay=False),
-    help="The folder for configuration, data and report. The same folder again goes on from what is there.",
+    help="The folder for configuration, data and report. The same folder again goes on from what is there. Default: "
+    "the workspace that the command is called in, or the one of these files; else ./corpus-audit-check.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Look at the files and estimate the time. No workspace is made, no model is run."
@@ -242,7 +241,7 @@ def check(
     title_column: str | None,
     group_column: str | None,
     date_column: str | None,
-    workspace: Path,
+    workspace: Path | None,
     dry_run: bool,
     sealed: bool,
     authority: str | None,
@@ -265,14 +264,17 @@ def check(
     from audit_pipeline.operate.own_files import (
         OwnFiles,
         ensure_workspace,
+        find_own_workspace,
         make_dry_run_workspace,
         resolve_workspace_model,
     )
 
-    folder = workspace.resolve()
+    own = OwnFiles(
+        files, held_out, members, text_column, title_column, date_column, group_column, exchangeable=exchangeable
+    )
+    folder = find_own_workspace(own) if workspace is None else workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)
-    columns = (text_column, title_column, date_column, group_column)
-    looked = _inspect_and_show_files(OwnFiles(files, held_out, members, *columns, exchangeable))
+    looked = _inspect_and_show_files(own)
     # A workspace's own configuration is in the environment later.
     weekly, control = (
         _build_workspace_command(folder, words) for words in ("dev --weekly", f"control {INSTRUMENT_CHECK}")

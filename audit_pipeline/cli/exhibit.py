@@ -68,11 +68,13 @@ def seal(
     tokenized, _ = prepare_model(configured, paths, build(RunOptions, given))
     if attach is not None:
         from audit_pipeline.catalogue.contracts import Pair
-        from audit_pipeline.exhibit.plan import attach_timestamp
+        from audit_pipeline.exhibit.plan import attach_timestamp, explain_late_plan
 
         [spec] = specs
-        plan = attach_timestamp(Pair(spec.name, configured.name), tokenized, attach.read_bytes(), paths)
-        say(_describe_plan(spec.name, plan, is_new=False))
+        pair = Pair(spec.name, configured.name)
+        plan = attach_timestamp(pair, tokenized, attach.read_bytes(), paths)
+        late = explain_late_plan(plan, pair, paths)
+        say(_describe_plan(spec.name, plan, late, is_new=False))
         return
     from audit_pipeline.operate.dagster.audit import prepare
 
@@ -89,20 +91,23 @@ def seal_plans(
 ) -> None:
     """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
     from audit_pipeline.catalogue.contracts import Pair
+    from audit_pipeline.exhibit.plan import explain_late_plan
     from audit_pipeline.exhibit.plan import seal as seal_plan
 
     sealed: dict[str, SealedPlan] = {}
+    late: dict[str, list[str]] = {}
     words: list[str] = []
     for spec in specs:
+        pair = Pair(spec.name, model.entry.name)
         try:
-            plan, is_new = seal_plan(Pair(spec.name, model.entry.name), model, paths, authority)
+            plan, is_new = seal_plan(pair, model, paths, authority)
         except DataError as error:
             if len(specs) == 1:
                 raise
             tell(f"{spec.name} is not sealed: {error}", style="yellow")
             continue
-        sealed[spec.name] = plan
-        words.append(_describe_plan(spec.name, plan, is_new=is_new))
+        sealed[spec.name], late[spec.name] = plan, explain_late_plan(plan, pair, paths)
+        words.append(_describe_plan(spec.name, plan, late[spec.name], is_new=is_new))
     if not sealed:
         raise DataError("no benchmark is fit to be audited, so no plan was sealed")
     if request is not None:
@@ -116,14 +121,15 @@ def seal_plans(
             "sha256": plan.sha256,
             "sealed_at": plan.sealed_at,
             "timestamped_at": plan.timestamp and plan.timestamp.time,
+            "not_planned_beforehand": late[name],
         }
         for name, plan in sealed.items()
     }
     say("\n".join(words), plans=facts)
 
 
-def _describe_plan(benchmark: str, plan: SealedPlan, *, is_new: bool) -> str:
-    """What was sealed, in words."""
+def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_new: bool) -> str:
+    """What was sealed, in words; ``late``: why it does not show that the audit was planned beforehand."""
     stamp = plan.timestamp
     stamped = (
         "no timestamp"
@@ -131,7 +137,8 @@ def _describe_plan(benchmark: str, plan: SealedPlan, *, is_new: bool) -> str:
         else f"timestamp of {stamp.authority or 'an unnamed authority'}, {stamp.time:%F %T} UTC"
     )
     what = "sealed" if is_new else f"the plan of {plan.sealed_at:%F %T} UTC says the same"
-    return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}"
+    beforehand = f"\n{benchmark}: not planned beforehand: {'; '.join(late)}" if late else ""
+    return f"{benchmark}: {what}; sha256 {plan.sha256}; {stamped}{beforehand}"
 
 
 @click.command()
@@ -211,8 +218,8 @@ def verify(file: Path, rerun: int | None, seed: int | None, model: str | None, c
     marks = {True: "ok", False: "!!", None: "--"}
     show_table("checks", rows, (("", "ok", marks.__getitem__), ("what", "what"), ("result", "words")))
     failed = sum(check.ok is False for check in checks)
-    open_checks = sum(check.ok is None for check in checks)
-    words = f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - open_checks} checks passed"
-    say(f"{words}; {open_checks} could not be made", failed=failed, not_made=open_checks)
+    undecided = sum(check.ok is None for check in checks)
+    words = f"{failed} of {len(checks)} checks failed" if failed else f"{len(checks) - undecided} checks passed"
+    say(f"{words}; {undecided} neither passed nor failed", failed=failed, undecided=undecided)
     if failed:
         sys.exit(1)

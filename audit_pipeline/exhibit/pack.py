@@ -61,7 +61,9 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, load_reference
 from audit_pipeline.operate.stages.extraction import documents_of
 from audit_pipeline.operate.whole_configuration import Configuration
 from audit_pipeline.references.config import load_references
+from audit_pipeline.report.attempt_words import NOT_PLANNED
 from audit_pipeline.report.files import SCHEMA, build_reports, json_copy_path
+from audit_pipeline.report.page import read_conclusions
 from audit_pipeline.scoring.needs.registry import list_derived_texts
 from audit_pipeline.token_statistics.cache import list_parts, read_part, write_part
 from audit_pipeline.warehouse.build import read_lineage_chain
@@ -90,6 +92,10 @@ With the model's weights at hand, N texts and N windows are run again, drawn by 
 What is in it: pack.json (of what it is, and the links of the lineage), workspace/ (configuration and data),
 plans/ (sealed plans and timestamps), report/ (the report), environment.json (versions of what computed it).
 {redacted}
+Whether these were planned beforehand:
+
+{plans}
+
 The findings were made by these commands:
 
 {commands}
@@ -380,12 +386,20 @@ def _write_description(
     }
     write_json(bag / "environment.json", environment)
     commands = [f"    corpus-audit audit --model {pair.model} --benchmark {pair.benchmark}" for pair in content.pairs]
+    conclusions = read_conclusions(content.paths.warehouse, content.model.entry.name)
+    plans = [
+        f"    {of} of {pair.benchmark}: {found[pair.benchmark]['planned'] or NOT_PLANNED}"
+        for pair in content.pairs
+        for of, found in (("scores", conclusions.answers), ("search", conclusions.word_for_word))
+        if pair.benchmark in found
+    ]
     words = _README.format(
         pairs=content.in_words,
         version=importlib.metadata.version("corpus-audit"),
         name=name,
         redacted="It is redacted: it holds no texts, and its scores cannot be computed again.\n" if redacted else "",
         commands="\n".join(commands),
+        plans="\n".join(plans),
     )
     (bag / "README.txt").write_text(words, encoding="utf-8")
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, BuiltBenchmark, read_built
 from audit_pipeline.catalogue import store
-from audit_pipeline.catalogue.contracts import PLANS, Pair, canonical_json, text_sha256
+from audit_pipeline.catalogue.contracts import PLANS, TABLES, Pair, canonical_json, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.catalogue.lineage import (
     LineageStep,
@@ -55,6 +55,12 @@ PLAN_VERSION = "1"
 _OF_THE_MOMENT = ("lineage_head", "rows_forgotten", "texts_in_cache")
 """What differs between two plans of the same audit that were sealed one after the other."""
 _CACHED = ("base", "extraction", "grid")
+RESULTS = tuple(
+    table
+    for table in TABLES.values()
+    if table.per == "pair" and table.append_only and not table.is_record and table is not PLANS
+)
+"""The tables that a run of the model on a pair writes."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,17 @@ class SealedPlan:
         """The digest of the last lineage row when it was sealed; None where there was none."""
         head: str | None = json.loads(self.content)["lineage_head"]
         return head
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """What it is of, by the columns of the lineage: benchmark, model and tokenizer."""
+        plan = json.loads(self.content)
+        return {name: plan[name] for name in ("benchmark_digest", "model_fingerprint", "tokenizer_fingerprint")}
+
+    @property
+    def texts_in_cache(self) -> int:
+        """Of how many of its texts and documents the cache had rows of the model when it was sealed."""
+        return int(json.loads(self.content)["texts_in_cache"])
 
     def says_the_same(self, other: SealedPlan) -> bool:
         """Whether both plan the same audit, whenever they were sealed."""
@@ -158,6 +175,25 @@ def _count_cached_texts(
     caches = Caches(paths)
     cached = {sha256 for kind in _CACHED for sha256 in caches.of(model, kind).values_of("text_sha256")}
     return len(cached & {text_sha256(text) for text in [*benchmark.texts, *(document.text for document in documents)]})
+
+
+def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[str]:
+    """Why ``plan`` does not show that an audit of ``pair`` was planned beforehand, in words; empty where it may.
+
+    By the lineage of the pair, by the times of this machine's clock, and by what the cache held when it was sealed.
+    """
+    starts: dict[str, datetime] = {}
+    for table in RESULTS:
+        for entry in iterate_entries(paths, table.name, pair.partition):
+            starts[entry["run_id"]] = min(entry["started_at"], starts.get(entry["run_id"], entry["started_at"]))
+    runs = sum(start < plan.sealed_at for start in starts.values())
+    stamp, cached = plan.timestamp, plan.texts_in_cache
+    late_stamp = stamp is not None and any(plan.sealed_at <= start < stamp.time for start in starts.values())
+    return [
+        *([f"{runs:,} run(s) of this model on these texts came before it"] if runs else []),
+        *([f"the model’s cache had {cached:,} of its texts and documents before it"] if cached else []),
+        *(["its timestamp is later than a run that it was for"] if late_stamp else []),
+    ]
 
 
 def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataPaths) -> None:

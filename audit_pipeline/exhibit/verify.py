@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -51,6 +52,7 @@ from audit_pipeline.catalogue.lineage import (
     digests_by_file,
     file_of,
     find_missing_files,
+    iterate_entries,
     pair_entries_with_files,
     read_latest_run,
 )
@@ -67,7 +69,7 @@ from audit_pipeline.exhibit.pack import (
     plan_file_name,
     reduce_entries,
 )
-from audit_pipeline.exhibit.plan import SealedPlan, plan_from_row
+from audit_pipeline.exhibit.plan import RESULTS, SealedPlan, explain_late_plan, plan_from_row
 from audit_pipeline.exhibit.timestamps import require_signature
 from audit_pipeline.extraction.windows import encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.config import ModelEntry, load_models
@@ -92,6 +94,7 @@ TOLERANCE = {"float32": 1e-4, "float16": 0.012, "bfloat16": 0.12}
 """How far the log-probabilities of a pass on another machine may be from the packed ones, the mean over all tokens in
 nats, by dtype: in 16 bits twice what separates them from float32 (docs/measurements.md)."""
 
+_NEVER = datetime.max.replace(tzinfo=UTC)
 _RUN = "verify"
 _GENERATED = ("log_p_near_verbatim", "given_text", "suffix_words", "words_in_common")
 """What comes of letting a model go on: it is in no cache."""
@@ -102,7 +105,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True)
 class Check:
-    """What was checked and what came of it; ``ok`` None: it could not be checked, and the words say why."""
+    """What was checked and what came of it; ``ok`` None: it neither passed nor failed, and the words say why."""
 
     what: str
     ok: bool | None
@@ -309,23 +312,32 @@ class _Verification:
     order: Mapping[str, int]
 
     def check_plans(self, pair: Pair, certificates: Path | None) -> Iterator[Check]:
-        """Whether every sealed plan is as it was sealed, came before the findings, and is of the texts in the pack."""
+        """Whether every sealed plan is as it was sealed, and whether the findings were planned beforehand by it."""
         what = f"plan of {pair.benchmark}"
         files = self._list_run_files(PLANS, pair)
         if not files:
             yield Check(what, None, "not planned beforehand: no plan was sealed")
+        sealed: dict[tuple[str, datetime], list[tuple[SealedPlan, int, str]]] = {}
         for file in files:
             [row] = read_table(file, PLANS, label=what).to_pylist()
             try:
                 plan = plan_from_row(row)
                 self._require_written_plan(plan, pair)
-                words = self._describe_order(plan, row["run_id"], pair)
+                place = self._place_plan(plan, row["run_id"], pair)
                 stamp = _describe_timestamp(plan, certificates)
             except DataError as error:
                 yield Check(what, False, str(error))
             else:
-                sealed = f"sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}"
-                yield Check(what, True, f"{sealed}; {words}; {stamp}{self._describe_texts(plan, pair)}")
+                sealed.setdefault((plan.sha256, plan.sealed_at), []).append((plan, place, stamp))
+        # A timestamp that was added later has a row of its own: the plan is as old as its first row.
+        places = {key: min(place for _, place, _ in rows) for key, rows in sealed.items()}
+        for key, rows in sealed.items():
+            plan, _, stamp = min(rows, key=lambda row: row[0].timestamp.time if row[0].timestamp else _NEVER)
+            others = [place for other, place in places.items() if other != key]
+            late = self._explain_not_planned(plan, places[key], others, pair)
+            told = f"not planned beforehand: {'; '.join(late)}" if late else "by the lineage before the findings"
+            words = f"{told}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
+            yield Check(what, None if late else True, words)
 
     def _require_written_plan(self, plan: SealedPlan, pair: Pair) -> None:
         """Raise DataError where the files in plans/ are not the plan and its timestamp."""
@@ -336,8 +348,8 @@ class _Verification:
         if plan.timestamp is not None and (not answer.is_file() or answer.read_bytes() != plan.timestamp.response):
             raise DataError(f"{answer.name} is not the timestamp of the plan")
 
-    def _describe_order(self, plan: SealedPlan, run_id: str, pair: Pair) -> str:
-        """Where the plan is in the lineage: before or after the runs of the findings, whatever clocks say.
+    def _place_plan(self, plan: SealedPlan, run_id: str, pair: Pair) -> int:
+        """Where the plan is in the lineage, whatever clocks say.
 
         Raises DataError where it names a lineage row that came after it, or is gone.
         """
@@ -346,26 +358,40 @@ class _Verification:
             raise DataError(
                 "the lineage row that was the last when the plan was sealed is gone, or came after the plan"
             )
-        places = {
-            table.name: self._place_of(table.name, pair, read_latest_run(self.paths, table.name, pair.partition).run_id)
+        return of_plan
+
+    def _explain_not_planned(self, plan: SealedPlan, place: int, others: Sequence[int], pair: Pair) -> list[str]:
+        """Why the current findings were not planned beforehand by ``plan``, which is at ``place`` in the lineage;
+        ``others``: the places of the other plans. Empty where they were."""
+        runs = {
+            table.name: read_latest_run(self.paths, table.name, pair.partition)
             for table in (SCORES, DOCUMENT_MEMORISATION)
             if self._list_run_files(table, pair)
         }
-        late = [name for name, place in places.items() if place < of_plan]
-        if late:
-            return f"by the lineage AFTER the current {' and '.join(late)}: these were not planned by it"
-        return "by the lineage before the current findings"
+        places = {name: self._place_of(name, pair, run.run_id) for name, run in runs.items()}
+        late = [name for name, at in places.items() if at < place]
+        is_replaced = any(place < other < at for other in others for at in places.values())
+        entries = [
+            entry
+            for name, run in runs.items()
+            for entry in iterate_entries(self.paths, name, pair.partition)
+            if entry["run_id"] == run.run_id
+        ]
+        other = [name for name, value in plan.digests.items() if any(entry[name] != value for entry in entries)]
+        has_other_texts = not self.redacted and plan.texts != self._digest_documents(pair)
+        return [
+            *([f"by the lineage it came AFTER the current {' and '.join(late)}"] if late else []),
+            *(["another plan was sealed after it and before the findings"] if is_replaced else []),
+            *([f"the findings have another {' and another '.join(other).replace('_', ' ')}"] if other else []),
+            *(["its texts are others than those of the pack"] if has_other_texts else []),
+            *explain_late_plan(plan, pair, self.paths),
+        ]
 
     def _place_of(self, table: str, pair: Pair, run_id: str) -> int:
         """The place in the chain of the row of a run; of an earlier version's row, before all."""
         of_run = (table, pair.partition, run_id)
         found = [row for row in self.rows if (row["table"], row["partition"], row["run_id"]) == of_run]
         return max((self.order.get(row[ROW_SHA256], -1) for row in found), default=-1)
-
-    def _describe_texts(self, plan: SealedPlan, pair: Pair) -> str:
-        if self.redacted or plan.texts == self._digest_documents(pair):
-            return ""
-        return "; its texts are others than those of the pack"
 
     def _digest_documents(self, pair: Pair) -> Mapping[str, str]:
         documents = documents_of(pair.benchmark, self.model.entry, self.paths)
@@ -375,8 +401,7 @@ class _Verification:
         """Compute scores, findings and what extraction shows again, and compare every number."""
         runs = {
             table: read_latest_run(self.paths, table.name, pair.partition)
-            for table in TABLES.values()
-            if table.per == "pair" and table.append_only and not table.is_record and table is not PLANS
+            for table in RESULTS
             if self._list_run_files(table, pair)
         }
         if SCORES not in runs and DOCUMENT_MEMORISATION not in runs:

@@ -32,7 +32,7 @@ from audit_pipeline.benchmarks.words import UnitName, word_unit
 from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.paths import DEFAULTS, WORKSPACE_FILE, is_workspace
+from audit_pipeline.catalogue.paths import DEFAULTS, WORKSPACE_FILE, config_dir, is_workspace
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.config.workspace import create_workspace, read_default_header
 from audit_pipeline.errors import ConfigError, DataError
@@ -294,12 +294,36 @@ def _place_of(document: Document) -> str:
     return str(path) if is_whole_file(path) else f"{path}#{document.name.rpartition('#')[2]}"
 
 
+USUAL_FOLDER = "corpus-audit-check"
 _RECORD = "check.json"
 """Beside the configuration: which files it is about, and what was written, so that edits are noticed."""
 _SOURCES_HEAD = """\
 # Written by corpus-audit check: which of your own files are read, and on which side each of them is. The files stay
 # where they are; new ones in a folder are read with the next audit. docs/input-files.md says what can be read.
 """
+
+
+def find_own_workspace(own_files: OwnFiles) -> Path:
+    """The folder that a check of these files uses where the user names none.
+
+    It is the workspace in use, where corpus-audit check made it; else the one of the same files that lies nearest:
+    beside the current folder, beside the files, or further up. Where there is none, ./corpus-audit-check.
+    """
+    here, in_use = Path.cwd(), config_dir().parent
+    if (in_use / "config" / _RECORD).is_file():
+        return in_use
+    audited = own_files.sides[AUDITED]
+    folders = dict.fromkeys([here, *here.parents, *(folder for path in audited for folder in path.parents)])
+    found = (folder / USUAL_FOLDER for folder in folders)
+    files = list(map(str, audited))
+    return next((folder for folder in found if _is_of_files(folder, files)), here / USUAL_FOLDER)
+
+
+def _is_of_files(folder: Path, files: list[str]) -> bool:
+    try:
+        return bool(_read_record(folder)["files"] == files)
+    except ConfigError:
+        return False
 
 
 @dataclass(frozen=True)

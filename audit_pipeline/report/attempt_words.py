@@ -38,7 +38,7 @@ def describe_attempts(attempted: Row | None) -> str | None:
         )
     others, findings = attempted["other_runs"], attempted["other_findings"]
     if not others:
-        return f"{first}; no other run on these texts is known."
+        return f"{first}; this data folder knows of no other run on these texts."
     runs = things(others, "other run", "other runs")
     return f"{first}; {runs} on these texts, {count(findings) if findings else 'none'} with a finding."
 
@@ -48,14 +48,23 @@ def describe_plan(attempted: Row | None) -> str | None:
     when they were made."""
     if attempted is None:
         return None
+    plans = attempted["plans_sealed"]
     if attempted["plan_sha256"] is None:
-        return NOT_PLANNED
+        late = f" {things(plans, 'plan was', 'plans were')} sealed after the run began." if plans else ""
+        return NOT_PLANNED + late
     passes, deviations = attempted["passes_before"], attempted["deviations"]
-    cached, plans, forgotten = (attempted[name] for name in ("texts_in_cache", "plans_sealed", "rows_forgotten"))
+    cached, forgotten = attempted["texts_in_cache"], attempted["rows_forgotten"]
+    before = f"{things(passes, 'pass', 'passes')} over these texts came before in this data folder"
+    sealed = f"sealed on {_format_minute(attempted['sealed_at'])} ({_describe_timestamp(attempted)})"
+    is_planned = attempted["planned_beforehand"]
     return (
-        f"Planned beforehand: sealed on {_format_minute(attempted['sealed_at'])} ({_describe_timestamp(attempted)}),"
-        f" {things(passes, 'pass', 'passes')} over these texts came before;"
-        f" {things(deviations, 'deviation', 'deviations')} from the plan."
+        (f"Planned beforehand: {sealed}, {before};" if is_planned else f"{NOT_PLANNED} A plan was {sealed}; {before};")
+        + f" {things(deviations, 'deviation', 'deviations')} from the plan."
+        + (
+            f" The results are of another audit than the plan: {other}."
+            if (other := attempted["other_subject"])
+            else ""
+        )
         + (f" By then the model’s cache had {things(cached, 'text', 'texts')} of the plan." if cached else "")
         + (
             f" By then {things(forgotten, 'lineage row', 'lineage rows')} had been removed with corpus-audit forget:"
@@ -70,7 +79,11 @@ def describe_plan(attempted: Row | None) -> str | None:
 def _describe_timestamp(attempted: Row) -> str:
     if attempted["timestamped_at"] is None:
         return "no timestamp"
-    late = ", later than the run" if attempted["timestamped_at"] > attempted["started_at"] else ""
+    late = (
+        ", later than the run: it does not show that the plan came first"
+        if attempted["timestamped_at"] > attempted["started_at"]
+        else ""
+    )
     return (
         f"timestamp in the name of {attempted['authority'] or 'an authority without a name'}, whose signature"
         f" corpus-audit verify checks{late}"

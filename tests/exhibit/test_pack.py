@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -21,17 +22,18 @@ from made_workspace import Workspace, count_loads
 from timestamp_authority import make_authority
 from tiny_models import save_model
 
-from audit_pipeline.catalogue.contracts import PLANS, SCORES, Pair
+from audit_pipeline.catalogue.contracts import PLANS, SCORES, Pair, canonical_json
 from audit_pipeline.catalogue.files import read_json, write_json, write_table
 from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.errors import DataError
 from audit_pipeline.exhibit.pack import reduce_entries, write_pack
-from audit_pipeline.exhibit.plan import compose_plan, write_plan
+from audit_pipeline.exhibit.plan import SealedPlan, attach_timestamp, compose_plan, read_last_plan, write_plan
 from audit_pipeline.exhibit.timestamps import build_timestamp_request
 from audit_pipeline.exhibit.verify import Check, Rerun, find_difference, verify_pack
 from audit_pipeline.models.config import load_models
 from audit_pipeline.operate.stages.evaluations import evaluate_pair
+from audit_pipeline.operate.stages.scores import SCORES_VERSION, score_pair
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.operate.whole_configuration import load_configuration
 
@@ -339,14 +341,69 @@ def test_a_table_that_is_said_to_be_emptied_is_looked_at(
     assert "says that it is redacted, and holds cached statistics" in told["tables against lineage"]
 
 
-def test_a_plan_that_was_sealed_after_the_findings_is_told_by_the_lineage(workspace: Workspace, tmp_path: Path) -> None:
-    entry = (workspace.config / "benchmarks.yaml").read_text().replace("suffix: 8", "suffix: 9")
-    (workspace.config / "benchmarks.yaml").write_text(entry)
+def seal_another(workspace: Workspace, suffix: int, **changes: object) -> SealedPlan:
+    """A plan of the pair as if its search had suffixes of this length."""
+    config = workspace.config / "benchmarks.yaml"
+    config.write_text(re.sub("suffix: [0-9]+", f"suffix: {suffix}", config.read_text()))
     model = workspace.model("tiny")
-    late = replace(compose_plan(PAIR, model, workspace.paths), sealed_at=datetime(2020, 1, 1, tzinfo=UTC))
-    write_plan(late, PAIR, model, workspace.paths)
-    words = [check.words for check in verify(pack(workspace, tmp_path / "pack.zip")) if check.what.startswith("plan")]
-    assert sorted("AFTER the current scores and document_memorisation" in one for one in words) == [False, True]
+    plan = replace(compose_plan(PAIR, model, workspace.paths), **changes)
+    write_plan(plan, PAIR, model, workspace.paths)
+    return plan
+
+
+def plan_checks(file: Path) -> dict[str, Check]:
+    """The checks of plans, by the sha256 that each names."""
+    checks = [check for check in verify(file) if check.what.startswith("plan")]
+    return {re.search("sha256 ([0-9a-f]{64})", check.words)[1]: check for check in checks}  # type: ignore[index]
+
+
+def test_a_plan_that_came_after_the_findings_is_no_plan_of_them(workspace: Workspace, tmp_path: Path) -> None:
+    first = read_last_plan(PAIR, workspace.paths)
+    assert first is not None
+    late = seal_another(workspace, 9, sealed_at=datetime(2020, 1, 1, tzinfo=UTC))
+    file = pack(workspace, tmp_path / "pack.zip")
+    checks = plan_checks(file)
+    assert {sha256: check.ok for sha256, check in checks.items()} == {first.sha256: True, late.sha256: None}
+    assert checks[late.sha256].words.startswith("not planned beforehand: by the lineage it came AFTER the current ")
+    result = workspace.run("verify", file)
+    assert result.exit_code == 0, result.output
+    assert "--  plan of made_8" in result.output
+    with zipfile.ZipFile(file) as archive:
+        readme = archive.read("pack/data/README.txt").decode()
+    assert "    scores of made_8: Planned beforehand: sealed on " in readme
+
+
+def test_a_plan_that_was_replaced_is_no_plan_of_the_findings(workspace: Workspace, tmp_path: Path) -> None:
+    replaced, last = seal_another(workspace, 9), seal_another(workspace, 7)
+    step = LineageStep.now("again", "scores", SCORES_VERSION)
+    score_pair(PAIR, workspace.model("tiny"), workspace.paths, step)
+    checks = plan_checks(pack(workspace, tmp_path / "pack.zip"))
+    words = "another plan was sealed after it and before the findings"
+    assert words in checks[replaced.sha256].words
+    assert words not in checks[last.sha256].words
+    assert checks[last.sha256].ok is None, "the model had been run on its texts before"
+
+
+def test_a_timestamp_that_came_later_shows_no_plan(workspace: Workspace, tmp_path: Path) -> None:
+    authority = make_authority(tmp_path / "authority")
+    plan = read_last_plan(PAIR, workspace.paths)
+    assert plan is not None
+    answer = authority.stamp(build_timestamp_request(plan.content.encode()))
+    attach_timestamp(PAIR, workspace.model("tiny"), answer, workspace.paths)
+    [check] = plan_checks(pack(workspace, tmp_path / "pack.zip")).values()
+    assert check.ok is None
+    assert check.words.startswith("not planned beforehand: its timestamp is later than a run that it was for; sealed")
+
+
+def test_a_plan_of_another_model_is_no_plan_of_the_findings(workspace: Workspace, tmp_path: Path) -> None:
+    content = read_last_plan(PAIR, workspace.paths).content  # type: ignore[union-attr]
+    other = SealedPlan(
+        canonical_json({**json.loads(content), "model_fingerprint": "f" * 40}), datetime(2020, 1, 1, tzinfo=UTC)
+    )
+    write_plan(other, PAIR, workspace.model("tiny"), workspace.paths)
+    check = plan_checks(pack(workspace, tmp_path / "pack.zip"))[other.sha256]
+    assert check.ok is None
+    assert "the findings have another model fingerprint" in check.words
 
 
 def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:

@@ -108,9 +108,9 @@ TRIED = (
     " these texts, 1 with a finding."
 )
 PLANNED = (
-    "Planned beforehand: sealed on 2026-03-01 11:00 UTC (timestamp in the name of Made-up Time, whose signature"
-    " corpus-audit verify checks), 2 passes over these texts came"
-    " before; 1 deviation from the plan. By then the model’s cache had 3 texts of the plan."
+    "Not planned beforehand. A plan was sealed on 2026-03-01 11:00 UTC (timestamp in the name of Made-up Time, whose"
+    " signature corpus-audit verify checks); 2 passes over these texts came before in this data folder; 1 deviation"
+    " from the plan. By then the model’s cache had 3 texts of the plan."
 )
 
 
@@ -130,7 +130,7 @@ def test_the_denominator_is_on_the_first_screen_in_the_section_and_in_json(found
     report = found.reports[TINY]
     (search,), (answer,) = report.first_screen[0].word_for_word, report.answers
     assert (search.tried, search.planned) == (TRIED, PLANNED)
-    assert answer.planned == "Not planned beforehand.", "the detectors ran before the plan"
+    assert answer.planned == "Not planned beforehand. 1 plan was sealed after the run began."
     paths = DataPaths(found.summary.path.parent.parent)
     assert read_conclusions(paths.warehouse, TINY).word_for_word["notes_32"]["tried"] == TRIED
 
@@ -151,7 +151,7 @@ def test_every_run_and_every_deviation_is_listed(found: Written) -> None:
 
 def test_the_grid_in_two_tables(found: Written) -> None:
     text = section(found, "extraction")
-    assert "3 settings, one of them (framed) named beforehand." in text
+    assert "3 settings, one of them (framed) named in the entry of the benchmark." in text, "the plan came late"
     lengths = text.partition("each token drawn from the 40 likeliest Prefix 20 tokens 50 tokens ")[2]
     first, all_before, last = "50 tokens 1 of 1", "200 tokens 1 of 1", "all before it 1 of 1"
     assert lengths.startswith(first)
@@ -284,6 +284,8 @@ ATTEMPTED: Mapping[str, Any] = {
         "texts_in_cache": 0,
         "plans_sealed": 1,
         "rows_forgotten": 0,
+        "other_subject": None,
+        "planned_beforehand": True,
     },
 }
 
@@ -293,8 +295,8 @@ ATTEMPTED: Mapping[str, Any] = {
     [
         (
             {},
-            "1 of 412 windows of audited documents is given word for word (settings tried: 1); no other run on these"
-            " texts is known.",
+            "1 of 412 windows of audited documents is given word for word (settings tried: 1); this data folder"
+            " knows of no other run on these texts.",
         ),
         (
             {"windows_found": 0, "other_runs": 1, "other_findings": 1},
@@ -315,16 +317,21 @@ def test_how_much_was_tried(changes: Mapping[str, Any], said: str | None) -> Non
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"plan_sha256": None}, "Not planned beforehand."),
-        ({}, "(no timestamp), 1 pass over these texts came before; 0 deviations from the plan."),
-        ({"passes_before": 2}, "2 passes over these texts came before;"),
+        ({"plan_sha256": None, "plans_sealed": 0}, "Not planned beforehand."),
+        ({"plan_sha256": None}, "Not planned beforehand. 1 plan was sealed after the run began."),
+        ({"passes_before": 0}, "Planned beforehand: sealed on 2026-03-01 09:00 UTC (no timestamp), 0 passes over these"
+         " texts came before in this data folder; 0 deviations from the plan."),
+        ({"passes_before": 2, "planned_beforehand": False}, "Not planned beforehand. A plan was sealed on"
+         " 2026-03-01 09:00 UTC (no timestamp); 2 passes over these texts came before in this data folder;"),
+        ({"other_subject": "benchmark digest"}, "The results are of another audit than the plan: benchmark digest."),
         ({"timestamped_at": DAY, "authority": "A"}, "(timestamp in the name of A, whose signature"),
         ({"timestamped_at": DAY}, "(timestamp in the name of an authority without a name, whose signature"),
-        ({"timestamped_at": DAY + 2 * HOUR, "authority": "A"}, "corpus-audit verify checks, later than the run)"),
+        ({"timestamped_at": DAY + 2 * HOUR, "authority": "A"},
+         "corpus-audit verify checks, later than the run: it does not show that the plan came first)"),
         ({"rows_forgotten": 24}, "By then 24 lineage rows had been removed with corpus-audit forget"),
         ({"plans_sealed": 2}, "deviations from the plan. 2 plans were sealed in all."),
     ],
-)
+)  # fmt: skip
 def test_plans_in_words(changes: Mapping[str, Any], said: str) -> None:
     assert said in (describe_plan({**ATTEMPTED, "plan_sha256": "abc", **changes}) or "")
     assert describe_plan(None) is describe_attempts(None) is None

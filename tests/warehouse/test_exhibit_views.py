@@ -128,8 +128,38 @@ def test_a_search_without_a_grid_is_no_attempt_at_one(folder: Folder) -> None:
 def test_nothing_sealed_is_nothing_planned(folder: Folder) -> None:
     write_extraction(folder, PAIR, "run-search", DAY, shelf(FOUND))
     write_plan(folder, PAIR, "run-late", DAY + HOUR)
-    rows = sees(folder, "SELECT plan_sha256, passes_before, deviations, plans_sealed FROM plan_in_force")
-    assert rows == [(None, None, None, 1)]
+    columns = "plan_sha256, passes_before, deviations, plans_sealed, planned_beforehand"
+    assert sees(folder, f"SELECT {columns} FROM plan_in_force") == [(None, None, None, 1, False)]
+
+
+@pytest.mark.parametrize(
+    ("plan", "planned"),
+    [
+        ({}, True),
+        ({"texts_in_cache": 3}, False),
+        ({"benchmark_digest": "b"}, False),
+        ({"model_fingerprint": "m"}, False),
+        ({"authority": "A", "timestamped_at": DAY}, True),
+        ({"authority": "A", "timestamped_at": DAY + 2 * HOUR}, False),
+        # Another deviation is one of a plan all the same.
+        ({"package_versions": {"torch": "2.0"}}, True),
+    ],
+)
+def test_what_is_planned_beforehand(folder: Folder, plan: Mapping[str, Any], planned: bool) -> None:
+    write_plan(folder, PAIR, "run-plan", DAY, **plan)
+    write_extraction(folder, PAIR, "run-search", DAY + HOUR, shelf(FOUND))
+    write_plan(folder, PAIR, "run-late", DAY + 3 * HOUR, headline="later")
+    assert sees(folder, "SELECT planned_beforehand FROM plan_in_force") == [(planned,)]
+
+
+def test_what_came_before_the_plan_makes_it_none(folder: Folder) -> None:
+    folder.write_examples("notes_32")
+    copy_benchmark(folder, "same_documents", documents=True)
+    write_extraction(folder, Pair("same_documents", TINY), "run-elsewhere", DAY, shelf(FOUND))
+    write_plan(folder, PAIR, "run-plan", DAY + HOUR)
+    write_extraction(folder, PAIR, "run-search", DAY + 2 * HOUR, shelf(FOUND))
+    rows = sees(folder, "SELECT passes_before, planned_beforehand FROM plan_in_force WHERE benchmark = 'notes_32'")
+    assert rows == [(1, False)]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@
 -- tried: how much was tried, and in how many runs; null where no lineage entry says so
 -- planned: whether it was planned beforehand; null where no lineage entry says when it was done
 -- price: what a million tokens cost, as the benchmark says it; null where it says none
--- is_planned: whether a plan was in force
+-- is_planned: whether it was planned beforehand
 -- absence: what controls that were trained here say of texts that were read so often, a sentence or two each
 -- is_current: whether the benchmark is still as it was when its documents were searched
 -- lineage: number of the lineage entry behind it, in this report
@@ -28,7 +28,7 @@ SELECT pairs.number, pairs.model, pairs.benchmark, conclusion.headline AS headli
     conclusion.calibration_in_words AS calibration_in_words, pairs.documents, pairs.reproduced, pairs.held_out,
     pairs.held_out_reproduced, pairs.without_window, pairs.reason, pairs.windows, pairs.set_apart, pairs.predictable,
     pairs.prefix_tokens, pairs.suffix_tokens, pairs.stride, pairs.grid_settings, pairs.price, pairs.tried, pairs.planned,
-    pairs._attempted.plan_sha256 IS NOT NULL AS is_planned,
+    pairs._attempted.planned_beforehand AS is_planned,
     NULL::VARCHAR[] AS absence,
     CASE WHEN pairs.held_out > 0 THEN 1 / (pairs.held_out + 1) END AS smallest_p,
     coalesce(runs.benchmark_digest = benchmarks.digest, TRUE) AS is_current, entries.number AS lineage,

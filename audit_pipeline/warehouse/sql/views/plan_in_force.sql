@@ -9,7 +9,9 @@ WITH present AS (
 ), sealed AS (
     SELECT benchmark, model, count(*) AS plans_sealed FROM sealed_plans GROUP BY ALL
 ), differing AS (
-    SELECT benchmark, model, kind, count(*) AS deviations FROM plan_deviations GROUP BY ALL
+    SELECT benchmark, model, kind, count(*) AS deviations, string_agg(DISTINCT item, ', ' ORDER BY item) FILTER (item IN (
+        'benchmark digest', 'model fingerprint', 'tokenizer fingerprint', 'sha256 of the plan'
+    )) AS other_subject FROM plan_deviations GROUP BY ALL
 )
 SELECT present.benchmark, present.model, present.kind, present.run_id, present.started_at, plans.plan_sha256,
     plans.sealed_at, plans.timestamped_at, plans.authority,
@@ -17,7 +19,9 @@ SELECT present.benchmark, present.model, present.kind, present.run_id, present.s
     (plans.plan ->> '$.rows_forgotten')::BIGINT AS rows_forgotten,
     CASE WHEN plans.plan IS NOT NULL THEN coalesce(passes_before, 0) END AS passes_before,
     CASE WHEN plans.plan IS NOT NULL THEN coalesce(deviations, 0) END AS deviations,
-    coalesce(plans_sealed, 0) AS plans_sealed
+    coalesce(plans_sealed, 0) AS plans_sealed, other_subject,
+    plans.plan IS NOT NULL AND coalesce(passes_before, 0) = 0 AND texts_in_cache = 0 AND other_subject IS NULL
+        AND coalesce(plans.timestamped_at <= present.started_at, TRUE) AS planned_beforehand
 FROM present LEFT JOIN before USING (benchmark, model, kind) LEFT JOIN differing USING (benchmark, model, kind)
 LEFT JOIN sealed USING (benchmark, model)
 LEFT JOIN sealed_plans AS plans ON plans.benchmark = present.benchmark AND plans.model = present.model
@@ -25,7 +29,7 @@ LEFT JOIN sealed_plans AS plans ON plans.benchmark = present.benchmark AND plans
 ORDER BY present.benchmark, present.model, present.kind;
 
 COMMENT ON VIEW plan_in_force IS
-    'the plan that was in force when the current results were made, a row per pair and kind of result; its columns are null where nothing was planned beforehand';
+    'the plan that was in force when the current results were made, a row per pair and kind of result; its columns are null where no plan was sealed before';
 COMMENT ON COLUMN plan_in_force.benchmark IS 'the benchmark';
 COMMENT ON COLUMN plan_in_force.model IS 'the model';
 COMMENT ON COLUMN plan_in_force.kind IS 'search | detectors: the results that the plan was for';
@@ -41,3 +45,7 @@ COMMENT ON COLUMN plan_in_force.rows_forgotten IS
 COMMENT ON COLUMN plan_in_force.passes_before IS 'runs on these texts that started before the plan was sealed, by lineage (view attempts)';
 COMMENT ON COLUMN plan_in_force.deviations IS 'differences between plan and results (view plan_deviations)';
 COMMENT ON COLUMN plan_in_force.plans_sealed IS 'plans of this pair that were sealed in all';
+COMMENT ON COLUMN plan_in_force.other_subject IS
+    'in which digests the results are of another audit than the plan, as plan_deviations names them; null: in none';
+COMMENT ON COLUMN plan_in_force.planned_beforehand IS
+    'whether the plan was sealed, and stamped where it has a timestamp, before this data folder knows of any pass of the model over these texts, and is of these results';
