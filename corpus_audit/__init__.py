@@ -13,6 +13,6 @@ folder: CORPUS_AUDIT_CONFIG and CORPUS_AUDIT_DATA move them. What is cached by o
 
 from audit_pipeline.errors import AuditError
 from corpus_audit.audits import AuditFindings, audit, report, warehouse
-from corpus_audit.scores import score
+from corpus_audit.scores import evaluate, score
 
-__all__ = ["AuditError", "AuditFindings", "audit", "report", "score", "warehouse"]
+__all__ = ["AuditError", "AuditFindings", "audit", "evaluate", "report", "score", "warehouse"]

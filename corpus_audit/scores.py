@@ -1,18 +1,21 @@
 """Scores of texts of one's own.
 
-What belongs here: the function score. What does not: scoring (audit_pipeline/scoring).
+What belongs here: the functions score and evaluate. What does not: scoring (audit_pipeline/scoring), findings
+(audit_pipeline/operate/evaluate_file.py).
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.operate.options import ScoreOptions
+from corpus_audit.audits import AuditFindings
 from corpus_audit.calls import VERBOSE, progress_on_stderr, takes, warn
 
 if TYPE_CHECKING:
@@ -101,3 +104,52 @@ def _open_score_texts(score_request: Score) -> TextStream:
     if isinstance(score_request.texts, PathLike):
         return open_texts(Path(score_request.texts), score_request.text_column, [score_request.label_column, GROUP])
     return stream_from_texts(list(score_request.texts))
+
+
+@takes(EvaluateOptions)
+def evaluate(asked: EvaluateOptions) -> AuditFindings:
+    """Write findings and a report from a table of scores; as the command `corpus-audit evaluate`. No model is run.
+
+    Parameters
+    ----------
+    {parameters}
+
+    Returns
+    -------
+    AuditFindings
+        The findings, the answer in words, and the path of the report.
+
+    Raises
+    ------
+    AuditError
+        Where something is wrong that the caller can mend: a table that cannot be used or holds nothing to compare.
+
+    Warns
+    -----
+    UserWarning
+        For rows that cannot be used, and for all that had to be left out or taken as given.
+
+    Examples
+    --------
+    >>> texts, table = Path("texts.jsonl"), Path("scores.parquet")
+    >>> pyarrow.parquet.write_table(score(texts, model="smollm2-135m"), table)
+    >>> found = evaluate(table, texts=texts, headline="min_k_plus_plus")
+    """
+    # `import corpus_audit` answers at once.
+    from audit_pipeline.operate.evaluate_file import evaluate_file  # noqa: PLC0415
+    from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
+    from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
+
+    paths = {name: Path(path) for name in ("scores", "texts", "out") if (path := getattr(asked, name)) is not None}
+    done = evaluate_file(replace(asked, **paths))
+    warn(f"skipped {row.location}: {row.reason}" for row in done.given.skipped)
+    warn(done.given.notes)
+    model, names, warehouse = done.pair.model, (done.pair.benchmark,), done.paths.warehouse
+    answers = read_conclusions(warehouse, model).answers
+    return AuditFindings(
+        model,
+        names,
+        read_latest_findings(warehouse, model, names),
+        [answers[name] for name in names if name in answers],
+        done.report,
+    )

@@ -6,9 +6,9 @@ imported by the command that needs them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_type_hints
 
 import click
 
@@ -17,51 +17,37 @@ from audit_pipeline.cli.audit_output import say_conclusions, show_comparisons, t
 from audit_pipeline.cli.options import BETWEEN_0_AND_1, json_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.evaluate_options import EvaluateOptions
+from audit_pipeline.metrics.claims import Design
 from audit_pipeline.operate.console import Row, escape_control_characters, say, show_table, tell, tell_skipped
-from audit_pipeline.operate.options import FILE
+from audit_pipeline.operate.options import FILE, PATH
 from audit_pipeline.report.number_format import DASH, format_thousands, interval, number
 
 if TYPE_CHECKING:
     from audit_pipeline.evidence.power import PowerReport
 
-_DESIGNS = ("temporal", "exchangeable", "randomised", "selected", "unlabelled")
 _USUAL = EvaluateOptions(Path())
 
 
+def _evaluate_option(name: str, **settings: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option of a field of EvaluateOptions, with its help and its default."""
+    [help_text] = get_type_hints(EvaluateOptions, include_extras=True)[name].__metadata__
+    default = {} if settings.get("required") or settings.get("is_flag") else {"default": getattr(_USUAL, name)}
+    return click.option(f"--{name.replace('_', '-')}", help=help_text, **{**default, **settings})
+
+
 @click.command()
-@click.option(
-    "--scores",
-    "file",
-    required=True,
-    type=FILE,
-    help="A table with the columns score and label; group, detector and text are used if present.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The folder for warehouse and report. Default: FILE_findings.",
-)
-@click.option("--model", default=_USUAL.model, show_default=True, help="Model name written to the findings.")
-@click.option("--benchmark", help="Benchmark name written to the findings. Default: the file's name.")
-@click.option(
-    "--design",
-    type=click.Choice(_DESIGNS),
-    help="How members and non-members were chosen. Default: selected; unlabelled where no text is a member.",
-)
-@click.option(
-    "--headline",
-    help="The headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the "
-    "only detector; none if there are several others.",
-)
-@click.option("--language", default=_USUAL.language, show_default=True, help="Language of the texts, as ISO 639-1.")
-@click.option(
-    "--calibration",
-    default=_USUAL.calibration,
-    show_default=True,
-    help="Share of the labelled groups that is used to choose thresholds.",
-)
-@click.option("--seed", default=_USUAL.seed, show_default=True, help="Seed for choosing the calibration groups.")
-@click.option("--no-text", is_flag=True, help="Quote no text in the report and the warehouse.")
+@_evaluate_option("scores", metavar="FILE", required=True, type=FILE)
+@_evaluate_option("texts", type=PATH)
+@_evaluate_option("text_column")
+@_evaluate_option("out", type=click.Path(path_type=Path, file_okay=False))
+@_evaluate_option("model", show_default=True)
+@_evaluate_option("benchmark")
+@_evaluate_option("design", type=click.Choice(get_args(Design)))
+@_evaluate_option("headline")
+@_evaluate_option("language", show_default=True)
+@_evaluate_option("calibration", show_default=True)
+@_evaluate_option("seed", show_default=True)
+@_evaluate_option("no_text", is_flag=True)
 @json_option
 def evaluate(no_text: bool, **options: Any) -> None:
     """Write findings and a report from scores of your own.

@@ -7,6 +7,7 @@ imported by the command that needs them.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,9 @@ if TYPE_CHECKING:
 def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> None:
     """Score the texts of a file, without Dagster.
 
-    The result has one row per text, detector and setting. Labels and the column group are kept in it: `corpus-audit
-    evaluate` draws conclusions from it. Finished texts are kept: after an interruption, the same command continues.
+    The result has one row per text, detector and setting. Labels, the column group and each text's sha256 are kept in
+    it: `corpus-audit evaluate` draws conclusions from it and, with --texts, runs the blind control. Finished texts are
+    kept: after an interruption, the same command continues.
     docs/input-files.md lists the formats that are read.
     """
     from audit_pipeline.catalogue.files import require_output
@@ -87,10 +89,10 @@ def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> 
     with file_bar(model.name) as on_progress:
         listener = ProgressListener(tell_step, tell_progress, on_progress)
         scores = score_texts(request, model, texts, out, paths, listener)
-    _show_scores(scores, options.label_column, out)
+    _show_scores(scores, options, file, out)
 
 
-def _show_scores(scores: FileScores, label_column: str, out: Path) -> None:
+def _show_scores(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """What was scored, what was not, and how well it separates the sides where there are labels."""
     tell_skipped(scores.skipped.first, scores.skipped.count)
     own = scores.summary.own
@@ -99,8 +101,8 @@ def _show_scores(scores: FileScores, label_column: str, out: Path) -> None:
         f"{own.texts:,} texts: {own.texts_from_cache:,} from the cache, {own.texts_computed:,} computed{rate}"
     )
     if not scores.labelled.has_column and _is_option_given("label_column"):
-        tell(f"no row has the column '{label_column}', so there is no AUROC")
-    _show_separation(scores)
+        tell(f"no row has the column '{options.label_column}', so there is no AUROC")
+    _show_separation(scores, options, file, out)
     for name, reason in scores.unscored.items():
         tell(f"{name} scored no text: {reason}")
     say(
@@ -135,7 +137,24 @@ def _open_file_texts(file: Path, text_column: str | None, label_column: str) -> 
     return texts
 
 
-def _show_separation(scores: FileScores) -> None:
+def _say_no_control(n_labelled: int, options: ScoreOptions, file: Path, out: Path) -> None:
+    """That no control was run, and the command that runs the blind control on these texts."""
+    from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
+    from audit_pipeline.separability.blind_controls import MIN_EXAMPLES
+
+    words, level = "screening only: the blind control, which never sees the model, was not run", "screening only"
+    if n_labelled < MIN_EXAMPLES:
+        say(f"{words}: it needs {MIN_EXAMPLES} labelled texts", claim_level=level)
+        return
+    line = ["corpus-audit", "evaluate", "--scores", str(out)]
+    line += ["--texts", "FILE" if file == STANDARD_INPUT else str(file)]
+    line += [] if options.text_column is None else ["--text-column", options.text_column]
+    # Half of the texts would calibrate.
+    line += ["--calibration", "0"] if n_labelled < 2 * MIN_EXAMPLES else []
+    say(f"{words}. To run it:\n  {shlex.join(line)}", claim_level=level, evaluate=shlex.join(line))
+
+
+def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out: Path) -> None:
     """AUROC of each detector's default setting, where the file labels both sides."""
     labelled = scores.labelled
     for words in (labelled.labels.in_words("taken as unknown"), labelled.problem):
@@ -162,10 +181,7 @@ def _show_separation(scores: FileScores) -> None:
         from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
 
         say(f"{BEST_OF_SEVERAL}. Choose the one to quote beforehand.")
-    say(
-        "screening only: no control was run; `corpus-audit evaluate` on the table, or `audit` on a benchmark, runs one",
-        claim_level="screening only",
-    )
+    _say_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
 @click.command()

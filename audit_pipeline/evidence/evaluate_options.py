@@ -14,12 +14,11 @@ detector; where none of several is named, there is no headline, and the conclusi
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-if TYPE_CHECKING:
-    from audit_pipeline.metrics.claims import Design
+from audit_pipeline.metrics.claims import Design
 
 PREFERRED = ("min_k_plus_plus", "min_k", "loss")
 """In this order: the first that has scores. Min-K% and loss need the tokens' own log-probabilities alone."""
@@ -42,58 +41,58 @@ COMMAND = "evaluate"
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """The options, with their defaults.
+    """The options, with their defaults, and the help of each."""
 
-    ``file`` is the table as the user typed its path. ``out``: None, FILE_findings beside it. ``benchmark``: None, the
-    file's name. ``design``: how the two sides came about (metrics/claims.py); None: selected, or unlabelled where
-    no text is a member. ``headline``: the headline detector; None: see :func:`choose_headline_detector`.
-    """
-
-    file: Path
-    out: Path | None = None
-    model: str = "a model"
-    benchmark: str | None = None
-    design: Design | None = None
-    headline: str | None = None
-    language: str = "en"
-    calibration: float = 0.5
-    seed: int = 0
-    no_text: bool = False
+    scores: Annotated[Path, "A table with the columns score and label; group, detector and text are used if present."]
+    texts: Annotated[
+        Path | None,
+        "The file that was scored, for a table of `corpus-audit score`, which holds no text: the blind control needs "
+        "the texts. They are found by their sha256.",
+    ] = None
+    text_column: Annotated[
+        str | None, "Column of the text in --texts. Default: text, else input, else the only column."
+    ] = None
+    out: Annotated[Path | None, "The folder for warehouse and report. Default: FILE_findings."] = None
+    model: Annotated[str, "Model name written to the findings."] = "a model"
+    benchmark: Annotated[str | None, "Benchmark name written to the findings. Default: the file's name."] = None
+    design: Annotated[
+        Design | None,
+        "How members and non-members were chosen. Default: selected; unlabelled where no text is a member.",
+    ] = None
+    headline: Annotated[
+        str | None,
+        "The headline detector, named before any result is seen. Default: min_k_plus_plus, min_k or loss; else the "
+        "only detector; none if there are several others.",
+    ] = None
+    language: Annotated[str, "Language of the texts, as ISO 639-1."] = "en"
+    calibration: Annotated[float, "Share of the labelled groups that is used to choose thresholds."] = 0.5
+    seed: Annotated[int, "Seed for choosing the calibration groups."] = 0
+    no_text: Annotated[bool, "Quote no text in the report and the warehouse."] = False
 
     @property
     def folder(self) -> Path:
         """The folder that is written into."""
-        return self.out or self.file.with_name(f"{self.file.stem}_findings")
+        return self.out or self.scores.with_name(f"{self.scores.stem}_findings")
 
     @property
     def name(self) -> str:
         """The benchmark's name."""
-        return self.benchmark or self.file.stem
+        return self.benchmark or self.scores.stem
 
     def settings(self) -> dict[str, object]:
         """Every option as JSON has it, under the command's name."""
-        return {
-            "command": COMMAND,
-            "file": str(self.file),
-            "out": None if self.out is None else str(self.out),
-            "model": self.model,
-            "benchmark": self.name,
-            "design": self.design,
-            "headline": self.headline,
-            "language": self.language,
-            "calibration": self.calibration,
-            "seed": self.seed,
-            "no_text": self.no_text,
-        }
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        paths = {name: str(value) for name, value in given.items() if isinstance(value, Path)}
+        return {"command": COMMAND, **given, **paths, "benchmark": self.name}
 
 
 def build_evaluate_command(settings: Mapping[str, Any]) -> list[str]:
     """What is typed to do the same again: file, model, benchmark, and every option that is not at its default."""
-    words = ["corpus-audit", COMMAND, "--scores", settings["file"]]
+    words = ["corpus-audit", COMMAND, "--scores", settings["scores"]]
     words += ["--model", settings["model"], "--benchmark", settings["benchmark"]]
     for name, default in EvaluateOptions(Path()).settings().items():
         value = settings.get(name, default)
-        if name in ("command", "file", "model", "benchmark") or value == default:
+        if name in ("command", "scores", "model", "benchmark") or value == default:
             continue
         option = f"--{name.replace('_', '-')}"
         words += [option] if value is True else [option, str(value)]

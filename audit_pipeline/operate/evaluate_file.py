@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from audit_pipeline.operate.stages.scores import SCORES_VERSION
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.report.pair_answer import answer_pair
-from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given
+from audit_pipeline.scoring.given_scores import NEAR_DUPLICATE, GivenScores, read_given, read_scored_texts
 from audit_pipeline.separability.assessment import AssessedSplit, compute_assessed_split
 
 CODE_VERSION = "2"
@@ -64,20 +64,23 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     _check(options)
     paths = DataPaths(options.folder.expanduser().resolve())
     pair = Pair(options.name, options.model)
-    content = _sha256(options.file)
+    content = _sha256(options.scores)
     settings = {**options.settings(), "sha256": content}
     # One evaluation of one content with the same words is one run: repeated, it replaces itself.
-    same = {name: value for name, value in settings.items() if name not in ("file", "out", "no_text")}
-    run_id = f"evaluate-{digest(same)[:16]}"
-    given = read_given(
-        options.file, pair, run_id, calibration=options.calibration, seed=options.seed, language=options.language
-    )
+    same = {name: value for name, value in settings.items() if name not in ("scores", "texts", "out", "no_text")}
+    texts = None if options.texts is None else read_scored_texts(options.texts, options.text_column)
+    run_id = f"evaluate-{digest({**same, 'texts': texts and sorted(texts.by_digest)})[:16]}"
+    drawn = {"calibration": options.calibration, "seed": options.seed}
+    given = read_given(options.scores, pair, run_id, **drawn, language=options.language, texts=texts)
     _check_headline(options, given.scores)
     benchmark = _given_benchmark(options, given, paths)
     known = benchmark.known_split(paths)
     assessed = known.assessed if known else _assess_given_examples(given.examples, benchmark.design, options.language)
+    if given.has_text and (reason := assessed.control.reason) is not None:
+        hint = "; --calibration 0 leaves it all texts" if "calibration" in given.examples["split"].to_pylist() else ""
+        given = replace(given, notes=(*given.notes, f"{reason}{hint}"))
     findings = compute_findings(given.scores, given.examples, pair, assessed, run_id)
-    _require_comparison(options.file, given, findings)
+    _require_comparison(options.scores, given, findings)
     _refuse_other_texts(paths, pair, benchmark, given.examples)
     make_private(paths.root)
     write_json(paths.root / _MARKER, {"written_by": "corpus-audit evaluate"})
@@ -89,7 +92,7 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
         SCORES,
         pair,
         given.scores,
-        upstream={**upstream, f"file/{options.file.name}": content},
+        upstream={**upstream, f"file/{options.scores.name}": content},
         benchmark_digest=benchmark.version,
         settings=settings,
     )
@@ -193,7 +196,7 @@ def _check_headline(options: EvaluateOptions, scores: pa.Table) -> None:
         return
     near = difflib.get_close_matches(options.headline, scored, n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else f"it has scores of: {', '.join(scored)}"
-    raise ConfigError(f"--headline: {options.file} has no score of '{options.headline}'; {hint}")
+    raise ConfigError(f"--headline: {options.scores} has no score of '{options.headline}'; {hint}")
 
 
 def _require_comparison(file: Path, given_scores: GivenScores, findings: Findings) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -17,21 +17,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.benchmarks.splits import Placed, split_groups
-from audit_pipeline.catalogue.contracts import EXAMPLES, MEMBER, NON_MEMBER, SCORES, Pair, Split, digest_of_items
+from audit_pipeline.catalogue.contracts import (
+    EXAMPLES,
+    MEMBER,
+    NON_MEMBER,
+    SCORES,
+    Pair,
+    Split,
+    digest_of_items,
+    text_sha256,
+)
 from audit_pipeline.catalogue.files import cast_to_columns
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import is_default
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.decision_tables import ALPHAS
 from audit_pipeline.evidence.thresholds import min_marginal_groups
-from audit_pipeline.fetch.rows import Skipped
+from audit_pipeline.fetch.formats import open_texts
+from audit_pipeline.fetch.rows import Skipped, SkippedRows
 from audit_pipeline.metrics.claims import FEW_TEXTS
-from audit_pipeline.scoring.given_rows import Setting, read_given_rows
+from audit_pipeline.scoring.given_rows import GivenRows, Setting, read_given_rows
 from audit_pipeline.separability.blind_controls import is_unspaced
 from audit_pipeline.separability.shared_text import MOST_COMPARED, find_texts_on_both_sides
 
 _NAMED = 3
 _BOTH_SIDES = "the text stands on both sides"
+_TEXT_ABSENT = "the text is not in the file of texts"
 NEAR_DUPLICATE = 0.5
 """As benchmarks have it where their entry says nothing."""
 
@@ -79,7 +90,64 @@ class GivenScores:
     names_splits: bool
 
 
-def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed: int, language: str) -> GivenScores:
+@dataclass(frozen=True)
+class ScoredTexts:
+    """The texts of the file that was scored, by their sha256; ``skipped`` are its rows without a text."""
+
+    file: Path
+    by_digest: Mapping[str, str]
+    skipped: SkippedRows
+
+
+def read_scored_texts(file: Path, text_column: str | None) -> ScoredTexts:
+    """Every text of ``file``; raises DataError as open_texts does."""
+    stream = open_texts(file, text_column)
+    by_digest = {text_sha256(row.text): row.text for row in stream}
+    return ScoredTexts(file, by_digest, stream.skipped)
+
+
+def _join_texts(file: Path, rows: GivenRows, texts: ScoredTexts) -> tuple[GivenRows, list[int], list[str]]:
+    """The rows with the texts of their digests; the places of those that have none; and what is said of both files.
+
+    Raises DataError where the table has no digests, and where none of them is of a text.
+    """
+    digests = rows.texts["sha256"].to_pylist()
+    if not any(digests):
+        raise DataError(
+            f"{file}: there is no column 'sha256', by which {texts.file} is joined: `corpus-audit score` writes it; a "
+            "table of yours can have the column text instead"
+        )
+    given = zip(digests, rows.texts["text"].to_pylist(), strict=True)
+    found = [own or texts.by_digest.get(digest, "") for digest, own in given]
+    absent = [place for place, text in enumerate(found) if not text]
+    if len(absent) == len(found):
+        raise DataError(
+            f"{texts.file}: it holds none of the {len(found):,} texts of {file}: name the file that was scored"
+        )
+    column = rows.texts.schema.get_field_index("text")
+    joined = rows.texts.set_column(column, "text", pa.array(found, pa.string()))
+    seen: dict[str, int] = {}
+    repeated = [place for place, digest in enumerate(digests) if seen.setdefault(digest, place) != place]
+    unscored = len(texts.by_digest.keys() - set(digests))
+    notes = [f"{unscored:,} texts of {texts.file} have no score"] if unscored else []
+    if repeated:
+        where = _format_places(rows.texts, repeated)
+        notes.append(f"{len(repeated):,} texts repeat others of the table, and count each: {where}")
+    for row in texts.skipped.first[:1]:
+        notes.append(f"{texts.skipped.count:,} row(s) of {texts.file} hold no text: {row.location}: {row.reason}")
+    return replace(rows, texts=joined), absent, notes
+
+
+def read_given(
+    file: Path,
+    pair: Pair,
+    run_id: str,
+    *,
+    calibration: float,
+    seed: int,
+    language: str,
+    texts: ScoredTexts | None = None,
+) -> GivenScores:
     """Read ``file`` (of a format of fetch/formats.py) as the scores of ``pair``.
 
     Where there is no column ``split``, about the share ``calibration`` of the labelled texts of each side, by group,
@@ -87,13 +155,17 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
     and on no name. An infinite score is placed beyond the largest or smallest of its detector's finite ones. Rows that
     cannot be used are returned in ``skipped``. Raises DataError for a file without the columns score and label, without
     a usable row, with a text that is scored twice by a detector, or whose rows contradict each other. Texts that stand
-    on both sides are left out and told of in ``notes``; where none is left that is a DataError, too.
+    on both sides, and those that ``texts`` lacks, are left out and told of in ``notes``; where none is left that is a
+    DataError, too.
     """
     rows = read_given_rows(file)
+    absent, notes = list[int](), list[str]()
+    if texts is not None:
+        rows, absent, notes = _join_texts(file, rows, texts)
     contradicting = _find_texts_on_both_sides(rows.texts, language)
     reasons = Counter(row.reason for row in rows.skipped)
     unscored = Counter(rows.scores["unscored"].drop_null().to_pylist())
-    notes = [rows.not_understood] if rows.not_understood is not None else []
+    notes += [rows.not_understood] if rows.not_understood is not None else []
     if rows.scores["score"].null_count == len(rows.scores):
         why = "".join(f"; {count:,} × {reason}" for reason, count in (reasons + unscored).items())
         raise DataError(f"{file}: no row has a score and a label{why}{''.join(f'; {note}' for note in notes)}")
@@ -103,7 +175,14 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
         notes.append("there is no column 'group': every text was taken to be independent of all others")
     has_text = pc.any(pc.not_equal(rows.texts["text"], "")).as_py()
     if not has_text:
-        notes.append("there is no column 'text': the blind control, which needs the texts, was not computed")
+        hint = ": name the file that was scored with --texts" if any(rows.texts["sha256"].to_pylist()) else ""
+        notes.append(f"there is no column 'text': the blind control, which needs the texts, was not computed{hint}")
+    if absent and texts is not None:
+        where = _format_places(rows.texts, absent)
+        notes.append(
+            f"{len(absent):,} texts are not in {texts.file} (missing there, or edited since they were scored), so they "
+            f"are left out: {where}"
+        )
     if contradicting:
         notes.append(_format_contradiction(rows.texts, contradicting))
     if has_text and len(rows.texts) > MOST_COMPARED:
@@ -112,15 +191,18 @@ def read_given(file: Path, pair: Pair, run_id: str, *, calibration: float, seed:
         raise DataError(
             f"{file}: this comparison could not find anything: {_format_contradiction(rows.texts, contradicting)}"
         )
-    splits, set_apart = _assign_splits(rows.texts, calibration, seed, set(contradicting))
+    splits, set_apart = _assign_splits(rows.texts, calibration, seed, {*contradicting, *absent})
     notes += [set_apart] if set_apart else []
     examples = _build_examples_table(rows.texts, splits, pair.benchmark, language, run_id)
     table = _build_scores_table(scores, rows.settings, pair, run_id)
-    if contradicting:
-        left_out = examples["example_id"].take(pa.array(contradicting)).combine_chunks()
-        n_rows = len(table)
-        examples, table = (one.filter(pc.invert(pc.is_in(one["example_id"], left_out))) for one in (examples, table))
-        reasons[_BOTH_SIDES] += n_rows - len(table)
+    ids = examples["example_id"].combine_chunks()
+    for reason, places in ((_BOTH_SIDES, contradicting), (_TEXT_ABSENT, absent)):
+        if places:
+            left_out, n_rows = ids.take(pa.array(places)), len(table)
+            examples, table = (
+                one.filter(pc.invert(pc.is_in(one["example_id"], left_out))) for one in (examples, table)
+            )
+            reasons[reason] += n_rows - len(table)
     return GivenScores(
         scores=table,
         examples=examples,
@@ -141,12 +223,15 @@ def _find_texts_on_both_sides(texts: pa.Table, language: str) -> list[int]:
 
 def _format_contradiction(texts: pa.Table, places: Sequence[int]) -> str:
     """How many texts stand on both sides, and the first of them by where they are; a text is never quoted."""
-    where = ", ".join(texts["location"][place].as_py() for place in places[:_NAMED])
-    more = f" and {len(places) - _NAMED:,} more" if len(places) > _NAMED else ""
     return (
         f"{len(places):,} texts are on both sides, as member and as non-member (equal, or near-duplicates), so they "
-        f"are left out: {where}{more}"
+        f"are left out: {_format_places(texts, places)}"
     )
+
+
+def _format_places(texts: pa.Table, places: Sequence[int]) -> str:
+    where = ", ".join(texts["location"][place].as_py() for place in places[:_NAMED])
+    return f"{where} and {len(places) - _NAMED:,} more" if len(places) > _NAMED else where
 
 
 def _place_infinite(scores: pa.Table) -> tuple[pa.Table, str | None]:

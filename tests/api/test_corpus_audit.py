@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import get_type_hints
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from made_workspace import Workspace, made_documents, make_workspace, quick_folder, temporal
 
 import corpus_audit as ca
+from audit_pipeline.catalogue.contracts import text_sha256
 from audit_pipeline.cli import main
 from audit_pipeline.operate.options import AuditOptions, Option, ScoreOptions
 from audit_pipeline.scoring.file import SCHEMA
@@ -116,6 +118,25 @@ def test_an_audit_gives_findings_answers_and_the_report(
         assert connection.sql("SELECT count(*) FROM leaderboard").fetchall() == [(count,)], (
             "a reader keeps what it sees"
         )
+
+
+def test_a_table_of_scores_is_evaluated_with_its_texts(tmp_path: Path) -> None:
+    texts, table = tmp_path / "texts.txt", tmp_path / "scores.parquet"
+    lines = [f"text number {number} of {number % 7}" for number in range(200)]
+    texts.write_text("\n".join(lines))
+    rows = [
+        {"score": n % 13 + n % 2, "label": n % 2, "example_index": n, "sha256": text_sha256(line)}
+        for n, line in enumerate(lines)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), table)
+    with pytest.warns(UserWarning, match="no column 'group'"):
+        found = ca.evaluate(table, texts=texts, calibration=0, model="a model", benchmark="mine")
+    assert (found.model, found.benchmarks, found.report.is_file()) == ("a model", ("mine",), True)
+    [row] = found.findings.to_pylist()
+    assert 0 < row["blind_auroc"] < 1
+    assert str(found).startswith("mine: ")
+    options = {option.name for option in main.commands["evaluate"].params} - {"as_json", "is_quiet", "quiet"}
+    assert set(inspect.signature(ca.evaluate).parameters) == options
 
 
 def test_importing_it_is_light() -> None:

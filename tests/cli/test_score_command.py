@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -243,6 +244,17 @@ def test_what_scored_no_text_and_that_one_of_several_is_chosen_beforehand(worksp
     several = workspace.run(*base, "loss,zlib")
     assert "The best of several looks better than it is. Choose the one to quote beforehand." in told(several)
     assert "scored no text" not in several.stderr
+
+
+def test_the_blind_control_is_run_by_the_line_that_is_printed(workspace: Workspace, tmp_path: Path) -> None:
+    rows = [{"words": made_text(str(number), 9), "label": number % 2} for number in range(200)]
+    file, out = write_rows(tmp_path / "t.jsonl", rows), tmp_path / "s.parquet"
+    base = ("score", "--model", "tiny", "--out", out, "--detectors", "loss", "--text-column", "words", "--texts")
+    line = answered(workspace.run(*base, file, "--json"))["evaluate"]
+    assert shlex.split(line)[:6] == ["corpus-audit", "evaluate", "--scores", str(out), "--texts", str(file)]
+    assert "blind control, which never sees the model: AUROC 0." in told(workspace.run(*shlex.split(line)[1:]))
+    few = write_rows(tmp_path / "few.jsonl", rows[:199])
+    assert "was not run: it needs 200 labelled texts" in told(workspace.run(*base, few))
 
 
 def test_the_grid_and_what_is_set(workspace: Workspace, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json
+from audit_pipeline.catalogue.contracts import EXAMPLES, SCORES, Pair, canonical_json, text_sha256
 from audit_pipeline.detectors.registry import REGISTRY, is_default
 from audit_pipeline.errors import DataError
-from audit_pipeline.scoring.given_scores import GivenScores, read_given
+from audit_pipeline.fetch.rows import SkippedRows
+from audit_pipeline.scoring.given_scores import GivenScores, ScoredTexts, read_given, read_scored_texts
 
 PAIR = Pair("mine", "a model")
 
@@ -48,6 +49,45 @@ def test_score_label_and_group_are_enough(tmp_path: Path) -> None:
         (one % 2, f"book {one % 4}", "evaluation") for one in range(8)
     ]
     assert given.notes == ("there is no column 'text': the blind control, which needs the texts, was not computed",)
+
+
+def test_texts_are_joined_by_their_digests(tmp_path: Path) -> None:
+    texts = ["a first text", "another one", "a third", "another one", "edited later", "gone"]
+    rows = [
+        {"score": float(n), "label": 1, "example_index": n, "sha256": text_sha256(text)} for n, text in enumerate(texts)
+    ]
+    lines = ["a third", "another one", "", "edited since", "a first text", "not scored"]
+    file = tmp_path / "texts.jsonl"
+    file.write_text("".join(json.dumps({"words": line}) + "\n" for line in lines))
+    scores = written(tmp_path, rows)
+    found = read_scored_texts(file, "words")
+    given = read_given(scores, PAIR, "run", calibration=0, seed=1, language="en", texts=found)
+    assert {row["example_id"]: row["text"] for row in given.examples.to_pylist()} == {
+        "0": "a first text", "1": "another one", "2": "a third", "3": "another one"
+    }  # fmt: skip
+    assert given.scores["score"].to_pylist() == [0, 1, 2, 3]
+    assert given.left_out == {"the text is not in the file of texts": 2}
+    assert given.has_text
+    notes = [note.replace(str(file), "FILE") for note in given.notes[:3] + given.notes[-1:]]
+    assert notes == [
+        "2 texts of FILE have no score",
+        "1 texts repeat others of the table, and count each: scores.parquet:4",
+        "1 row(s) of FILE hold no text: texts.jsonl:3: column 'words' is empty",
+        "2 texts are not in FILE (missing there, or edited since they were scored), so they are left out: "
+        "scores.parquet:5, scores.parquet:6",
+    ]
+    without = read_given(scores, PAIR, "run", calibration=0, seed=1, language="en")
+    assert without.notes[-1].endswith("was not computed: name the file that was scored with --texts")
+
+
+def test_a_file_of_other_texts_and_a_table_without_digests_are_refused(tmp_path: Path) -> None:
+    other = ScoredTexts(Path("t.jsonl"), {text_sha256("other"): "other"}, SkippedRows())
+    for row, problem in (
+        ({"score": 1.0, "label": 1, "sha256": text_sha256("a text")}, "t.jsonl: it holds none of the 1 texts of"),
+        ({"score": 1.0, "label": 1}, "there is no column 'sha256'"),
+    ):
+        with pytest.raises(DataError, match=problem):
+            read_given(written(tmp_path, [row]), PAIR, "run", calibration=0, seed=1, language="en", texts=other)
 
 
 def test_rows_without_ids_are_paired_in_their_order_within_a_detector(tmp_path: Path) -> None:

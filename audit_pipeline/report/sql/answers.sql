@@ -202,7 +202,7 @@ WITH pairs AS (
 SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
     benchmark_title(pairs.benchmark) AS benchmark_title, cut(nullif(pairs.description, ''), 400) AS description,
     pairs.design, pairs.design_stated_by, NULL::VARCHAR AS labels_by,
-    options.settings::JSON ->> 'file' AS handed_over, answer.sides, answer.sign, answer.outcome, answer.headline,
+    options.settings::JSON ->> 'scores' AS handed_over, answer.sides, answer.sign, answer.outcome, answer.headline,
     answer.explanation, answer.question, answer.how_sure, answer.what_would_change, answer.claim_level,
     answer.claim_stated_by, NULL::VARCHAR AS claim_in_words, answer.split_verdict, NULL::VARCHAR AS verdict_in_words,
     answer.detector, answer.detector_chosen, answer.parameters,
