@@ -11,7 +11,7 @@ from pydantic import Field
 
 from audit_pipeline.catalogue.paths import texts_are_quoted
 from audit_pipeline.operate.dagster.jobs import FOLLOWS, REBUILT, REPORTS, WEEKLY
-from audit_pipeline.operate.dagster.metadata import metadata_of
+from audit_pipeline.operate.dagster.metadata import link_report, metadata_of
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.situation import note_published
 from audit_pipeline.operate.stages.warehouse import (
@@ -121,6 +121,7 @@ def _iterate_check_results(rebuild_result: RebuiltWarehouse) -> Iterator[dg.Asse
     deps=["warehouse"],
     automation_condition=FOLLOWS,
     freshness_policy=WEEKLY,
+    metadata=link_report(),
 )
 def contamination_report(config: QuotingConfig, data: AuditData) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Write the report."""

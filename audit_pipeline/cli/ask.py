@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,26 @@ if TYPE_CHECKING:
 
 _FILES = click.Path(exists=True, path_type=Path)
 _OUTCOMES = ("requests", "answered", "refused", "filtered", "cut", "empty")
+_MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
+    ("words in", lambda row: row["words_in"] is None, "the prompts are not known (column prompt)"),
+    (
+        "share that came back, no p and no q",
+        lambda row: row["score"] is None and not row["answered"],
+        "no answer could be measured: all are refused, filtered, cut or empty",
+    ),
+    (
+        "share that came back, no p and no q",
+        lambda row: row["score"] is None and row["answered"] > 0,
+        "no answer names the text of the passage that it should give, as it stands in the document (column passage; a "
+        "number is not enough)",
+    ),
+    (
+        "p and no q",
+        lambda row: row["side"] == "audited" and row["score"] is not None and row["p_value"] is None,
+        "no held-out document has a share to compare it with (--held-out, and answers about these documents)",
+    ),
+)
+"""Of rows of documents: a number that is missing, where it is, and why."""
 
 
 @click.command(cls=SeveralFiles)
@@ -331,6 +351,7 @@ def _show(report: AskReport) -> None:
             ("claim", "claim"),
         ],
     )
+    _say_missing(report.pair.model, headline)
     rungs = _count_rungs(report)
     show_table("rungs", rungs, [(name, name) for name in ("rung", *_OUTCOMES)])
     if report.quiz:
@@ -347,6 +368,21 @@ def _show(report: AskReport) -> None:
                 ("claim", "claim"),
             ],
         )
+
+
+def _say_missing(model: str, documents: Sequence[Row]) -> None:
+    """Which numbers of how many documents are missing, and why."""
+    missing = [
+        {"model": model, "number": number, "documents": found, "reason": reason}
+        for number, is_missing, reason in _MISSING
+        if (found := sum(map(is_missing, documents)))
+    ]
+    if missing:
+        lines = (
+            f"No {row['number']} of {row['documents']} of {len(documents)} documents: {row['reason']}."
+            for row in missing
+        )
+        say("\n".join(lines), missing=missing)
 
 
 def _format_title(row: Row) -> str:

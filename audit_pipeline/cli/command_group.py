@@ -128,7 +128,7 @@ class _Front(click.Group):
             except KeyboardInterrupt:
                 libraries.release()
                 end_step()
-                tell("stopped; what was finished is kept")
+                tell(f"stopped. {_KEPT.get(ctx.invoked_subcommand or '', _NOT_KEPT)}")
                 sys.exit(130)
             except BucketError as error:
                 # Of the data folder itself, which the look at a full disk would ask for once more.
@@ -197,11 +197,28 @@ def _suggest_own_configuration(message: str) -> str:
     return f"; {OWN_CONFIGURATION}"
 
 
+_GO_ON = "The same command again goes on from there."
+_KEPT: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("check", "demo", "audit", "extract", "compare", "score", "test"),
+        f"Finished steps, and all that the model was run on, are kept. {_GO_ON}",
+    ),
+    "control": f"A control whose training was finished, and all that its models were run on, are kept. {_GO_ON}",
+    "study": "Of a study that is not finished nothing is kept: the same command begins anew.",
+    "ask": f"Every answer that came is kept. {_GO_ON}",
+    **dict.fromkeys(
+        ("overlap", "count"), f"What was done until the last checkpoint (every 30 seconds) is kept. {_GO_ON}"
+    ),
+    "forget": f"What was removed stays removed. {_GO_ON}",
+}
+"""By command, what of its work Ctrl-C leaves, and how to go on."""
+_NOT_KEPT = "This command keeps nothing of its own: run it again."
+
 _EXIT_CODES: Sequence[tuple[str, str]] = (
     ("0", "done; if a text or pair could not be scored, the output says why"),
     ("1", "`doctor` found something wrong; or a fault of the program, with a traceback"),
     ("2", "an error that you can act on: one line says what is wrong and what to do"),
-    ("130", "stopped with Ctrl-C; what was finished is kept"),
+    ("130", "stopped with Ctrl-C; the last line says what is kept and how to go on"),
 )
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Begin": (check.check, first_steps.demo, upkeep.init),

@@ -154,8 +154,9 @@ def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_
 def pack(model: str, benchmark: str, out: Path, redacted: bool) -> None:
     """Pack what a finding rests on, so that others can check it.
 
-    The pack holds texts, cached statistics, tables, lineage, sealed plans, configuration, versions and the report; not
-    the model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md says what is in it.
+    The pack holds the full texts (leave them out with --redacted), cached statistics, tables, lineage, sealed plans,
+    configuration, versions and the report; not the model's weights. `corpus-audit verify` checks it on another machine.
+    docs/exhibit.md says what is in it.
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
         raise DataError(f"{out}: name a .zip file in a folder that exists")
@@ -173,10 +174,16 @@ def pack(model: str, benchmark: str, out: Path, redacted: bool) -> None:
     tokenized = load_tokenizer(configured, paths)
     pairs = [Pair(spec.name, configured.name) for spec in specs]
     written = write_pack(out, pairs, tokenized, configuration, paths, redacted=redacted, on_step=tell_step)
+    texts = (
+        "No text is inside; titles, scores and digests of texts are."
+        if redacted
+        else "The full texts are inside, and passages of them in the report. To leave them out: --redacted."
+    )
     say(
-        f"{out}: {written.files:,} files, {written.bytes:,} bytes, sha256 {written.sha256}\n"
+        f"{out}: {written.files:,} files, {written.bytes:,} bytes, sha256 {written.sha256}\n{texts}\n"
         f"To check it: corpus-audit verify {out}",
         out=out,
+        holds_texts=not redacted,
         files=written.files,
         bytes=written.bytes,
         sha256=written.sha256,

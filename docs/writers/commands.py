@@ -18,8 +18,8 @@ _HEAD = """\
 What every command takes. `corpus-audit COMMAND --help` prints the same in the terminal.
 
 An error is one line that says what is wrong and what to do; the command ends with exit code 2 then. Ctrl-C ends it with
-130, and what was finished is kept. With `--json` a command prints one JSON document on standard output and nothing else
-there; messages and progress go to standard error.
+130, and its last line says what is kept and how to go on. With `--json` a command prints one JSON document on standard
+output and nothing else there; messages and progress go to standard error.
 """
 
 

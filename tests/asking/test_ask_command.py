@@ -114,19 +114,31 @@ def test_without_text_no_page_and_no_table_has_any(workspace: Workspace, chat_se
     assert not re.search(r"known\d+", pages)
 
 
-def test_outputs_that_were_handed_over(workspace: Workspace) -> None:
+def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Workspace) -> None:
     books, _ = write_files(workspace)
+    (books / "other.txt").write_text(text_of("other"))
+    (books / "silent.txt").write_text(text_of("silent"))
     log = workspace.root / "log.jsonl"
-    log.write_text(
-        json.dumps({"document": "known.txt", "prompt": "Say it", "output": text_of("known"), "model": "theirs"})
-        + "\n{broken\n"
-    )
+    outputs = [
+        {"document": "known.txt", "prompt": "Say it", "output": text_of("known")},
+        {"document": "other.txt", "passage": " ".join(text_of("other").split()[:60]), "output": "Nothing of it"},
+        {"document": "silent.txt", "prompt": "Say it", "output": ""},
+    ]
+    lines = [json.dumps({**row, "model": "theirs"}) for row in outputs]
+    log.write_text("\n".join([*lines, "{broken"]))
     shown = workspace.run("ask", "--model", "unnamed", "--texts", books, "--outputs", log)
     assert shown.exit_code == 0, shown.output
     assert "log.jsonl" in shown.stderr
-    assert rows(workspace.paths, "SELECT model, claim FROM current_chat_documents") == [
-        {"model": "theirs", "claim": "reproduced"}
+    claims = rows(workspace.paths, "SELECT model, claim FROM current_chat_documents ORDER BY document_id")
+    assert claims[0] == {"model": "theirs", "claim": "reproduced"}
+    reasons = [line for line in shown.stdout.splitlines() if line.startswith("No ") and " of 3 documents: " in line]
+    assert [re.sub(r"( \(|:).*", "", line.partition(" of 3 documents: ")[2]) for line in reasons] == [
+        "the prompts are not known",
+        "no answer could be measured",
+        "no answer names the text of the passage that it should give, as it stands in the document",
+        "no held-out document has a share to compare it with",
     ]
+    assert all(" of 1 of 3 documents" in line for line in reasons)
 
 
 @pytest.mark.parametrize(

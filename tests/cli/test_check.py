@@ -21,9 +21,11 @@ from audit_pipeline.cli import check as command
 from audit_pipeline.cli import main
 from audit_pipeline.config.workspace import create_workspace
 from audit_pipeline.definitions import defs
+from audit_pipeline.errors import ConfigError
 from audit_pipeline.operate import situation
 from audit_pipeline.operate.dagster import weekly
 from audit_pipeline.operate.dagster.in_process import open_instance
+from audit_pipeline.operate.own_files import OwnFiles, ensure_workspace, find_own_workspace, inspect_own_files
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -76,7 +78,9 @@ def said(result: Result) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_plan_is_sealed_before_the_model_is_run(folder: Path, check: Check) -> None:
+def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_inside(
+    folder: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shelf(folder, "books", 2)
     shelf(folder, "new", 3)
     given = ("books", "--held-out", "new", "--model", "tiny", "--json")
@@ -87,9 +91,51 @@ def test_a_plan_is_sealed_before_the_model_is_run(folder: Path, check: Check) ->
     sealed = first["plans"]["own_files_64"]["sha256"]
     expected = {("detectors", sealed, 0, 0, 0, 1), ("search", sealed, 0, 0, 0, 1)}
     assert {tuple(row.values()) for row in query_warehouse(paths.warehouse, columns).to_pylist()} == expected
-    again = said(check(*given, "--seal"))
-    assert again["plans"]["own_files_64"]["sha256"] == sealed, "what is sealed is not sealed anew"
+    monkeypatch.chdir(paths.root.parent)
+    again = said(check("../books", "--held-out", "../new", *given[3:], "--seal"))
+    assert again["plans"]["own_files_64"] == first["plans"]["own_files_64"], "what is sealed is not sealed anew"
+    assert (again["workspace"], again["work"]["tokens"]) == (str(paths.root.parent), 0), "no workspace in a workspace"
+    assert not (paths.root.parent / "corpus-audit-check").exists()
     assert "give both" in check("books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
+
+
+@pytest.mark.parametrize(
+    ("current", "files"),
+    [
+        (".", "books"),
+        ("corpus-audit-check", "../books"),
+        ("corpus-audit-check/data", "../../books"),
+        ("books", "."),
+        ("books/deeper", ".."),
+        ("..", "here/books"),
+        ("../elsewhere", "../here/books"),
+    ],
+)
+def test_the_workspace_of_the_same_files_is_found(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, current: str, files: str
+) -> None:
+    for name in ("books", "new"):
+        shelf(folder, name, 2)
+    made = folder / "corpus-audit-check"
+    ensure_workspace(made, inspect_own_files(OwnFiles((folder / "books",))), {})
+    (folder / current).mkdir(exist_ok=True)
+    monkeypatch.chdir(folder / current)
+    assert find_own_workspace(OwnFiles((Path(files),), held_out=(folder / "new",))) == made
+
+
+def test_other_files_are_those_of_another_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("books", "new"):
+        shelf(folder, name, 2)
+    made, others = folder / "corpus-audit-check", OwnFiles((folder / "new",))
+    ensure_workspace(made, inspect_own_files(OwnFiles((folder / "books",))), {})
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert find_own_workspace(others) == elsewhere / "corpus-audit-check"
+    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(made / "config"))
+    assert find_own_workspace(others) == made, "the configuration in use names the workspace"
+    with pytest.raises(ConfigError, match="is the workspace of other files"):
+        ensure_workspace(made, inspect_own_files(others), {})
 
 
 @pytest.mark.slow

@@ -239,4 +239,17 @@ def test_an_interrupt_leaves_what_was_finished(workspace: Workspace) -> None:
     workspace.monkeypatch.setattr("audit_pipeline.operate.dagster.audit.audit", interrupted)
     result = workspace.run("audit", "--model", "tiny", "--benchmark", "made")
     assert result.exit_code == 130
-    assert result.stderr.splitlines()[-1] == "stopped; what was finished is kept"
+    assert result.stderr.splitlines()[-1] == (
+        "stopped. Finished steps, and all that the model was run on, are kept. The same command again goes on from"
+        " there."
+    )
+
+
+def test_an_interrupt_of_what_keeps_nothing_says_so(workspace: Workspace) -> None:
+    def interrupted(*given: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    workspace.monkeypatch.setattr("audit_pipeline.operate.dagster.audit.publish", interrupted)
+    result = workspace.run("report")
+    assert result.exit_code == 130
+    assert result.stderr.splitlines()[-1] == "stopped. This command keeps nothing of its own: run it again."

@@ -1,21 +1,42 @@
 """`dagster dev` in a process of its own, from its start to the end of every process that it started.
 
-What belongs here: how it ends. What does not: where it runs and what it serves (cli/upkeep.py).
+What belongs here: how it ends, and serving the report beside it: a browser opens no file from a page of the UI. What
+does not: where it runs and what it serves (cli/upkeep.py).
 
     python -m audit_pipeline.operate.dagster.dev -w workspace.yaml -p 3000
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import warnings
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import dagster as dg
 import psutil
 from dagster._cli import main
 
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.dagster.metadata import REPORT_URL
+
 _GRACE_SECONDS = 20.0
+
+
+class _QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *values: object) -> None:
+        pass
+
+
+def serve_report(paths: DataPaths) -> str:
+    """Serve the folder of reports to this machine until the process ends; returns the report's address."""
+    handler = partial(_QuietHandler, directory=str(paths.reports))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    return f"http://127.0.0.1:{server.server_port}/{paths.report.name}"
 
 
 def run_services() -> None:
@@ -28,6 +49,7 @@ def run_services() -> None:
         signal.signal(number, signal.default_int_handler)
     # "Use 'dg dev' instead": that is for projects that are developed, not for installed ones.
     warnings.filterwarnings("ignore", category=dg.SupersessionWarning)
+    os.environ[REPORT_URL] = serve_report(DataPaths.from_environment())
     sys.argv[:1] = ["dagster", "dev"]
     try:
         main()  # type: ignore[no-untyped-call]

@@ -5,6 +5,7 @@ What belongs here: conversions. What does not: choosing what is shown (operate/s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from audit_pipeline.catalogue.contracts import Table, description_of
 from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.report.inline_picture import IN_PLACE
 
+REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
+"""In processes of `corpus-audit dev`: where it serves the report."""
 _LONG = 250
 """Characters from which on a value is shown only when it is asked for."""
 
@@ -36,6 +39,12 @@ def column_schema(table: Table) -> dg.TableSchema:
 def schema_metadata(table: Table) -> dict[str, dg.TableSchema]:
     """Definition metadata of an asset that writes ``table``."""
     return {"dagster/column_schema": column_schema(table)}
+
+
+def link_report() -> dict[str, dg.MetadataValue]:
+    """Definition metadata of the report's asset: a link that opens it, where `corpus-audit dev` serves it."""
+    url = os.environ.get(REPORT_URL)
+    return {} if url is None else {"report": dg.MetadataValue.url(url)}
 
 
 def metadata_of(shown: Shown) -> dict[str, Any]:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
 import pytest
+import requests
 from live_workspace import end, launch, make, start_services
+
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.operate.dagster.dev import serve_report
+from audit_pipeline.operate.dagster.metadata import REPORT_URL, link_report
 
 GONE_SECONDS = 60.0
 
@@ -28,6 +35,23 @@ def is_at_work(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_the_report_alone_is_served_to_this_machine_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = DataPaths(tmp_path)
+    paths.reports.mkdir()
+    paths.report.write_text("the report")
+    (tmp_path / "texts.txt").write_text("a secret")
+    url = serve_report(paths)
+    assert url.startswith("http://127.0.0.1:")
+    assert requests.get(url, timeout=10).text == "the report"
+    with closing(HTTPConnection(url.split("/")[2])) as connection:
+        connection.request("GET", "/../texts.txt")
+        assert connection.getresponse().status == 404
+    monkeypatch.setenv(REPORT_URL, url)
+    assert link_report()["report"].value == url
+    monkeypatch.delenv(REPORT_URL)
+    assert link_report() == {}
 
 
 @pytest.mark.slow
