@@ -127,14 +127,15 @@ class _Front(click.Group):
                 raise
             except KeyboardInterrupt:
                 libraries.release()
-                end_step()
-                tell(f"stopped. {_KEPT.get(ctx.invoked_subcommand or '', _NOT_KEPT)}")
-                sys.exit(130)
+                _exit_interrupted(ctx)
             except BucketError as error:
                 # Of the data folder itself, which the look at a full disk would ask for once more.
                 libraries.release()
                 _exit_with_error(error)
             except Exception as error:
+                if any(map(_is_interrupt, _iterate_causes(error))):
+                    libraries.release()
+                    _exit_interrupted(ctx)
                 paths = DataPaths.from_environment()
                 # Dagster's own databases and DuckDB report a full disk in their own words.
                 full = explain_full_disk(error, paths.root)
@@ -182,6 +183,19 @@ def _report_warnings_briefly() -> Iterator[None]:
 
         warnings.showwarning = tell_in_one_line
         yield
+
+
+def _exit_interrupted(ctx: click.Context) -> NoReturn:
+    end_step()
+    tell(f"stopped. {_KEPT.get(ctx.invoked_subcommand or '', _NOT_KEPT)}")
+    sys.exit(130)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether it is Ctrl-C, or what DuckDB makes of it while it works."""
+    return isinstance(error, KeyboardInterrupt) or (
+        isinstance(error, RuntimeError) and str(error) == "Query interrupted"
+    )
 
 
 def _exit_with_error(error: AuditError | OSError) -> NoReturn:

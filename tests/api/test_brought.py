@@ -25,7 +25,7 @@ def test_a_brought_detector_is_listed_with_its_package_and_scored(
     listed = command_with(site, "detectors", "--json")
     assert (listed.returncode, listed.stderr) == (0, "")
     packages = {row["detector"]: row["package"] for row in json.loads(listed.stdout)["detectors"]}
-    assert packages["likely_tokens"] == "brought-example==1.0"
+    assert packages["likely_tokens"] == "another-name==1.0"
     assert packages["loss"] is None
     out = tmp_path / "scores.parquet"
     options = ["--model", str(tiny_folder("llama")), "--texts", str(tmp_path / "texts.jsonl"), "--out", str(out)]
@@ -51,14 +51,16 @@ def test_the_version_of_the_package_is_part_of_that_of_the_scores(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_pip_makes_an_installable_package_of_the_example(tmp_path: Path) -> None:
+def test_pip_makes_an_installable_package_of_the_example_whatever_it_is_called(tmp_path: Path) -> None:
     options = ["--no-deps", "--no-build-isolation", "--no-index", "--target", str(tmp_path / "site")]
     copy = shutil.copytree(EXAMPLE, tmp_path / "copy")
+    project = copy / "pyproject.toml"
+    project.write_text(project.read_text().replace('name = "brought-example"', 'name = "another-name"'))
     done = run_with(None, "-m", "pip", "install", *options, str(copy))
     assert done.returncode == 0, done.stderr
     listed = command_with(tmp_path / "site", "detectors", "--json")
     packages = {row["detector"]: row["package"] for row in json.loads(listed.stdout)["detectors"]}
-    assert packages["likely_tokens"] == "brought-example==1.0"
+    assert packages["likely_tokens"] == "another-name==1.0"
 
 
 @pytest.mark.slow
