@@ -16,7 +16,7 @@ from alembic.script import ScriptDirectory
 from dagster._core.execution import compute_logs
 from loopback_index import FakeIndex
 from profiles import load_profile
-from quick import empty_pictures, few_detectors, few_resamples, schemas_made_once
+from quick import empty_pictures, few_detectors, schemas_made_once
 from tiny_models import forward_of, save_model, single_threaded, tokenized
 
 from audit_pipeline.catalogue.paths import DataPaths
@@ -121,16 +121,9 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def quick_pictures() -> Iterator[None]:
+def quick_audits() -> Iterator[None]:
     """Audits of a module with empty pictures, its fixtures' as well."""
     with empty_pictures():
-        yield
-
-
-@pytest.fixture(scope="module")
-def quick_audits(quick_pictures: None) -> Iterator[None]:
-    """Audits of a module with empty pictures and few resamples, its fixtures' as well."""
-    with few_resamples():
         yield
 
 

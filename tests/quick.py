@@ -1,4 +1,4 @@
-"""What `make test` leaves out: pictures, resamples and detectors where they do not matter, schemas that are made again,
+"""What `make test` leaves out: pictures and detectors where they do not matter, schemas that are made again,
 and most architectures.
 
 What belongs here: what is left out of audits, as contexts that fixtures of any scope may enter, and which cases of a
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy.typing as npt
 import pytest
 from matplotlib.figure import Figure
 from PIL import Image
@@ -23,14 +22,11 @@ from PIL import Image
 from audit_pipeline.catalogue.sql import build_create_table_sql
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import Overrides
-from audit_pipeline.metrics.intervals import GroupBootstrap
 from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.scoring import session
 from audit_pipeline.warehouse import fill
 
 _PLOTS = {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc", "draw_auroc_forest"}
-FEW = 50
-"""Resamples of :func:`few_resamples`."""
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
 """Those of :func:`few_detectors`."""
 
@@ -50,21 +46,6 @@ def empty_pictures() -> Iterator[None]:
         for module in (pictures, pair_plots):
             for name in _PLOTS & vars(module).keys():
                 patch.setattr(module, name, lambda *drawn, **how: Figure())
-        yield
-
-
-@contextmanager
-def few_resamples() -> Iterator[None]:
-    """Intervals from few resamples, whatever was asked for."""
-
-    def draw_groups(
-        drawn: GroupBootstrap, groups: Sequence[str], labels: npt.ArrayLike, *, resamples: int = FEW, seed: int = 0
-    ) -> None:
-        made(drawn, groups, labels, resamples=min(resamples, FEW), seed=seed)
-
-    made = GroupBootstrap.__init__
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GroupBootstrap, "__init__", draw_groups)
         yield
 
 

@@ -37,7 +37,6 @@ from audit_pipeline.scoring.session import Session
 from audit_pipeline.separability.assessment import compute_assessed_split
 from audit_pipeline.token_statistics.forward import ForwardPass
 
-RESAMPLES = 1000
 _SHOTS = 7
 
 Log = Callable[[str], None]
@@ -142,7 +141,7 @@ def train_and_measure(
     scores = mark_defaults(scored, session.limit_overrides(overrides))
     for name, value in (("model", entry.name), ("benchmark", benchmark), ("run_id", "study")):
         scores = scores.append_column(name, pa.repeat(value, len(scores)))
-    split = compute_assessed_split(examples, "randomised", texts[0].language, resamples=RESAMPLES, seed=entry.seed)
+    split = compute_assessed_split(examples, "randomised", texts[0].language, seed=entry.seed)
     evaluation = evaluate(
         scores,
         examples,
@@ -150,8 +149,6 @@ def train_and_measure(
         model=entry.name,
         benchmark=benchmark,
         run_id="study",
-        resamples=RESAMPLES,
-        seed=entry.seed,
     )
     return Measured(evaluation, manifest["models"][role])
 

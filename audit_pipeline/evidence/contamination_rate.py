@@ -43,7 +43,7 @@ import scipy
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.evidence.conformal import Counts
 from audit_pipeline.evidence.thresholds import Places, ScoredTexts, Threshold, largest_accuracy_threshold
-from audit_pipeline.metrics.rates import Rate, clopper_pearson_bounds, grouped_rate
+from audit_pipeline.metrics.rates import Rate, clopper_pearson_bounds, difference_interval, grouped_rate
 from audit_pipeline.metrics.roc import Floats
 
 MIN_DIFFERENCE = 0.1
@@ -141,13 +141,6 @@ def select_assumption(instrument: Instrument, n_groups: int) -> str:
     return ASSUMPTION_OF_AN_AVERAGE_GROUP if instrument.spread is None else ASSUMPTION_OF_ONE_GROUP
 
 
-def difference_lower_bound(fpr: Rate, tpr: Rate) -> float | None:
-    """The lower end of the 95% interval of TPR - FPR (Newcombe's method 10 with these intervals); None without one."""
-    if tpr.value is None or tpr.low is None or fpr.value is None or fpr.high is None:
-        return None
-    return tpr.value - fpr.value - float(np.hypot(tpr.value - tpr.low, fpr.high - fpr.value))
-
-
 def compute_corrected_shares(
     flagged: Floats,
     flagged_low: Floats,
@@ -220,7 +213,7 @@ def _explain_refusal(fpr: Rate, tpr: Rate) -> str | None:
     for name, rate in (("members", tpr), ("non-members", fpr)):
         if rate.low is None:
             return f"the calibration {name} are all of one group, so the rate among them has no interval"
-    least = difference_lower_bound(fpr, tpr)
+    least = difference_interval(tpr, fpr).low
     if least is None or least <= MIN_DIFFERENCE:
         return (
             f"members are hardly flagged more often than non-members: the lower bound of TPR - FPR is {least:.3f} "

@@ -38,8 +38,8 @@ from audit_pipeline.extraction.documents import Quotation
 from audit_pipeline.extraction.grid import DocumentGrid, GridFindings, compute_grid_p_values, iterate_grid_rows
 from audit_pipeline.extraction.search import Extraction, SearchOptions
 from audit_pipeline.metrics.claims import extraction_claim
-from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval, percentile_interval
-from audit_pipeline.metrics.rates import clopper_pearson_bounds
+from audit_pipeline.metrics.intervals import Interval
+from audit_pipeline.metrics.rates import clopper_pearson_bounds, grouped_rate
 from audit_pipeline.metrics.roc import Floats
 from audit_pipeline.whole_files.places import describe_place
 
@@ -91,8 +91,6 @@ def _find_strongest_log_p(values: Floats, count: int) -> float:
 RULES: tuple[float | None, ...] = (*THRESHOLDS, None)
 """Which suffixes count: those of at least this probability; None: those of first choices alone."""
 
-_RESAMPLES_AT_ONCE = 64
-
 
 @dataclass(frozen=True)
 class ExtractionRate:
@@ -113,20 +111,16 @@ class ExtractionRate:
     median_log_p: float
 
 
-def compute_extraction_rates(
-    extractions: Sequence[Extraction], benchmark: str, *, seed: int = 0
-) -> list[ExtractionRate]:
+def compute_extraction_rates(extractions: Sequence[Extraction], benchmark: str) -> list[ExtractionRate]:
     """The rates of every group, collection and number of occurrences, and of all together, each side by itself.
 
-    The share of characters has a percentile interval over resampled documents, none where all documents have the same
-    share: resamples of them say nothing then. The share of documents has Clopper and Pearson's. Documents without a
-    window are in none. Where the model's first choices are unknown there is no rate of them.
+    The share of characters has the interval of an effective size, each document being a group: none for one document.
+    The share of documents has Clopper and Pearson's. Documents without a window are in none. Where the model's first
+    choices are unknown there is no rate of them.
     """
     units = _group_by_unit([extraction for extraction in extractions if len(extraction.windows)], benchmark)
     return [
-        rate
-        for (unit, name, side), documents in units
-        for rate in _compute_unit_rates(unit, name, side, documents, seed)
+        rate for (unit, name, side), documents in units for rate in _compute_unit_rates(unit, name, side, documents)
     ]
 
 
@@ -145,7 +139,7 @@ def _group_by_unit(
 
 
 def _compute_unit_rates(
-    unit: str, name: str, side: Side, extractions: Sequence[Extraction], seed: int
+    unit: str, name: str, side: Side, extractions: Sequence[Extraction]
 ) -> Iterator[ExtractionRate]:
     characters = np.array([extraction.found.characters for extraction in extractions], dtype=np.float64)
     rules = [
@@ -155,8 +149,7 @@ def _compute_unit_rates(
     ]
     # Where no rule of first choices is counted, the 0.0 in their place is not read.
     shares = np.array([[*extraction.found.covered, extraction.found.greedy or 0.0] for extraction in extractions])
-    covered = shares * characters[:, None]
-    resampled = _resample_coverage(covered, characters, seed)
+    documents = np.arange(len(extractions))
     strongest = [
         extraction.windows.log_p[extraction.found.strongest[0]] if extraction.found.strongest else -np.inf
         for extraction in extractions
@@ -164,6 +157,7 @@ def _compute_unit_rates(
     for number, threshold in enumerate(rules):
         n_reached = sum(_has_reached(extraction, threshold) for extraction in extractions)
         low, high = clopper_pearson_bounds(n_reached, len(extractions))
+        covered = grouped_rate(shares[:, number], documents, characters)
         yield ExtractionRate(
             unit=unit,
             name=name,
@@ -171,8 +165,8 @@ def _compute_unit_rates(
             threshold=threshold,
             documents=len(extractions),
             characters=int(characters.sum()),
-            covered=float(covered[:, number].sum() / max(characters.sum(), 1)),
-            covered_interval=percentile_interval(resampled[:, number]) if np.ptp(shares[:, number]) else NO_INTERVAL,
+            covered=covered.value or 0.0,
+            covered_interval=covered.interval,
             n_reached=n_reached,
             reached_low=float(low),
             reached_high=float(high),
@@ -184,16 +178,6 @@ def _has_reached(extraction: Extraction, threshold: float | None) -> bool:
     windows = extraction.windows
     which = windows.greedy if threshold is None else windows.log_p_top >= math.log(threshold)
     return bool((which & ~extraction.judged.apart).any())
-
-
-def _resample_coverage(covered: Floats, characters: Floats, seed: int) -> Floats:
-    """The share of characters, by rule, in resamples of the documents: [resamples, rules]."""
-    generator, n = np.random.default_rng(seed), len(characters)
-    pieces = []
-    for begin in range(0, RESAMPLES, _RESAMPLES_AT_ONCE):
-        counts = generator.multinomial(n, np.full(n, 1 / n), size=min(_RESAMPLES_AT_ONCE, RESAMPLES - begin))
-        pieces.append((counts @ covered) / np.maximum(counts @ characters, 1)[:, None])
-    return np.concatenate(pieces)
 
 
 _OF_RUN = ("model", "benchmark", "run_id")

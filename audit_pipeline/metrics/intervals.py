@@ -1,53 +1,44 @@
-"""95% intervals from a bootstrap over groups.
+"""95% intervals of texts that come in groups, in closed form: of an AUROC, and of means over texts.
 
-What belongs here: drawing groups and turning metrics of the draws into intervals. What does not: the metrics
-themselves (roc.py), and intervals of a share of texts (rates.py).
+What belongs here: the part of each group in a statistic, the standard error and the degrees of freedom that follow, and
+the intervals by Student's t. What does not: the metrics themselves (roc.py), and intervals of a share of texts
+(rates.py).
 
-Texts of one group (the windows of one book) are not independent, so whole groups are drawn with replacement, as many
-as there are. They are drawn within strata of label composition: groups of members only, of non-members only, and of
-both. So both classes are in every resample, and as many groups of each kind as there are. A stratum of one group would
-add nothing to the interval's width, being drawn exactly once every time; where there is one, groups are drawn from
-all strata together, and a draw that lacks a class is drawn again.
+Texts of one group (the windows of one book) are not independent, so a group counts as one observation. A text's part in
+an AUROC is the share of the other side that it is ordered with as members and non-members should be (DeLong, DeLong and
+Clarke-Pearson 1988), less its mean; summed by group, and a group's members and non-members together, this gives the
+variance of clustered data (Obuchowski 1997, Biometrics 53). Each sum is divided by the share of its side that is of
+other groups: that is by how much the AUROC changes where the group is left out, the jackknife but for terms of second
+order, so that a group that holds most of a side counts in full. With one text per group this is DeLong's variance.
 
-The AUROC's interval is normal on the logit scale: logit of the AUROC, plus and minus 1.96 standard deviations of the
-logit over the resamples (Pepe 2003, The Statistical Evaluation of Medical Tests for Classification and Prediction,
-with the bootstrap's deviation). It was chosen by measured coverage (docs/intervals.md): percentiles fall to 80.5% where
-the AUROC is high and groups are few. Other metrics keep percentile intervals.
+The degrees of freedom are Satterthwaite's of three parts: groups of members only, of non-members only, and of both. The
+AUROC's interval is built on the logit scale. It was all chosen by measured coverage: docs/intervals.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.roc import (
-    METRICS,
-    RESAMPLED,
-    Floats,
-    Metric,
-    Ranking,
-    explain_undefined,
-    rank,
-    weighted_metrics,
-)
+from audit_pipeline.metrics.roc import ALL_EQUAL, AUROC, Floats, RocPoints, explain_undefined, roc_points
 
-PERCENTILES = (2.5, 97.5)
-RESAMPLES = 2000
+Groups = Sequence[str] | npt.NDArray[Any]
+"""The group of each of n examples: its name, or a number of it."""
 TAIL = 0.025
 """Of a two-sided 95% interval."""
+NOTHING_VARIES = "no interval: the groups do not differ"
+"""Why there is none although there are groups enough: their parts are all the same, so the standard error is 0."""
 
-_BLOCK = 64
-# Arrays of a block stay below 128 KB: larger ones the C library may ask of the system each time, and up to five times
-# as slow is what that comes to.
-_BLOCK_ELEMENTS = 16_000
-
-Counts = npt.NDArray[np.int64]
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -61,170 +52,157 @@ class Interval:
 NO_INTERVAL = Interval(None, None)
 
 
-class GroupBootstrap:
-    """Resamples of n examples by group, the same ones each time they are asked for.
+def encode_groups(groups: Groups) -> npt.NDArray[np.intp]:
+    """The place of each group's name among the names given, in order: [n]."""
+    encoded = pa.array(groups).dictionary_encode()
+    places = np.empty(len(encoded.dictionary), dtype=np.intp)
+    places[pc.sort_indices(encoded.dictionary)] = np.arange(len(places))
+    return np.asarray(places[encoded.indices.to_numpy()])
 
-    They depend on the seed and on the groups' names and label composition, not on the order of the examples; two sets
-    of examples whose groups agree in both share their resamples, so that metrics on them are paired.
-    """
 
-    def __init__(
-        self,
-        groups: Sequence[str],
-        labels: npt.ArrayLike,
-        *,
-        resamples: int = RESAMPLES,
-        seed: int = 0,
-    ) -> None:
-        """``groups`` and ``labels`` (0 or 1): [n]. Raises DataError for unequal lengths or fewer than one resample."""
-        classes = np.asarray(labels)
-        if len(groups) != len(classes):
-            raise DataError(f"one group for each label is needed: {len(groups)} groups, {len(classes)} labels")
-        if resamples < 1:
-            raise DataError(f"the bootstrap needs at least one resample, not {resamples}")
-        names, self._group = np.unique(np.array(groups, dtype=object), return_inverse=True)
-        self.n_groups = len(names)
-        self.resamples = resamples
-        self.seed = seed
-        member = classes == MEMBER
-        self._pairs_of_texts = int(member.sum()) * int((~member).sum())
-        self._has_member = np.bincount(self._group, weights=member, minlength=self.n_groups) > 0
-        self._has_nonmember = np.bincount(self._group, weights=~member, minlength=self.n_groups) > 0
-        self.problem = explain_undefined(classes) or self._explain_too_few_groups()
+@dataclass(frozen=True)
+class Scatter:
+    """How far a statistic scatters over draws of groups: its standard error, with so many degrees of ``freedom``."""
+
+    standard_error: float
+    freedom: float
+
+    def reach(self, tail: float = TAIL) -> float:
+        """Half the width of the interval with ``tail`` beyond each end."""
+        return float(scipy.special.stdtrit(self.freedom, 1 - tail)) * self.standard_error
+
+    def p_value(self, value: float) -> float:
+        """The two-sided p-value of no difference, of t = ``value`` over the standard error."""
+        return float(2 * scipy.special.stdtr(self.freedom, -abs(value) / self.standard_error))
+
+    @property
+    def description(self) -> str:
+        return f"Student's t with {self.freedom:.3g} degrees of freedom"
+
+
+class GroupedSides:
+    """Which groups n labelled examples are of, by side."""
+
+    def __init__(self, groups: Groups, labels: npt.ArrayLike) -> None:
+        """``groups`` and ``labels`` (0 or 1): [n]. Raises DataError for unequal lengths."""
+        self.labels = np.asarray(labels)
+        if len(groups) != len(self.labels):
+            raise DataError(f"one group for each label is needed: {len(groups)} groups, {len(self.labels)} labels")
+        self.groups = encode_groups(groups)
+        self.n_groups = int(self.groups.max(initial=-1)) + 1
+        self._is_member = self.labels == MEMBER
+        self._sizes = [np.bincount(self.groups[side], minlength=self.n_groups) for side in self._sides]
+        self.problem = explain_undefined(self.labels) or self._explain_too_few_groups()
+        """Why there is no interval; None where there can be one."""
+
+    @property
+    def _sides(self) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        return self._is_member, ~self._is_member
+
+    @property
+    def groups_by_side(self) -> tuple[int, int]:
+        """How many groups have members, and how many non-members."""
+        members, nonmembers = (int(np.count_nonzero(sizes)) for sizes in self._sizes)
+        return members, nonmembers
 
     @property
     def independent_pairs(self) -> int:
         """How many pairs of a member and a non-member there are at most of which no two share a group."""
-        return min(int(self._has_member.sum()), int(self._has_nonmember.sum()), self.n_groups // 2)
-
-    @property
-    def description(self) -> str:
-        """What was drawn, in words."""
-        return f"{self.resamples} bootstrap resamples of {self.n_groups} groups (seed {self.seed})"
-
-    @property
-    def percentile_method(self) -> str:
-        """How :func:`percentile_interval` has come about, or why there is none."""
-        return self.problem or f"95% percentile interval from {self.description}"
-
-    def interval_of(self, metric: Metric, value: float, resampled: npt.ArrayLike) -> tuple[Interval, str]:
-        """The 95% interval of a ``RESAMPLED`` metric's ``value`` from its values [resamples], and how it came about."""
-        if metric.interval == "logit":
-            return self.auroc_interval(value, resampled), self.describe_auroc_method(value)
-        return percentile_interval(resampled), self.percentile_method
-
-    def auroc_interval(self, auroc: float, resampled: npt.ArrayLike) -> Interval:
-        """The 95% interval of an ``auroc`` of the n examples, from its values [resamples] on the resamples.
-
-        Logit of the AUROC, plus and minus 1.96 standard deviations of the resamples' logits; resamples of 0 or 1 are
-        clipped by half a pair of texts. Where the AUROC itself is 0 or 1 no resample differs from it: then the exact
-        bound of k independent pairs, all ordered alike (Clopper-Pearson: 0.025 ** (1/k)). None where there is a
-        problem.
-        """
-        values = np.asarray(resampled, dtype=np.float64)
-        if self.problem or not values.size:
-            return NO_INTERVAL
-        if _is_extreme(auroc):
-            bound = TAIL ** (1 / self.independent_pairs)
-            return Interval(bound, 1.0) if auroc == 1 else Interval(0.0, 1 - bound)
-        half_a_pair = 0.5 / self._pairs_of_texts
-        deviation = scipy.special.logit(np.clip(values, half_a_pair, 1 - half_a_pair)).std(ddof=min(1, values.size - 1))
-        low, high = scipy.special.expit(scipy.special.logit(auroc) + scipy.special.ndtri([TAIL, 1 - TAIL]) * deviation)
-        return Interval(float(low), float(high))
-
-    def describe_auroc_method(self, auroc: float) -> str:
-        """How :meth:`auroc_interval` has come about, or why there is none."""
-        if self.problem:
-            return self.problem
-        if _is_extreme(auroc):
-            return (
-                f"95% interval by the exact bound of {self.independent_pairs} independent pairs of groups, all ordered "
-                "alike: no resample differs"
-            )
-        return f"95% interval: logit of the AUROC ± 1.96 of its standard deviations over {self.description}"
+        return min(*self.groups_by_side, self.n_groups // 2)
 
     def _explain_too_few_groups(self) -> str | None:
-        for name, groups in (("members", self._has_member), ("non-members", self._has_nonmember)):
-            if groups.sum() < 2:
+        for name, count in zip(("members", "non-members"), self.groups_by_side, strict=True):
+            if count < 2:
                 return f"no interval: all {name} are of one group"
         return None
 
-    def counts(self) -> Iterator[Counts]:
-        """How often each group is drawn: blocks [b, n_groups], ``resamples`` rows in all; nothing after a problem."""
-        if self.problem:
-            return
-        composition = self._has_member + 2 * self._has_nonmember
-        strata = [np.flatnonzero(composition == kind) for kind in (1, 2, 3)]
-        strata = [stratum for stratum in strata if len(stratum)]
-        generator = np.random.default_rng(self.seed)
-        pooled = any(len(stratum) == 1 for stratum in strata)
-        if pooled:
-            strata = [np.arange(self.n_groups)]
-        for start in range(0, self.resamples, _BLOCK):
-            rows = min(_BLOCK, self.resamples - start)
-            drawn = self._draw(generator, strata, rows)
-            while pooled and len(lacking := np.flatnonzero(~self._has_both(drawn))):
-                drawn[lacking] = self._draw(generator, strata, len(lacking))
-            yield drawn
+    def compute_parts(self, values: Floats) -> Floats:
+        """Each group's part in the mean of the members' ``values`` [n] plus that of the others': [groups].
 
-    def _draw(self, generator: np.random.Generator, strata: Sequence[npt.NDArray[np.intp]], rows: int) -> Counts:
-        counts = np.zeros((rows, self.n_groups), dtype=np.int64)
-        for stratum in strata:
-            size = len(stratum)
-            places = generator.integers(0, size, (rows, size)) + size * np.arange(rows)[:, None]
-            counts[:, stratum] = np.bincount(places.ravel(), minlength=rows * size).reshape(rows, size)
-        return counts
-
-    def _has_both(self, counts: Counts) -> npt.NDArray[np.bool_]:
-        return np.asarray((counts @ self._has_member > 0) & (counts @ self._has_nonmember > 0))
-
-    def metrics(self, rankings: Sequence[Ranking], names: Sequence[str] = RESAMPLED) -> Floats:
-        """The metrics ``names`` of each ranking of the n examples on each resample: [rankings, resamples, names].
-
-        One sort a ranking was enough; memory is bounded by blocks of resamples. [.., 0, ..] where there is a problem.
+        It is by how much the statistic would change, but for the sign, if the group were left out of either mean.
         """
-        blocks = [
-            np.stack([weighted_metrics(ranking, weights, names) for ranking in rankings])
-            for counts in self.counts()
-            for part in _split_counts(counts, len(self._group))
-            for weights in [np.take(part, self._group, axis=1)]
-        ]
-        return np.concatenate(blocks, axis=1) if blocks and rankings else np.empty((len(rankings), 0, len(names)))
+        parts = np.zeros(self.n_groups)
+        for side, sizes in zip(self._sides, self._sizes, strict=True):
+            of_side = values[side]
+            if not len(of_side):
+                continue
+            sums = np.bincount(self.groups[side], weights=of_side, minlength=self.n_groups)
+            # A side of one group has no others; its problem is said elsewhere.
+            parts += (sums - of_side.mean() * sizes) / np.maximum(len(of_side) - sizes, 1)
+        return parts
+
+    def compute_scatter(self, parts: Floats) -> Scatter | None:
+        """The standard error of a statistic with these ``parts`` [groups]; None where they do not differ.
+
+        The degrees of freedom are Satterthwaite's, and never more than if all groups scattered alike: of two groups
+        against twenty, the two may happen to scatter too little to count.
+        """
+        own, other = (1 / max(1, count) for count in self.groups_by_side)
+        has_member, has_nonmember = (sizes > 0 for sizes in self._sizes)
+        found: list[tuple[float, float, float]] = []
+        for chosen, lost, of_one in (
+            (has_member & ~has_nonmember, own, own**2),
+            (has_nonmember & ~has_member, other, other**2),
+            (has_member & has_nonmember, max(own, other), own**2 + other**2),
+        ):
+            # Each group loses its share of the degree of freedom that the side's mean takes.
+            if chosen.any() and lost < 1:
+                count = np.count_nonzero(chosen)
+                found.append(((1 - lost) * float(parts[chosen] @ parts[chosen]), count * of_one, count * (1 - lost)))
+        observed, alike, freedoms = np.array(found).T if found else np.zeros((3, 1))
+        if observed.sum() <= _ROUNDING**2:
+            return None
+        freedom = min(float(variances.sum() ** 2 / (variances**2 / freedoms).sum()) for variances in (observed, alike))
+        return Scatter(float(np.sqrt(observed.sum())), max(1.0, freedom))
 
 
-def percentile_interval(values: npt.ArrayLike) -> Interval:
-    """The 2.5th and 97.5th percentile of resampled ``values``; no interval where there are none."""
-    resampled = np.asarray(values, dtype=np.float64)
-    if not resampled.size:
-        return NO_INTERVAL
-    low, high = np.percentile(resampled, PERCENTILES)
-    return Interval(float(low), float(high))
+@dataclass(frozen=True, eq=False)
+class MeasuredAuroc:
+    """An AUROC with its 95% interval; ``method`` says how it was computed, or why there is none.
+
+    ``parts`` [groups]: each group's part in it; those of two detectors on the same texts can be subtracted.
+    """
+
+    value: float
+    interval: Interval
+    method: str
+    parts: Floats
 
 
-def metric_intervals(
-    scores: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    groups: Sequence[str],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-) -> dict[str, Interval]:
-    """The 95% interval of each ``RESAMPLED`` metric of one column of scores; raises DataError as metrics.rank does."""
-    bootstrap = GroupBootstrap(groups, labels, resamples=resamples, seed=seed)
-    ranking = rank(scores, labels)
-    values = weighted_metrics(ranking, names=RESAMPLED)[0].tolist()
-    resampled = bootstrap.metrics([ranking])[0].T
-    return {
-        name: bootstrap.interval_of(METRICS[name], value, draws)[0]
-        for name, value, draws in zip(RESAMPLED, values, resampled, strict=True)
-    }
+def measure_auroc(curve: RocPoints, sides: GroupedSides) -> MeasuredAuroc:
+    """The AUROC of a ROC ``curve`` of the examples of ``sides``, with its interval by group.
+
+    An AUROC that is less than half a pair of groups away from 0 or 1 counts as 0 or 1, and has the exact bound of k
+    independent pairs that are all ordered alike (Clopper and Pearson: 0.025 ** (1/k)): so few texts out of order say
+    nothing of other groups.
+    """
+    false, true = curve.false, curve.true
+    # Half of the tied ones count. In whole numbers, whose sums do not depend on the order of the examples.
+    twice_pairs = 2 * false[-1] * true[-1]
+    right_of_member = (2 * false[-1] - false[1:] - false[:-1]) * true[-1]
+    right_of_nonmember = (true[1:] + true[:-1]) * false[-1]
+    ordered = np.where(sides.labels == MEMBER, right_of_member[curve.place - 1], right_of_nonmember[curve.place - 1])
+    value, parts = AUROC.of_curve(curve), sides.compute_parts(ordered) / twice_pairs
+    if sides.problem:
+        return MeasuredAuroc(value, NO_INTERVAL, sides.problem, parts)
+    if len(curve.threshold) == 2:
+        return MeasuredAuroc(value, NO_INTERVAL, ALL_EQUAL, parts)
+    members, nonmembers = sides.groups_by_side
+    if min(value, 1 - value) * members * nonmembers <= 0.5 + _ROUNDING:
+        pairs = sides.independent_pairs
+        bound = TAIL ** (1 / pairs)
+        how = f"95% interval by the exact bound of {pairs} independent pairs of groups, all ordered alike"
+        return MeasuredAuroc(value, Interval(bound, 1.0) if value > 0.5 else Interval(0.0, 1 - bound), how, parts)
+    scatter = sides.compute_scatter(parts)
+    if scatter is None:
+        return MeasuredAuroc(value, NO_INTERVAL, NOTHING_VARIES, parts)
+    # The logit's deviation by the delta method.
+    reach = scatter.reach() / (value * (1 - value))
+    low, high = scipy.special.expit(scipy.special.logit(value) + np.array([-reach, reach]))
+    how = f"95% interval by the variance over {sides.n_groups} groups, on the logit scale, {scatter.description}"
+    return MeasuredAuroc(value, Interval(float(low), float(high)), how, parts)
 
 
-def _is_extreme(auroc: float) -> bool:
-    return auroc in (0.0, 1.0)
-
-
-def _split_counts(counts: Counts, n: int) -> list[Counts]:
-    """``counts`` in parts of few enough rows that a weight for each of n examples fits into a bounded block."""
-    rows = max(1, _BLOCK_ELEMENTS // max(1, n))
-    return [counts[start : start + rows] for start in range(0, len(counts), rows)]
+def measure_auroc_of_scores(scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups) -> MeasuredAuroc:
+    """The same of ``scores``, ``labels`` and ``groups``: [n] each; raises DataError as roc_points does."""
+    return measure_auroc(roc_points(scores, labels), GroupedSides(groups, labels))

@@ -6,8 +6,10 @@ threshold is used elsewhere and why, and intervals of metrics that are no share 
 Texts of one group are not independent: 100 windows of 5 books say less than 100 articles. The bounds are then those of
 an effective size (Korn and Graubard 1998, Survey Methodology 24): n over the design effect, which is the variance of
 the share between groups over the variance of a simple sample, and times the squared ratio of Student's t at n - 1 and
-at groups - 1 degrees of freedom. It is never above n. Where no text or every text is a hit there is no variance to go
-by, and the groups are counted instead of the texts. With one text per group all this is plain Clopper-Pearson.
+at groups - 1 degrees of freedom. It is never above n. The variance between groups is the jackknife's, as intervals.py
+has it. Where all hits (or all misses) are of two groups or fewer, or every group has the same share of hits, that
+variance says little of other groups, and the groups are counted instead of the texts. With one text per group all this
+is plain Clopper-Pearson. How often the bounds hold the share: docs/intervals.md.
 
 A FPR below 1/n cannot be resolved by n non-members. Windows of one book may well lie above a threshold together, so
 n counts groups of non-members, not texts.
@@ -16,7 +18,6 @@ n counts groups of non-members, not texts.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +26,8 @@ import scipy
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, Interval
-from audit_pipeline.metrics.roc import Floats, RocPoints, roc_points, threshold_at
+from audit_pipeline.metrics.intervals import NO_INTERVAL, TAIL, Groups, Interval, encode_groups
+from audit_pipeline.metrics.roc import Floats, RocPoints, roc_points, threshold_at, threshold_of_tpr
 
 _SLACK = 1e-9
 
@@ -52,8 +53,8 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class TprAtFpr:
-    """The TPR at a FPR; ``value`` is None, and ``method`` says why, where the FPR cannot be resolved."""
+class MeasuredShare:
+    """A share at a threshold of a ROC curve; ``value`` is None, and ``method`` says why, where it is not defined."""
 
     value: float | None
     interval: Interval
@@ -72,51 +73,70 @@ def clopper_pearson_bounds(successes: npt.ArrayLike, trials: npt.ArrayLike) -> t
     return low, high
 
 
-def effective_size(hits: npt.ArrayLike, groups: npt.ArrayLike) -> float:
+def effective_size(hits: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> float:
     """How many independent texts bound the share of ``hits`` ([n], 0 to 1) as well as these n texts of ``groups`` do.
 
-    n with one text per group; 0 where several texts are all of one group, whose variance is not known.
+    n with one text per group; 0 where several texts are all of one group, whose variance is not known. ``weights`` [n]:
+    how many units each entry stands for; then units are counted, and entries are of as many groups as are named.
     """
-    called = np.asarray(hits, dtype=np.float64)
-    n = len(called)
-    _, group = np.unique(np.asarray(groups), return_inverse=True)
-    n_groups = int(group.max()) + 1 if n else 0
-    if n_groups == n:
-        return float(n)
+    called, codes = np.asarray(hits, dtype=np.float64), encode_groups(groups)
+    weight = np.ones(len(called)) if weights is None else weights
+    n, sizes = float(weight.sum()), np.bincount(codes, weights=weight)
+    n_groups = len(sizes)
+    if n_groups == len(called) and weights is None:
+        return n
     if n_groups < 2:
         return 0.0
-    share = called.mean()
-    if share in (0.0, 1.0):
+    totals = np.bincount(codes, weights=called * weight)
+    share = float(totals.sum() / n)
+    # Of the share as a ratio of group totals, each group left out once; see intervals.py.
+    parts = (totals - share * sizes) / (n - sizes)
+    variance = (n_groups - 1) / n_groups * float(parts @ parts)
+    if variance <= _SLACK**2:
         return float(n_groups)
-    # Of the share as a ratio of group totals; with one text per group it is share * (1 - share) / (n - 1).
-    totals = np.bincount(group, weights=called - share)
-    variance = n_groups / (n_groups - 1) * float(totals @ totals) / n**2
-    if variance == 0:  # every group has the same share of hits
-        return float(n)
     simple = share * (1 - share) / (n - 1)
     freedom = (scipy.special.stdtrit(n - 1, 1 - TAIL) / scipy.special.stdtrit(n_groups - 1, 1 - TAIL)) ** 2
-    return float(min(n, n * simple / variance * freedom))
+    effective = float(min(n, n * simple / variance * freedom))
+    few = min(np.count_nonzero(totals > 0), np.count_nonzero(totals < sizes)) <= 2
+    return min(effective, float(n_groups)) if few else effective
 
 
-def grouped_rate(flags: npt.ArrayLike, groups: npt.ArrayLike) -> Rate:
+def grouped_rate(flags: npt.ArrayLike, groups: Groups, weights: Floats | None = None) -> Rate:
     """The share of flagged texts with a 95% interval; ``flags`` [n] holds 0, 1 or something in between.
 
     With one text per group the interval is Clopper-Pearson's, else that of an effective number of texts, as the module
-    says. There is none for several texts of one group, and nothing at all for no text. Raises DataError for unequal
-    lengths.
+    says. ``weights`` [n]: how many units each entry stands for, such as a document's characters, of which ``flags`` is
+    then the share that is a hit. There is no interval for several texts of one group, and nothing at all for no text.
+    Raises DataError for unequal lengths.
     """
-    values, names = np.asarray(flags, dtype=np.float64), np.asarray(groups)
+    values, codes = np.asarray(flags, dtype=np.float64), encode_groups(groups)
     n = len(values)
-    if n != len(names):
-        raise DataError(f"a share needs one group for each text: {n} texts, {len(names)} groups")
+    if n != len(codes):
+        raise DataError(f"a share needs one group for each text: {n} texts, {len(codes)} groups")
     if not n:
         return Rate(None, None, None, 0, 0, None)
-    n_groups, share = len(np.unique(names)), float(values.mean())
-    if n_groups == 1 and n > 1:
+    n_groups, share = int(codes.max()) + 1, float(np.average(values, weights=weights))
+    if n_groups == 1 and (n > 1 or weights is not None):
         return Rate(share, None, None, n, 1, None)
-    effective = effective_size(values, names)
-    low, high = clopper_pearson_bounds(share * effective if effective < n else values.sum(), effective)
-    return Rate(share, float(low), float(high), n, n_groups, effective)
+    effective = effective_size(values, codes, weights)
+    low, high = clopper_pearson_bounds(values.sum() if effective == n else share * effective, effective)
+    # Rounding of a share of an effective size.
+    return Rate(share, min(float(low), share), max(float(high), share), n, n_groups, effective)
+
+
+def difference_interval(first: Rate, second: Rate) -> Interval:
+    """The 95% interval of the first share less the second, of independent texts; none where one of them has none.
+
+    Newcombe's method 10 (Statistics in Medicine 17, 1998) with their own intervals.
+    """
+    if None in (first.value, first.low, second.value, second.low):
+        return NO_INTERVAL
+    one, other = (np.array([rate.value, rate.low, rate.high], dtype=np.float64) for rate in (first, second))
+    difference = float(one[0] - other[0])
+    return Interval(
+        difference - float(np.hypot(one[0] - one[1], other[2] - other[0])),
+        difference + float(np.hypot(one[2] - one[0], other[0] - other[1])),
+    )
 
 
 def describe_interval_method(rate: Rate, things: str = "texts") -> str:
@@ -133,9 +153,9 @@ def describe_interval_method(rate: Rate, things: str = "texts") -> str:
     )
 
 
-def count_distinct_groups(groups: Sequence[str]) -> int:
+def count_distinct_groups(groups: npt.ArrayLike) -> int:
     """The n of the smallest FPR, 1/n, that non-members of ``groups`` can resolve: the number of groups."""
-    return len(set(groups))
+    return len(np.unique(np.asarray(groups)))
 
 
 def is_resolvable(fpr: float, n: int) -> bool:
@@ -148,7 +168,7 @@ def count_groups_to_resolve(fpr: float) -> int:
     return math.ceil(1 / fpr - _SLACK)
 
 
-def explain_unresolvable(groups: Sequence[str]) -> str:
+def explain_unresolvable(groups: npt.NDArray[np.intp]) -> str:
     """Why non-members of ``groups`` [n] cannot resolve a FPR, in words."""
     n = count_distinct_groups(groups)
     counted = f"{n} non-members" if n == len(groups) else f"{n} groups of non-members ({len(groups)} texts)"
@@ -156,31 +176,45 @@ def explain_unresolvable(groups: Sequence[str]) -> str:
 
 
 def tpr_at_fpr(
-    scores: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    groups: Sequence[str],
-    fpr: float,
-    *,
-    points: RocPoints | None = None,
-) -> TprAtFpr:
+    scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups, fpr: float, *, points: RocPoints | None = None
+) -> MeasuredShare:
     """The largest TPR with a FPR of at most ``fpr`` on n examples ([n] each), with Clopper-Pearson bounds.
 
     The threshold is the lowest that keeps the FPR on these very non-members, and the bounds take it as it was met:
     that other non-members would have set another one is not in them. ``points``: the ROC curve of the same examples,
-    where it is at hand. Raises DataError as metrics.rank does, and for groups of another length.
+    where it is at hand. Raises DataError as roc_points does, and for groups of another length.
     """
-    values, classes = np.asarray(scores, dtype=np.float64), np.asarray(labels)
-    curve = roc_points(values, classes) if points is None else points
-    if len(groups) != len(values):
-        raise DataError(f"one group for each label is needed: {len(groups)} groups, {len(values)} labels")
-    sides = {
-        side: [group for group, class_of_group in zip(groups, classes, strict=True) if class_of_group == side]
-        for side in (0, 1)
-    }
-    if not is_resolvable(fpr, count_distinct_groups(sides[NON_MEMBER])):
-        return TprAtFpr(None, NO_INTERVAL, explain_unresolvable(sides[NON_MEMBER]))
+    curve = roc_points(scores, labels) if points is None else points
     threshold = threshold_at(curve, fpr)
-    found = grouped_rate(values[classes == MEMBER] >= threshold, sides[MEMBER])
-    how = describe_interval_method(found)
-    method = f"largest TPR with FPR <= {fpr:g}; {how}, for the threshold as it was met: its own uncertainty"
-    return TprAtFpr(found.value, found.interval, f"{method} is not in them")
+    nonmembers, _ = _select_side(scores, labels, groups, NON_MEMBER, threshold)
+    if not is_resolvable(fpr, count_distinct_groups(nonmembers)):
+        return MeasuredShare(None, NO_INTERVAL, explain_unresolvable(nonmembers))
+    return _measure_share(*_select_side(scores, labels, groups, MEMBER, threshold), f"largest TPR with FPR <= {fpr:g}")
+
+
+def fpr_at_tpr(
+    scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups, tpr: float, *, points: RocPoints | None = None
+) -> MeasuredShare:
+    """The smallest FPR with a TPR of at least ``tpr``, with such bounds, at the threshold that these very members set.
+
+    Raises DataError as :func:`tpr_at_fpr` does.
+    """
+    curve = roc_points(scores, labels) if points is None else points
+    side = _select_side(scores, labels, groups, NON_MEMBER, threshold_of_tpr(curve, tpr))
+    return _measure_share(*side, f"smallest FPR with TPR >= {tpr:g}")
+
+
+def _select_side(
+    scores: npt.ArrayLike, labels: npt.ArrayLike, groups: Groups, side: int, threshold: float
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]:
+    """The groups of a side's texts, and which of them lie at or above a threshold."""
+    codes, of_side = encode_groups(groups), np.asarray(labels) == side
+    if len(codes) != len(of_side):
+        raise DataError(f"one group for each label is needed: {len(codes)} groups, {len(of_side)} labels")
+    return codes[of_side], (np.asarray(scores, dtype=np.float64) >= threshold)[of_side]
+
+
+def _measure_share(groups: npt.NDArray[np.intp], hits: npt.NDArray[np.bool_], meaning: str) -> MeasuredShare:
+    found = grouped_rate(hits, groups)
+    how = f"{meaning}; {describe_interval_method(found)}, for the threshold as it was met: its own uncertainty"
+    return MeasuredShare(found.value, found.interval, f"{how} is not in them")

@@ -1,26 +1,20 @@
-"""The metrics of scores and labels, each declared once and computed from a ROC curve, for many weightings at once.
+"""The metrics of scores and labels, each declared once and read off the ROC curve.
 
-What belongs here: a metric's name, what it is in plain English, its function, its interval and its range; ranking
-examples, and the metrics and the ROC curve of a ranking. What does not: where weights come from and how intervals are
-computed (intervals.py, rates.py), whether so few non-members can resolve an FPR (rates.py), what a metric means for a
-claim (claims.py), and the rows of an evaluation, for which the list is gone through (evidence/evaluation.py).
+What belongs here: a metric's name, what it is in plain English, its function and its range; the ROC curve. What does
+not: intervals (intervals.py, rates.py), whether so few non-members can resolve an FPR (rates.py), what a metric means
+for a claim (claims.py), and the rows of an evaluation, for which the list is gone through (evidence/evaluation.py).
 
 To add a metric: its function, and an entry in the list.
 
 A text is called a member where its score is at least a threshold t. The thresholds are the distinct scores and
 +infinity (nothing is called a member), so tied texts always pass a threshold together.
-
-A metric's function is given the weight of non-members (``false``) and of members (``true``) at or above each threshold,
-from +infinity, which calls no text a member, down: [r, t + 1] each, the r weightings in rows, and gives the metric:
-[r]. Both only rise along the curve, so each limit is met up to one place of it, or from one place on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,56 +23,68 @@ from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 
 Floats = npt.NDArray[np.float64]
-OfCurve = Callable[[Floats, Floats], Floats]
 
 SLACK = 1e-12
-"""Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times weight."""
+"""Relative: a rate that lies exactly on its limit is within it, whatever the rounding of limit times count."""
 
 
-def auroc(false: Floats, true: Floats) -> Floats:
+@dataclass(frozen=True, eq=False)
+class RocPoints:
+    """The ROC curve from (0, 0) to (1, 1) of n examples, at t + 1 thresholds.
+
+    ``false`` and ``true``: how many non-members and members lie at or above each ``threshold``, which descends from
+    +infinity: [t + 1] each. ``place`` [n]: the first threshold that each example passes, 1 to t.
+    """
+
+    false: Floats
+    true: Floats
+    threshold: Floats
+    place: npt.NDArray[np.intp]
+
+    @property
+    def fpr(self) -> Floats:
+        """The share of non-members at or above each threshold: [t + 1]."""
+        return np.asarray(self.false / self.false[-1])
+
+    @property
+    def tpr(self) -> Floats:
+        """The share of members at or above each threshold: [t + 1]."""
+        return np.asarray(self.true / self.true[-1])
+
+
+def auroc(curve: RocPoints) -> float:
     """The area under the curve; ties count half."""
-    trapezoids = np.einsum("rt,rt->r", np.diff(false, axis=1), true[:, 1:] + true[:, :-1])
-    return np.asarray(trapezoids / (2 * false[:, -1] * true[:, -1]))
+    trapezoids = np.diff(curve.false) @ (curve.true[1:] + curve.true[:-1])
+    return float(trapezoids / (2 * curve.false[-1] * curve.true[-1]))
 
 
-def largest_tpr(false: Floats, true: Floats, *, fpr: float) -> Floats:
+def largest_tpr(curve: RocPoints, *, fpr: float) -> float:
     """The largest TPR at a FPR of at most ``fpr``."""
-    within = np.count_nonzero(false <= (fpr * (1 + SLACK) * false[:, -1])[:, None], axis=1) - 1
-    return np.asarray(true[np.arange(len(true)), within] / true[:, -1])
+    return float(curve.tpr[np.count_nonzero(curve.fpr <= fpr * (1 + SLACK)) - 1])
 
 
-def smallest_fpr(false: Floats, true: Floats, *, tpr: float) -> Floats:
+def smallest_fpr(curve: RocPoints, *, tpr: float) -> float:
     """The smallest FPR at a TPR of at least ``tpr``."""
-    enough = np.count_nonzero(true < (tpr * (1 - SLACK) * true[:, -1])[:, None], axis=1)
-    return np.asarray(false[np.arange(len(false)), enough] / false[:, -1])
-
-
-IntervalKind = Literal["logit", "percentile", "share", "paired"]
+    return float(curve.fpr[_place_of_tpr(curve, tpr)])
 
 
 @dataclass(frozen=True)
 class Metric:
     """One metric of how well scores separate members from non-members.
 
-    ``label`` is its name for people; ``meaning`` says what it is, and begins the ``method`` of its rows. ``interval``:
-    *logit* of the value ± 1.96 standard deviations over resamples of groups; *percentile* of the same resamples;
-    *share* of texts, with exact bounds; *paired*, the difference from the blind control on the same resamples.
-    ``bounds``: its smallest and largest possible value. ``at_fpr``: of a share of members, the false-positive rate of
-    the threshold above which they are counted; with fewer groups of non-members than can resolve that rate the
-    metric is not defined.
+    ``label`` is its name for people; ``meaning`` says what it is, and begins the ``method`` of its rows. ``bounds``:
+    its smallest and largest possible value. ``at_fpr``: of a share of members, the false-positive rate of the threshold
+    above which they are counted; with fewer groups of non-members than can resolve that rate the metric is not defined.
+    ``at_tpr``: of a share of non-members, likewise.
     """
 
     name: str
     label: str
     meaning: str
-    of_curve: OfCurve
-    interval: IntervalKind
+    of_curve: Callable[[RocPoints], float]
     bounds: tuple[float, float] = (0.0, 1.0)
     at_fpr: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.interval == "share") != (self.at_fpr is not None):
-            raise ValueError(f"{self.name}: a share has a false-positive rate that it is read at, and nothing else has")
+    at_tpr: float | None = None
 
 
 def _build_tpr_metric(name: str, fpr: float) -> Metric:
@@ -87,18 +93,16 @@ def _build_tpr_metric(name: str, fpr: float) -> Metric:
         f"TPR at {100 * fpr:g}% FPR",
         f"largest TPR with FPR <= {fpr}",
         partial(largest_tpr, fpr=fpr),
-        "share",
         at_fpr=fpr,
     )
 
 
-AUROC = Metric("auroc", "AUROC", "area under the ROC curve, ties count half", auroc, "logit")
+AUROC = Metric("auroc", "AUROC", "area under the ROC curve, ties count half", auroc)
 MARGIN = Metric(
     "auroc_margin",
     "AUROC less the blind control's",
-    "AUROC less the blind control's, on the same texts and resamples",
+    "AUROC less the blind control's, on the same texts",
     auroc,
-    "paired",
     bounds=(-1.0, 1.0),
 )
 
@@ -108,51 +112,31 @@ _DECLARED = (
     _build_tpr_metric("tpr_at_1_fpr", 0.01),
     _build_tpr_metric("tpr_at_01_fpr", 0.001),
     Metric(
-        "fpr_at_95_tpr",
-        "FPR at 95% TPR",
-        "smallest FPR with TPR >= 0.95",
-        partial(smallest_fpr, tpr=0.95),
-        "percentile",
+        "fpr_at_95_tpr", "FPR at 95% TPR", "smallest FPR with TPR >= 0.95", partial(smallest_fpr, tpr=0.95), at_tpr=0.95
     ),
     MARGIN,
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _DECLARED}
 """By name, in the order of the rows of an evaluation."""
-OF_SCORES = tuple(metric.name for metric in _DECLARED if metric.interval != "paired")
+OF_SCORES = tuple(metric.name for metric in _DECLARED if metric is not MARGIN)
 """Those of one detector's scores alone."""
-RESAMPLED = tuple(metric.name for metric in _DECLARED if metric.interval in ("logit", "percentile"))
-"""Those whose interval comes from the resamples of one detector's scores."""
-
 
 ALL_EQUAL = "no interval: all scores are equal, so they separate nothing"
-"""Why a metric of such scores has no interval: resamples of one value do not scatter."""
+"""Why a metric of such scores has no interval."""
 
 
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """The examples by descending score; made once, it serves every weighting of them.
-
-    ``order`` [n] are the examples' positions, ``member`` [n] says which of them, in that order, are members,
-    ``tie_end`` [t] are the places in that order of the last example of each of the t distinct scores.
-    """
-
-    order: npt.NDArray[np.intp]
-    member: npt.NDArray[np.bool_]
-    tie_end: npt.NDArray[np.intp]
+def explain_undefined(labels: npt.ArrayLike) -> str | None:
+    """Why no metric is defined on examples with these labels (0 or 1); None where they are."""
+    classes = np.asarray(labels)
+    missing = [
+        name for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)) if not (classes == label).any()
+    ]
+    return f"not defined: there are no {' and no '.join(missing)} with a score" if missing else None
 
 
-@dataclass(frozen=True, eq=False)
-class RocPoints:
-    """The ROC curve from (0, 0) to (1, 1): [t + 1] each; ``threshold`` descends from +infinity."""
-
-    fpr: Floats
-    tpr: Floats
-    threshold: Floats
-
-
-def rank(scores: npt.ArrayLike, labels: npt.ArrayLike) -> Ranking:
-    """The examples ranked by score.
+def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
+    """The ROC curve of ``scores`` and ``labels`` (0 or 1), [n] each.
 
     Raises DataError for a score that is NaN, a label that is neither 0 nor 1, unequal lengths, or one class only.
     """
@@ -168,50 +152,20 @@ def rank(scores: npt.ArrayLike, labels: npt.ArrayLike) -> Ranking:
     if problem:
         raise DataError(problem)
     order = np.argsort(-values, kind="stable")
-    ordered = values[order]
-    tie_end = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-    return Ranking(order, classes[order] == MEMBER, tie_end)
+    ordered, members = values[order], np.cumsum(classes[order] == MEMBER)
+    is_first = np.append(True, ordered[1:] != ordered[:-1])
+    last = np.append(np.flatnonzero(is_first)[1:], len(values)) - 1
+    place = np.empty(len(values), dtype=np.intp)
+    place[order] = np.cumsum(is_first)
+    true = np.append(0, members[last]).astype(np.float64)
+    at_or_above = np.append(0, last + 1)
+    return RocPoints(at_or_above - true, true, np.append(np.inf, ordered[last]), place)
 
 
-def explain_undefined(labels: npt.ArrayLike) -> str | None:
-    """Why no metric is defined on examples with these labels (0 or 1); None where they are."""
-    classes = np.asarray(labels)
-    missing = [
-        name for name, label in (("members", MEMBER), ("non-members", NON_MEMBER)) if not (classes == label).any()
-    ]
-    return f"not defined: there are no {' and no '.join(missing)} with a score" if missing else None
-
-
-def weighted_metrics(
-    ranking: Ranking, weights: npt.ArrayLike | None = None, names: Sequence[str] = OF_SCORES
-) -> Floats:
-    """The metrics ``names`` (of roc.py) under each of r weightings of the n examples: [r, len(names)].
-
-    ``weights`` [r, n], in the examples' own order, say how often each example is taken (once where None).
-    Raises DataError where a weighting leaves a class without weight.
-    """
-    false, true = _cumulate_weights(ranking, weights)
-    return np.stack([METRICS[name].of_curve(false, true) for name in names], axis=1)
-
-
-def compute_metrics(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, weights: npt.ArrayLike | None = None
-) -> dict[str, float]:
-    """The metrics of one detector's scores by name; ``weights`` [n]: how often each example is taken (once where None).
-
-    Raises DataError as :func:`rank` and :func:`weighted_metrics` do.
-    """
-    rows = None if weights is None else np.asarray(weights, dtype=np.float64)[None, :]
-    return dict(zip(OF_SCORES, weighted_metrics(rank(scores, labels), rows)[0].tolist(), strict=True))
-
-
-def roc_points(scores: npt.ArrayLike, labels: npt.ArrayLike) -> RocPoints:
-    """The ROC curve for plots; raises DataError as :func:`rank` does."""
-    ranking = rank(scores, labels)
-    false, true = _cumulate_weights(ranking, None)
-    ordered = np.asarray(scores, dtype=np.float64)[ranking.order]
-    threshold = np.concatenate([[np.inf], ordered[ranking.tie_end]])
-    return RocPoints(false[0] / false[0, -1], true[0] / true[0, -1], threshold)
+def compute_metrics(scores: npt.ArrayLike, labels: npt.ArrayLike) -> dict[str, float]:
+    """The metrics of one detector's scores by name; raises DataError as :func:`roc_points` does."""
+    curve = roc_points(scores, labels)
+    return {name: METRICS[name].of_curve(curve) for name in OF_SCORES}
 
 
 def threshold_at(points: RocPoints, limit: float) -> float:
@@ -219,24 +173,10 @@ def threshold_at(points: RocPoints, limit: float) -> float:
     return float(points.threshold[np.count_nonzero(points.fpr <= limit * (1 + SLACK)) - 1])
 
 
-def _cumulate_weights(ranking: Ranking, weights: npt.ArrayLike | None) -> tuple[Floats, Floats]:
-    """The weight of non-members and of members at or above each threshold, from +infinity down: [r, t + 1] each."""
-    n = len(ranking.order)
-    given = np.ones((1, n), dtype=np.int64) if weights is None else np.asarray(weights)
-    if given.ndim != 2 or given.shape[1] != n:
-        raise DataError(f"one weight for each of {n} examples is needed, in rows: {given.shape}")
-    ordered = np.take(given, ranking.order, axis=1)
-    true = _cumulate_from_zero(ordered * ranking.member, ranking)
-    false = _cumulate_from_zero(ordered, ranking) - true
-    if not ((false[:, -1] > 0).all() and (true[:, -1] > 0).all()):
-        raise DataError("a weighting leaves members or non-members without weight, so no metric is defined")
-    return false, true
+def threshold_of_tpr(points: RocPoints, limit: float) -> float:
+    """The highest threshold whose TPR is at least ``limit``."""
+    return float(points.threshold[_place_of_tpr(points, limit)])
 
 
-def _cumulate_from_zero(ordered: npt.NDArray[np.number], ranking: Ranking) -> Floats:
-    # Running sums of whole numbers take a tenth of the time of floating-point ones, and are the same.
-    sums = np.zeros((len(ordered), ordered.shape[1] + 1), dtype=np.result_type(ordered, np.int64))
-    np.cumsum(ordered, axis=1, out=sums[:, 1:])
-    if len(ranking.tie_end) < ordered.shape[1]:
-        sums = np.take(sums, np.concatenate([[0], ranking.tie_end + 1]), axis=1)
-    return np.asarray(sums, dtype=np.float64)
+def _place_of_tpr(points: RocPoints, limit: float) -> int:
+    return int(np.count_nonzero(points.tpr < limit * (1 - SLACK)))

@@ -45,7 +45,8 @@ class AskedPair:
 
     ``named``: the detector that was named to answer; None: one of the usual ones does. ``handed_over``: the scores are
     a user's own. ``audited``: groups of the evaluation split with texts whose membership is unknown. ``scored``: the
-    settings that have scores: those at their defaults, or all where none is.
+    settings that have scores: those at their defaults, or all where none is. ``fewest_groups``: of the two sides that
+    an AUROC compares, the groups of the one that has fewer; None where a side has none.
     """
 
     model_title: str
@@ -58,6 +59,7 @@ class AskedPair:
     handed_over: bool = False
     audited: int = 0
     scored: Sequence[Setting] = ()
+    fewest_groups: int | None = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,7 @@ def _collect_findings(
         audited=pair_facts.audited,
         whole_set=whole_set,
         warning=warning,
+        fewest_groups=None if of_board is None or of_board.value is None else pair_facts.fewest_groups,
         origin=ScoreOrigin(
             pair_facts.handed_over,
             find_claim_source(level, pair_facts.design_stated_by, None if blind is None else blind.value),

@@ -260,7 +260,8 @@ class PairFindings:
     ``auroc`` and ``margin`` (over the blind control) are of the detector that answers; where nobody named one of
     several there are none, but ``every`` one of them. ``blind``: the AUROC of the blind control. ``audited``: documents
     of unknown membership. ``whole_set``: the direction that dataset inference found. ``warning``: what to heed when
-    reading the AUROC. ``member_before`` and ``nonmember_from``: the dates that labels by date go by.
+    reading the AUROC. ``fewest_groups``: of the compared side that has fewer. ``member_before`` and ``nonmember_from``:
+    the dates that labels by date go by.
     """
 
     sides: Sides
@@ -274,6 +275,7 @@ class PairFindings:
     audited: int = 0
     whole_set: str | None = None
     warning: str | None = None
+    fewest_groups: int | None = None
     origin: ScoreOrigin = field(default_factory=ScoreOrigin)
     design: str | None = None
     member_before: str | None = None

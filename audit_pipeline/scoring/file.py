@@ -28,9 +28,8 @@ from audit_pipeline.detectors.registry import Overrides, is_default
 from audit_pipeline.fetch.labels import LabelReader
 from audit_pipeline.fetch.rows import SkippedRows, TextRow
 from audit_pipeline.fetch.stream import Expected, TextStream
-from audit_pipeline.metrics.delong import auroc_with_interval
-from audit_pipeline.metrics.intervals import Interval, metric_intervals
-from audit_pipeline.metrics.roc import Floats, compute_metrics, explain_undefined
+from audit_pipeline.metrics.intervals import Interval, measure_auroc_of_scores
+from audit_pipeline.metrics.roc import Floats, explain_undefined
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.file_progress import FileProgress, Pace, PassWeight
 from audit_pipeline.scoring.needs.provider import UserInputs
@@ -70,9 +69,6 @@ def split_texts_into_chunks(texts: Iterable[TextRow], bounds: ChunkLimits) -> It
         yield chunk
 
 
-FEW_ENOUGH_TO_RESAMPLE = 20_000
-"""Texts with a label. Of more the interval is DeLong's: the bootstrap's 2,000 draws of them would take minutes."""
-
 Setting = tuple[str, str]
 
 GROUP = "group"
@@ -87,7 +83,7 @@ def group_of(row: TextRow) -> str | None:
 
 @dataclass(frozen=True)
 class Separation:
-    """How well one detector setting separates a file's labelled texts; its interval is resampled by group."""
+    """How well one detector setting separates a file's labelled texts, with the interval by group."""
 
     detector: str
     parameters: str
@@ -139,10 +135,6 @@ class LabelledScores:
         name = group_of(text)
         return -1 - text.index if name is None else self._group_names.setdefault(name, len(self._group_names))
 
-    def _groups_of(self, places: Sequence[int]) -> list[str]:
-        names, numbers = list(self._group_names), (self._groups[place] for place in places)
-        return [names[number] if number >= 0 else f"text {-1 - number:09d}" for number in numbers]
-
     @property
     def problem(self) -> str | None:
         """Why there is no AUROC of anything, where the file has labels; None where there is one."""
@@ -164,13 +156,9 @@ class LabelledScores:
         if explain_undefined(labels) is not None:
             return None
         members = int(labels.sum())
-        if len(labels) > FEW_ENOUGH_TO_RESAMPLE:
-            auroc, interval = auroc_with_interval(scores, labels)
-        else:
-            auroc = compute_metrics(scores, labels)["auroc"]
-            groups = self._groups_of(np.flatnonzero(scored).tolist())
-            interval = metric_intervals(scores, labels, groups)["auroc"]
-        return Separation(*self.settings[place], auroc, interval, members, len(labels) - members)
+        groups = np.asarray(self._groups)[scored]
+        found = measure_auroc_of_scores(scores, labels, groups)
+        return Separation(*self.settings[place], found.value, found.interval, members, len(labels) - members)
 
 
 SCHEMA = pa.schema(

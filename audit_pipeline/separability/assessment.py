@@ -19,7 +19,7 @@ from audit_pipeline.catalogue.contracts import BLIND_SCORES
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import ClaimLevel, SplitVerdict, claim_level, split_verdict
-from audit_pipeline.metrics.intervals import RESAMPLES, Interval
+from audit_pipeline.metrics.intervals import Interval
 from audit_pipeline.separability.blind_controls import (
     WORDS,
     BlindControl,
@@ -74,7 +74,7 @@ class AssessedSplit:
 
 
 def compute_assessed_split(
-    examples: pa.Table, design: str, language: str, *, matched: bool = False, resamples: int = RESAMPLES, seed: int = 0
+    examples: pa.Table, design: str, language: str, *, matched: bool = False, seed: int = 0
 ) -> AssessedSplit:
     """Read the blind control on the labelled examples of the evaluation split (schema EXAMPLES), all of them.
 
@@ -85,7 +85,7 @@ def compute_assessed_split(
     control = compute_blind_control(
         labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language=language, seed=seed
     )
-    (auroc,) = measure_controls({WORDS: control}, labelled.labels, labelled.groups, resamples=resamples, seed=seed)
+    (auroc,) = measure_controls({WORDS: control}, labelled.labels, labelled.groups)
     verdict = split_verdict(design, auroc.interval, matched=matched)
     return AssessedSplit(design, matched, verdict, auroc, control, labelled.example_ids)
 

@@ -46,8 +46,8 @@ import numpy.typing as npt
 
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, GroupBootstrap, Interval
-from audit_pipeline.metrics.roc import ALL_EQUAL, AUROC, Floats, rank, weighted_metrics
+from audit_pipeline.metrics.intervals import NO_INTERVAL, GroupedSides, Interval, measure_auroc
+from audit_pipeline.metrics.roc import AUROC, Floats, roc_points
 
 NAME = "blind_control"
 MIN_EXAMPLES = 200
@@ -253,7 +253,6 @@ LENGTH_UNITS = ("words", "characters", "utf8_bytes", "zlib_bytes")
 MOST_CHARACTERS = 4_000_000
 """That the character control reads, of all texts together: memory and time are bounded, 400 of each of 10,000 texts."""
 
-_AUROC = (AUROC.name,)
 _BUCKETS = 1 << 20
 _MIN_TEXTS = 2
 _FURTHEST = 4.0
@@ -304,30 +303,18 @@ def compute_other_controls(
 
 
 def measure_controls(
-    controls: dict[str, BlindControl],
-    labels: npt.ArrayLike,
-    groups: Sequence[str],
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    controls: dict[str, BlindControl], labels: npt.ArrayLike, groups: Sequence[str]
 ) -> list[ControlAuroc]:
-    """AUROC and 95% interval of each control, in the order given, on the same bootstrap resamples of groups."""
-    classes = np.asarray(labels)
-    rankings = {name: rank(control.scores, classes) for name, control in controls.items() if control.scores is not None}
-    aurocs = {name: float(weighted_metrics(ranking, names=_AUROC)[0, 0]) for name, ranking in rankings.items()}
-    intervals: dict[str, tuple[Interval, str]] = {}
-    if rankings:
-        bootstrap = GroupBootstrap(groups, classes, resamples=resamples, seed=seed)
-        resampled = bootstrap.metrics(list(rankings.values()), _AUROC)[:, :, 0]
-        for (name, auroc), values in zip(aurocs.items(), resampled, strict=True):
-            # Scores that are all equal tie everywhere, so their resamples do not scatter.
-            tied = len(rankings[name].tie_end) == 1
-            intervals[name] = (NO_INTERVAL, ALL_EQUAL) if tied else bootstrap.interval_of(AUROC, auroc, values)
+    """AUROC and 95% interval of each control, in the order given."""
+    sides = GroupedSides(groups, labels)
     found = []
     for name, control in controls.items():
-        interval, drawn = intervals.get(name, (NO_INTERVAL, ""))
-        method = control.reason or "; ".join([control.method, AUROC.meaning, drawn])
-        found.append(ControlAuroc(name, aurocs.get(name), interval, len(classes), method))
+        if control.scores is None:
+            found.append(ControlAuroc(name, None, NO_INTERVAL, len(sides.labels), control.reason or control.method))
+            continue
+        measured = measure_auroc(roc_points(control.scores, sides.labels), sides)
+        method = "; ".join([control.method, AUROC.meaning, measured.method])
+        found.append(ControlAuroc(name, measured.value, measured.interval, len(sides.labels), method))
     return found
 
 

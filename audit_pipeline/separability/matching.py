@@ -35,7 +35,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.claims import MILD_BELOW
-from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval, metric_intervals
+from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval, measure_auroc_of_scores
 from audit_pipeline.metrics.roc import Floats, compute_metrics
 from audit_pipeline.separability.blind_controls import (
     MOST_CHARACTERS,
@@ -59,7 +59,6 @@ _SPARE = 1.1
 _TOPICS = 50
 _BUCKETS = 1 << 16
 _BEYOND_CALIPER = 1e3
-_RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -164,11 +163,8 @@ class _Pool:
         if control.scores is None:
             return BlindAuroc(None, NO_INTERVAL, len(places), control.reason or control.method)
         groups = [self.groups[place] for place in places]
-        value = compute_metrics(control.scores, self.labels[places])["auroc"]
-        interval = metric_intervals(control.scores, self.labels[places], groups, resamples=_RESAMPLES, seed=self.seed)[
-            "auroc"
-        ]
-        return BlindAuroc(value, interval, len(places), control.method)
+        found = measure_auroc_of_scores(control.scores, self.labels[places], groups)
+        return BlindAuroc(found.value, found.interval, len(places), control.method)
 
 
 def _select_least_obvious(pool: _Pool, per_side: int) -> tuple[Places, Floats]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts import SPLIT_QUALITY
 from audit_pipeline.catalogue.files import table_from_rows
 from audit_pipeline.metrics.claims import VERDICT_IN_WORDS, SplitVerdict, split_verdict
-from audit_pipeline.metrics.intervals import NO_INTERVAL, RESAMPLES, Interval
+from audit_pipeline.metrics.intervals import NO_INTERVAL, Interval
 from audit_pipeline.separability import evaluation_texts
 from audit_pipeline.separability.assessment import MEASURE, AssessedSplit
 from audit_pipeline.separability.blind_controls import (
@@ -181,8 +181,8 @@ def build_language_rows(texts: EvaluationTexts) -> list[QualityRow]:
     return rows
 
 
-def measure_other_controls(texts: EvaluationTexts, language: str, seed: int, resamples: int) -> list[ControlAuroc]:
-    """The AUROC of each control beside that of words, with its interval of ``resamples`` resamples of groups."""
+def measure_other_controls(texts: EvaluationTexts, language: str, seed: int) -> list[ControlAuroc]:
+    """The AUROC of each control beside that of words, with its interval."""
     places = texts.labelled
     labels = np.asarray(texts.of("label", places), dtype=np.int8)
     groups = texts.strings("group", places)
@@ -195,7 +195,7 @@ def measure_other_controls(texts: EvaluationTexts, language: str, seed: int, res
         word_counts=texts.word_counts(places),
         seed=seed,
     )
-    return measure_controls(controls, labels, groups, resamples=resamples, seed=seed)
+    return measure_controls(controls, labels, groups)
 
 
 def build_control_rows(
@@ -332,7 +332,6 @@ def measure_split_quality(
     assessed_split: AssessedSplit,
     language: str,
     seed: int = 0,
-    resamples: int = RESAMPLES,
     near_duplicate_threshold: float = 0.5,
     *,
     run_id: str,
@@ -351,7 +350,7 @@ def measure_split_quality(
     if most_per_side < 1:
         raise ValueError(f"at least one text of a side is read, not {most_per_side}")
     sample, sampled = texts.sample(most_per_side, seed)
-    others = [_note_sample(control, sampled) for control in measure_other_controls(sample, language, seed, resamples)]
+    others = [_note_sample(control, sampled) for control in measure_other_controls(sample, language, seed)]
     # In a script without blanks between words the control of words reads characters.
     characters = (
         [] if any(other.name == CHARACTERS for other in others) else [replace(assessed_split.auroc, name=CHARACTERS)]

@@ -44,7 +44,7 @@ from audit_pipeline.unlearning.measures import (
     find_still_reproduced,
 )
 
-CODE_VERSION = "2"
+CODE_VERSION = "3"
 
 
 @dataclass(frozen=True, eq=False)

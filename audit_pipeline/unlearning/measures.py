@@ -6,16 +6,17 @@ statistics (statistics.py), reading what they are made of (inputs.py, inputs.py)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from audit_pipeline.catalogue.contracts import ComparedModel, ComparedSide
-from audit_pipeline.evidence.evaluation import compute_comparison
-from audit_pipeline.metrics.intervals import GroupBootstrap
+from audit_pipeline.evidence.evaluation import compare_aurocs
+from audit_pipeline.metrics.intervals import GroupedSides, measure_auroc
 from audit_pipeline.metrics.rates import describe_interval_method, grouped_rate
-from audit_pipeline.metrics.roc import AUROC, Floats, rank, weighted_metrics
+from audit_pipeline.metrics.roc import Floats, roc_points
 from audit_pipeline.unlearning.statistics import (
     LEAST_RATIO,
     STATED_REFERENCE,
@@ -191,7 +192,9 @@ def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: s
                     metric, role, side, column[compared_here], groups, f"share of {things}", things
                 )
             else:
-                yield _build_finding(metric, role, side, mean_of(column[compared_here], groups, things=things), n)
+                bounds = _find_bounds(metric, role)
+                mean = mean_of(column[compared_here], groups, things=things, bounds=bounds)
+                yield _build_finding(metric, role, side, mean, n)
     if metric in OUTPUTS and all((chosen & known).any() for _, chosen in _split_sides(subjects.forget)):
         difference = difference_of_means(
             columns["change"][known],
@@ -203,24 +206,22 @@ def _compute_means(metric: str, subjects: TextValues | DocumentValues, things: s
         yield _build_finding(metric, "change", "both", difference, int(known.sum()))
 
 
+def _find_bounds(metric: str, role: ComparedModel) -> tuple[float, float]:
+    """The least and the largest value of a metric: a share, a logarithm of one, or the change of either."""
+    if metric in OUTPUTS:
+        return (-1.0, 1.0) if role == "change" else (0.0, 1.0)
+    return (-math.inf, math.inf if role == "change" else 0.0)
+
+
 def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
     """AUROC of Min-40%, the texts to be forgotten being the members, and PrivLeak."""
     labels = texts.forget.astype(np.int8)
-    rankings = {role: rank(of[MIN_40], labels) for role, of in texts.values.items()}
-    aurocs = {role: float(weighted_metrics(ranking, names=(AUROC.name,))[0, 0]) for role, ranking in rankings.items()}
-    bootstrap = GroupBootstrap(texts.groups, labels)
-    draws = bootstrap.metrics(list(rankings.values()), (AUROC.name,))[:, :, 0]
-    resampled = dict(zip(rankings, draws, strict=True))
-    n = len(labels)
+    sides, n = GroupedSides(texts.groups, labels), len(labels)
+    aurocs = {role: measure_auroc(roc_points(of[MIN_40], labels), sides) for role, of in texts.values.items()}
     for role, auroc in aurocs.items():
-        interval = bootstrap.auroc_interval(auroc, resampled[role])
-        measured = MeasuredValue(auroc, interval, bootstrap.describe_auroc_method(auroc))
-        yield _build_finding("auroc_min_40", role, "both", measured, n)
-    change = compute_comparison(
-        aurocs["after"] - aurocs["before"],
-        resampled["after"] - resampled["before"],
-        bootstrap,
-        meaning="AUROC after less AUROC before, on the same resamples",
+        yield _build_finding("auroc_min_40", role, "both", MeasuredValue(auroc.value, auroc.interval, auroc.method), n)
+    change = compare_aurocs(
+        aurocs["after"], aurocs["before"], sides, meaning="AUROC after less AUROC before, on the same texts"
     )
     yield _build_finding(
         "auroc_min_40", "change", "both", MeasuredValue(change.difference, change.interval, change.method), n
@@ -228,17 +229,15 @@ def _compute_leakage(texts: TextValues) -> Iterator[Finding]:
     for role in ("before", "after"):
         auroc = aurocs[role]
         if "retrained" not in aurocs:
-            how = f"reference .5, as stated; AUROC: {bootstrap.describe_auroc_method(auroc)}"
-            interval = bootstrap.auroc_interval(auroc, resampled[role])
-            yield _build_finding("privleak", role, "both", privleak(auroc, interval, STATED_REFERENCE, how), n)
-        elif aurocs["retrained"] == 1:
+            how = f"reference .5, as stated; AUROC: {auroc.method}"
+            leak = privleak(auroc.value, auroc.interval, STATED_REFERENCE, how)
+            yield _build_finding("privleak", role, "both", leak, n)
+        elif aurocs["retrained"].value == 1:
             reason = "the retrained model tells all forget texts from the held-out ones: there is nothing to divide by"
             yield _build_missing_finding("privleak", role, "both", n, reason)
         else:
-            drawn = resampled[role], resampled["retrained"]
-            yield _build_finding(
-                "privleak", role, "both", privleak_against_retrained(auroc, aurocs["retrained"], *drawn, bootstrap), n
-            )
+            leak = privleak_against_retrained(auroc, aurocs["retrained"], sides)
+            yield _build_finding("privleak", role, "both", leak, n)
 
 
 def _compute_forget_quality(texts: TextValues) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +19,12 @@ import scipy
 
 from audit_pipeline.metrics.intervals import (
     NO_INTERVAL,
-    RESAMPLES,
+    NOTHING_VARIES,
     TAIL,
-    GroupBootstrap,
+    GroupedSides,
     Interval,
-    percentile_interval,
+    MeasuredAuroc,
+    encode_groups,
 )
 from audit_pipeline.metrics.roc import Floats
 
@@ -37,8 +37,6 @@ STATED_REFERENCE = 0.5
 
 ALL_EQUAL = "no interval: all have the same value"
 """In the method of a mean that has no interval because nothing varies."""
-
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -78,26 +76,31 @@ def is_nearly_unchanged(before: Floats, after: Floats) -> Bools:
 
 def group_means(values: Floats, groups: Sequence[str]) -> Floats:
     """The mean of ``values`` [n] in each group, by the groups' names: [groups]."""
-    _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
+    places = encode_groups(groups)
     return np.asarray(np.bincount(places, weights=values) / np.bincount(places))
 
 
-def mean_of(values: Floats, groups: Sequence[str], *, things: str = "texts", seed: int = 0) -> MeasuredValue:
-    """The mean of ``values`` [n >= 1] of ``things``, with the percentile interval of resampled groups [n]."""
-    _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
-    sizes, sums = np.bincount(places), np.bincount(places, weights=values)
-    mean, n_groups = float(values.mean()), len(sizes)
-    if n_groups < 2:
+def mean_of(
+    values: Floats,
+    groups: Sequence[str],
+    *,
+    things: str = "texts",
+    bounds: tuple[float, float] = (-math.inf, math.inf),
+) -> MeasuredValue:
+    """The mean of ``values`` [n >= 1] of ``things``, with the interval over groups [n] by Student's t.
+
+    ``bounds``: the least and the largest value that there can be.
+    """
+    side, mean = GroupedSides(groups, np.ones(len(values))), float(values.mean())
+    if side.n_groups < 2:
         return MeasuredValue(mean, NO_INTERVAL, f"mean over {things}; no interval: all are of one group")
-    if (values == values[0]).all():
-        return MeasuredValue(mean, NO_INTERVAL, f"mean over {things}; {ALL_EQUAL}")
-    generator, rows = np.random.default_rng(seed), max(1, _BLOCK // n_groups)
-    drawn = []
-    for start in range(0, RESAMPLES, rows):
-        counts = generator.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=min(rows, RESAMPLES - start))
-        drawn.append((counts @ sums) / (counts @ sizes))
-    how = f"95% percentile interval from {RESAMPLES} bootstrap resamples of {n_groups} groups (seed {seed})"
-    return MeasuredValue(mean, percentile_interval(np.concatenate(drawn)), f"mean over {things}; {how}")
+    scatter = side.compute_scatter(side.compute_parts(values))
+    if scatter is None:
+        why = ALL_EQUAL if (values == values[0]).all() else NOTHING_VARIES
+        return MeasuredValue(mean, NO_INTERVAL, f"mean over {things}; {why}")
+    low, high = np.clip(mean + scatter.reach() * np.array([-1, 1]), *bounds)
+    how = f"95% interval over {side.n_groups} groups by {scatter.description}"
+    return MeasuredValue(mean, Interval(float(low), float(high)), f"mean over {things}; {how}")
 
 
 def difference_of_means(
@@ -105,32 +108,26 @@ def difference_of_means(
 ) -> MeasuredValue:
     """The mean of ``values`` [n] where ``forget`` [n], less that of the others; both sides have some.
 
-    Its percentile interval from resampled groups [n] is wide enough that with a probability of 95% those of
-    ``n_measures`` measures are right at once (Bonferroni). None where so few groups could not show that by a sign test,
-    as evidence/evaluation.py asks of a difference.
+    Its interval over groups [n] is wide enough that with a probability of 95% those of ``n_measures`` measures are
+    right at once (Bonferroni). None where so few groups could not show that by a sign test: where few values are not 0,
+    a handful of groups may hold none of them, and would seem not to vary.
     """
     difference = float(values[forget].mean() - values[~forget].mean())
     meaning = f"mean over {things} to be forgotten less that over held-out ones"
-    bootstrap = GroupBootstrap(groups, forget.astype(np.int8))
-    if bootstrap.problem:
-        return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {bootstrap.problem}")
+    sides = GroupedSides(groups, forget.astype(np.int8))
+    if sides.problem:
+        return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {sides.problem}")
     tail = TAIL / n_measures
     needed = 1 - math.floor(math.log2(2 * tail))
-    if bootstrap.independent_pairs < needed:
+    if sides.independent_pairs < needed:
         how = f"no interval: {needed} independent pairs of groups are needed"
         return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {how}")
-    _, places = np.unique(np.array(groups, dtype=object), return_inverse=True)
-    sums, sizes = (
-        [np.bincount(places, weights=weighed * side) for side in (forget, ~forget)]
-        for weighed in (values, np.ones(len(values)))
-    )
-    drawn = [
-        (counts @ sums[0]) / (counts @ sizes[0]) - (counts @ sums[1]) / (counts @ sizes[1])
-        for counts in bootstrap.counts()
-    ]
-    low, high = np.quantile(np.concatenate(drawn), (tail, 1 - tail))
-    how = f"percentile interval, 95% for {n_measures} measures together, from {bootstrap.description}"
-    return MeasuredValue(difference, Interval(float(low), float(high)), f"{meaning}; {how}")
+    scatter = sides.compute_scatter(sides.compute_parts(np.where(forget, values, -values)))
+    if scatter is None:
+        return MeasuredValue(difference, NO_INTERVAL, f"{meaning}; {NOTHING_VARIES}")
+    reach = scatter.reach(tail)
+    how = f"interval over {sides.n_groups} groups, 95% for {n_measures} measures together, by {scatter.description}"
+    return MeasuredValue(difference, Interval(difference - reach, difference + reach), f"{meaning}; {how}")
 
 
 def privleak(auroc: float, interval: Interval, reference: float, how: str) -> MeasuredValue:
@@ -142,23 +139,25 @@ def privleak(auroc: float, interval: Interval, reference: float, how: str) -> Me
     return MeasuredValue(_compute_privleak(auroc, reference), Interval(low, high), how)
 
 
-def privleak_against_retrained(
-    auroc: float, retrained_auroc: float, auroc_draws: Floats, retrained_auroc_draws: Floats, bootstrap: GroupBootstrap
-) -> MeasuredValue:
-    """PrivLeak against the retrained model's A' = 1 - ``retrained_auroc`` > 0; the interval holds its uncertainty, too.
+def privleak_against_retrained(auroc: MeasuredAuroc, retrained: MeasuredAuroc, sides: GroupedSides) -> MeasuredValue:
+    """PrivLeak against the ``retrained`` model's A' = 1 - AUROC > 0; the interval holds its uncertainty, too.
 
-    ``auroc_draws`` and ``retrained_auroc_draws`` are AUROCs on the same resamples [r] of ``bootstrap``. Where the AUROC
-    is 0 or 1, no resample of it differs: then A' is taken as it is, and the interval is the AUROC's exact bound.
+    It is built for the logarithm of A / A'. Where the AUROC is 0 or 1, or as good as, A' is taken as it is, and the
+    interval is the AUROC's exact bound.
     """
-    meaning, reference = "reference: the retrained model, on the same resamples", 1 - retrained_auroc
-    if auroc in (0.0, 1.0):
-        how = f"reference: the retrained model, as it is; AUROC: {bootstrap.describe_auroc_method(auroc)}"
-        return privleak(auroc, bootstrap.auroc_interval(auroc, auroc_draws), reference, how)
-    if not bootstrap.problem and retrained_auroc_draws.max() == 1:
-        how = "no interval: in some resamples the retrained model tells all texts apart"
-        return MeasuredValue(_compute_privleak(auroc, reference), NO_INTERVAL, f"{meaning}; {how}")
-    interval = percentile_interval(_compute_privleak(auroc_draws, 1 - retrained_auroc_draws))
-    return MeasuredValue(_compute_privleak(auroc, reference), interval, f"{meaning}; {bootstrap.percentile_method}")
+    reference = 1 - retrained.value
+    if auroc.interval.low == 0.0 or auroc.interval.high == 1.0:
+        how = f"reference: the retrained model, as it is; AUROC: {auroc.method}"
+        return privleak(auroc.value, auroc.interval, reference, how)
+    meaning, value = "reference: the retrained model, on the same texts", _compute_privleak(auroc.value, reference)
+    scatter = None
+    if not sides.problem:
+        scatter = sides.compute_scatter(retrained.parts / reference - auroc.parts / (1 - auroc.value))
+    if scatter is None:
+        return MeasuredValue(value, NO_INTERVAL, f"{meaning}; {sides.problem or NOTHING_VARIES}")
+    low, high = 100 * (np.exp(scatter.reach() * np.array([-1, 1])) * (1 - auroc.value) / reference - 1)
+    how = f"95% interval over {sides.n_groups} groups, of the logarithm of the ratio, by {scatter.description}"
+    return MeasuredValue(value, Interval(float(low), float(high)), f"{meaning}; {how}")
 
 
 def kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, float]:
@@ -167,9 +166,5 @@ def kolmogorov_smirnov(values: Floats, others: Floats) -> tuple[float, float]:
     return float(found.pvalue), float(found.statistic)
 
 
-@overload
-def _compute_privleak(auroc: float, reference: float) -> float: ...
-@overload
-def _compute_privleak(auroc: Floats, reference: Floats) -> Floats: ...
-def _compute_privleak(auroc: float | Floats, reference: float | Floats) -> float | Floats:
+def _compute_privleak(auroc: float, reference: float) -> float:
     return 100 * ((1 - auroc) / reference - 1)

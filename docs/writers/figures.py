@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from audit_pipeline.evidence.conformal import conformal_p_values, q_values
 from audit_pipeline.evidence.power import mean_score_power, mean_score_sample_size
-from audit_pipeline.metrics.intervals import Interval, metric_intervals
+from audit_pipeline.metrics.intervals import Interval, measure_auroc_of_scores
 from audit_pipeline.metrics.rates import tpr_at_fpr
 from audit_pipeline.metrics.roc import compute_metrics, roc_points, threshold_at
 from audit_pipeline.report.drawing import PALETTE, QUIET, STYLE, as_png
@@ -54,7 +54,7 @@ class Sides:
 
     @property
     def interval(self) -> Interval:
-        return metric_intervals(self.scores, self.labels, self.groups)["auroc"]
+        return measure_auroc_of_scores(self.scores, self.labels, self.groups).interval
 
     def of(self, label: int) -> Floats:
         return np.asarray(self.scores[self.labels == label])

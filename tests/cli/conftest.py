@@ -20,7 +20,7 @@ from made_workspace import (
     quick_folder,
     temporal,
 )
-from quick import empty_pictures, few_resamples
+from quick import empty_pictures
 from tiny_models import single_threaded
 
 
@@ -42,7 +42,7 @@ def audited_root(
 ) -> Iterator[tuple[Path, Result]]:
     """A workspace in which one audit has been run, and what that printed; not to be changed."""
     with quick_folder(tmp_path_factory.mktemp("audited")) as folder:
-        with pytest.MonkeyPatch.context() as patch, single_threaded(), empty_pictures(), few_resamples():
+        with pytest.MonkeyPatch.context() as patch, single_threaded(), empty_pictures():
             made = make_workspace(folder / "made", patch, tiny=tiny_folder("llama"))
             made.write_benchmarks(made=temporal([8, 12]), other=temporal([10]))
             made.hold(*made_documents(2, 40))

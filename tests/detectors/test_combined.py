@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from audit_pipeline.metrics.delong import auroc_with_interval
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from audit_pipeline.detectors.registry import ONE_PASS, parse_set
 from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.evidence.conformal import conformal_p_values
-from audit_pipeline.metrics.delong import auroc_with_interval
 from audit_pipeline.scoring.needs.ranks import rank_texts
 
 Make = Callable[..., TextStatistics]

@@ -27,7 +27,7 @@ from audit_pipeline.unlearning.comparison import UnlearningRequest, compare_mode
 from audit_pipeline.unlearning.conclusion import Conclusion, conclude_unlearning
 from audit_pipeline.warehouse.query import query_warehouse
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "quick_pictures")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread", "quick_audits")]
 
 TEXTS, WORDS = 80, 16
 ENTRY = ControlEntry(

@@ -9,7 +9,6 @@ from audit_pipeline.evidence.contamination_rate import (
     GroupSpread,
     compute_corrected_shares,
     compute_unit_rates,
-    difference_lower_bound,
     measure_instrument,
     select_assumption,
 )
@@ -21,7 +20,7 @@ from audit_pipeline.evidence.thresholds import (
     largest_accuracy_threshold,
     marginal_threshold,
 )
-from audit_pipeline.metrics.rates import Rate, grouped_rate
+from audit_pipeline.metrics.rates import Rate, difference_interval, grouped_rate
 
 SHIFT = 1.898  # TPR .6 at FPR .05
 
@@ -99,8 +98,8 @@ def test_rates_that_do_not_differ_correct_nothing():
     for fpr, tpr in ((rate(0.4, 0.1, 0.5), rate(0.4, 0.2, 0.6)), (rate(0.1, None, None), rate(0.4, 0.2, 0.6))):
         with pytest.raises(ValueError, match="correct"):
             corrected(0.5, 0.4, 0.6, fpr, tpr)
-    assert difference_lower_bound(rate(0.1, 0.0, 0.4), rate(0.8, 0.4, 0.9)) == pytest.approx(0.7 - 0.5)
-    assert difference_lower_bound(rate(0.1, None, None), rate(0.8, 0.4, 0.9)) is None
+    assert difference_interval(rate(0.8, 0.4, 0.9), rate(0.1, 0.0, 0.4)).low == pytest.approx(0.7 - 0.5)
+    assert difference_interval(rate(0.8, 0.4, 0.9), rate(0.1, None, None)).low is None
 
 
 def test_the_spread_of_groups_and_what_it_is_said_to_assume():

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import t
 
 from audit_pipeline.catalogue.contracts import EXTRACTION
 from audit_pipeline.extraction.conclusions import conclude_memorisation, windows_from_rows
@@ -15,6 +16,7 @@ from audit_pipeline.extraction.documents import SearchedDocument
 from audit_pipeline.extraction.judgements import Judgement
 from audit_pipeline.extraction.search import Extraction
 from audit_pipeline.extraction.tables import ExtractionRate, compute_extraction_rates
+from audit_pipeline.metrics.rates import clopper_pearson_bounds
 
 
 def extracted(
@@ -69,17 +71,22 @@ def test_shares_of_characters_and_of_documents() -> None:
     assert at(rates, "benchmark", "shelf", 0.5)["audited"].n_reached == 1
     assert at(rates, "collection", "novels", 0.01)["audited"].covered == pytest.approx(20 / 200)
     assert at(rates, "group", "c", 0.001)["audited"].covered == pytest.approx(0.1)
-    # Of one document there is nothing to resample, and where none has such a passage resamples say nothing.
-    assert at(rates, "collection", "novels", None)["audited"].covered_interval.low is None
+    # Where none of two documents has such a passage: none of 2 groups. One document says nothing of others.
+    none = at(rates, "collection", "novels", None)["audited"].covered_interval
+    assert (none.low, none.high) == (0.0, pytest.approx(1 - 0.025 ** (1 / 2)))
     assert at(rates, "group", "c", 0.001)["audited"].covered_interval.low is None
     assert at(rates, "benchmark", "shelf", None)["audited"].n_reached == 0
 
 
-def test_the_interval_is_that_of_resampled_documents() -> None:
+def test_the_interval_is_that_of_an_effective_number_of_characters() -> None:
     found = [extracted(str(number), [0.6] if number < 4 else [1e-6]) for number in range(10)]
     interval = at(compute_extraction_rates(found, "b"), "benchmark", "b", 0.5)["audited"].covered_interval
-    # Of 10 documents 4 cover a tenth each: the share is a hundredth of a binomial(10, .4), whose bounds are 1 and 7.
-    assert (interval.low, interval.high) == pytest.approx((0.01, 0.07), abs=1e-9)
+    # Of 10 documents 4 cover 10 of 100 characters. Leaving one of them out moves the share of .04 by (4 - 10) / 900,
+    # one of the others by 4 / 900; a simple sample of 1,000 characters has the variance .04 * .96 / 999.
+    variance = 9 / 10 * (4 * 6**2 + 6 * 4**2) / 900**2
+    size = 1000 * 0.04 * 0.96 / 999 / variance * (t.ppf(0.975, 999) / t.ppf(0.975, 9)) ** 2
+    low, high = clopper_pearson_bounds(0.04 * size, size)
+    assert (interval.low, interval.high) == (pytest.approx(low), pytest.approx(high))
 
 
 def test_texts_of_a_control_by_how_often_they_were_trained_on() -> None:

@@ -1,22 +1,62 @@
+"""Intervals by group against their definition, every pair counted; the simulations are bench/bench_coverage.py's."""
+
+import itertools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
+from scipy.stats import t
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.metrics import intervals
 from audit_pipeline.metrics.intervals import (
-    GroupBootstrap,
+    NO_INTERVAL,
+    NOTHING_VARIES,
+    GroupedSides,
     Interval,
-    metric_intervals,
-    percentile_interval,
+    measure_auroc,
+    measure_auroc_of_scores,
 )
-from audit_pipeline.metrics.roc import RESAMPLED, compute_metrics, rank
+from audit_pipeline.metrics.roc import ALL_EQUAL, compute_metrics, roc_points
 
 
-def drawn(groups, labels, **how):
-    return np.concatenate(list(GroupBootstrap(groups, labels, **how).counts()))
+def kernel(scores, labels):
+    """For every pair of a member and a non-member, whether the member scores higher: [m, n], ties one half."""
+    members, others = scores[labels == 1], scores[labels == 0]
+    return (members[:, None] > others) + (members[:, None] == others) / 2
+
+
+def satterthwaite(variances, freedoms):
+    return sum(variances) ** 2 / sum(v**2 / freedom for v, freedom in zip(variances, freedoms, strict=True))
+
+
+def twin(scores, labels, groups):
+    """AUROC, standard error and degrees of freedom as docs/intervals.md writes them, group by group."""
+    scores, labels, groups = np.asarray(scores, dtype=float), np.asarray(labels), np.asarray(groups)
+    pairs = kernel(scores, labels)
+    auroc, members, others = pairs.mean(), groups[labels == 1], groups[labels == 0]
+    parts = {}
+    for name in sorted(set(groups.tolist())):
+        own, other = members == name, others == name
+        parts[name] = (pairs.mean(axis=1)[own] - auroc).sum() / max(1, (~own).sum())
+        parts[name] += (pairs.mean(axis=0)[other] - auroc).sum() / max(1, (~other).sum())
+    own, other = (1 / len(set(side.tolist())) for side in (members, others))
+    kinds = {
+        (True, False): (own, own**2),
+        (False, True): (other, other**2),
+        (True, True): (max(own, other), own**2 + other**2),
+    }
+    observed, alike, freedoms = [], [], []
+    for kind, (lost, of_one) in kinds.items():
+        chosen = [parts[name] for name in parts if (name in members, name in others) == kind]
+        if chosen:
+            observed.append((1 - lost) * sum(part**2 for part in chosen))
+            alike.append(len(chosen) * of_one)
+            freedoms.append(len(chosen) * (1 - lost))
+    freedom = max(1, min(satterthwaite(observed, freedoms), satterthwaite(alike, freedoms)))
+    return auroc, math.sqrt(sum(observed)), freedom
 
 
 def scored(n_groups, size, seed=0, shift=0.8):
@@ -27,107 +67,96 @@ def scored(n_groups, size, seed=0, shift=0.8):
     return generator.normal(size=n_groups * size) + shift * labels, labels, groups
 
 
-def test_groups_are_drawn_within_strata_of_label_composition():
-    # a, b: members; c, d, e: non-members; f, g: both
-    groups = ["a", "b", "c", "d", "e", "f", "f", "g", "g", "a"]
-    labels = [1, 1, 0, 0, 0, 0, 1, 0, 1, 1]
-    counts = drawn(groups, labels, resamples=500)
-    assert counts.shape == (500, 7)
-    assert (counts[:, :2].sum(axis=1) == 2).all()
-    assert (counts[:, 2:5].sum(axis=1) == 3).all()
-    assert (counts[:, 5:].sum(axis=1) == 2).all()
-    assert counts.std(axis=0).min() > 0.3
-
-
-def test_each_group_is_drawn_once_on_average():
-    counts = drawn([str(index) for index in range(40)], np.arange(40) % 2, resamples=4000)
-    assert counts.mean(axis=0) == pytest.approx(np.ones(40), abs=0.08)
-    # Binomial(20, 1/20) within a stratum of 20
-    assert counts.var(axis=0) == pytest.approx(np.full(40, 0.95), abs=0.15)
-
-
-@given(st.integers(2, 5), st.integers(0, 2), st.integers(0, 5))
-@max_examples(40)
-def test_a_lone_group_is_drawn_from_all_and_both_classes_stay(n_mixed, n_members, seed):
-    groups = [f"x{index // 2}" for index in range(2 * n_mixed)] + [f"m{index}" for index in range(n_members)]
-    labels = [index % 2 for index in range(2 * n_mixed)] + [1] * n_members
-    counts = drawn(groups, labels, resamples=200, seed=seed)
-    assert (counts.sum(axis=1) == n_mixed + n_members).all()
-    names = sorted(set(groups))
-    has_nonmember = np.array([name.startswith("x") for name in names])
-    assert (counts @ has_nonmember > 0).all()
-    if n_members == 1:
-        assert counts[:, names.index("m0")].std() > 0  # a stratum of one would be taken once every time
-
-
-def test_a_resample_equals_literally_repeated_groups():
-    values, labels, groups = scored(12, 5)
-    values = np.round(values, 1)  # ties
-    bootstrap = GroupBootstrap(groups, labels, resamples=30, seed=3)
-    resampled = bootstrap.metrics([rank(values, labels)])[0]
-    names = sorted(set(groups))
-    for counts, found in zip(drawn(groups, labels, resamples=30, seed=3), resampled, strict=True):
-        copies = [
-            index for name, count in zip(names, counts, strict=True) for _ in range(count)
-            for index, group in enumerate(groups) if group == name
-        ]  # fmt: skip
-        expected = compute_metrics(values[copies], labels[copies])
-        assert list(found) == pytest.approx([expected[name] for name in RESAMPLED], rel=1e-12)
-
-
-def test_the_interval_is_the_percentiles_of_the_resamples():
-    values, labels, groups = scored(30, 3)
-    resampled = GroupBootstrap(groups, labels, resamples=400, seed=1).metrics([rank(values, labels)])[0]
-    found = metric_intervals(values, labels, groups, resamples=400, seed=1)
-    ordered = np.sort(resampled[:, RESAMPLED.index("fpr_at_95_tpr")])
-    assert ordered[9] <= found["fpr_at_95_tpr"].low <= ordered[10]
-    assert ordered[389] <= found["fpr_at_95_tpr"].high <= ordered[390]
-    assert percentile_interval(np.arange(41.0)) == Interval(1.0, 39.0)
-    assert percentile_interval([]) == Interval(None, None)
-
-
-def test_the_interval_of_the_auroc_is_normal_on_the_logit_scale():
-    values, labels, groups = scored(30, 3)
-    bootstrap = GroupBootstrap(groups, labels, resamples=400, seed=1)
-    aurocs = bootstrap.metrics([rank(values, labels)])[0][:, 0]
-    found = metric_intervals(values, labels, groups, resamples=400, seed=1)["auroc"]
-    auroc = compute_metrics(values, labels)["auroc"]
-    odds = auroc / (1 - auroc)
-    factor = np.exp(1.959964 * np.std(np.log(aurocs / (1 - aurocs)), ddof=1))
-    assert found.low == pytest.approx(odds / factor / (1 + odds / factor), abs=1e-6)
-    assert found.high == pytest.approx(odds * factor / (1 + odds * factor), abs=1e-6)
-    assert bootstrap.describe_auroc_method(auroc) == (
-        "95% interval: logit of the AUROC ± 1.96 of its standard deviations over 400 bootstrap resamples of 30 groups "
-        "(seed 1)"
+@st.composite
+def cases(draw):
+    """Scores with ties, labels and groups: two groups a side at least, of one side or of both, of any size."""
+    rows = draw(
+        st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 1), st.sampled_from("abcdef")), min_size=4, max_size=40)
     )
+    rows += [(0, 1, "a"), (1, 0, "a"), (2, 1, "b"), (0, 0, "c")]
+    scores, labels, groups = zip(*rows, strict=True)
+    return np.array(scores, dtype=float), np.array(labels), list(groups)
 
 
-def test_resamples_of_zero_or_one_are_clipped_by_half_a_pair():
-    bootstrap = GroupBootstrap([str(index) for index in range(9)], [1] * 4 + [0] * 5, resamples=4)
-    found = bootstrap.auroc_interval(0.9, [0.9, 1.0, 1.0, 0.0])
-    # 20 pairs: 1 is taken for 39/40, 0 for 1/40; the logits' standard deviation with three degrees of freedom
-    logits = np.log([9.0, 39.0, 39.0, 1 / 39])
-    odds = 9 * np.exp(-1.959964 * logits.std(ddof=1))
-    assert found.low == pytest.approx(odds / (1 + odds), rel=1e-5)
-    assert 0.9 < found.high < 1
+@given(cases())
+def test_the_interval_is_what_counting_every_pair_gives(case):
+    scores, labels, groups = case
+    auroc, error, freedom = twin(scores, labels, groups)
+    found = measure_auroc_of_scores(scores, labels, groups)
+    assert found.value == pytest.approx(auroc)
+    sides = GroupedSides(groups, labels)
+    members, others = sides.groups_by_side
+    if min(auroc, 1 - auroc) * members * others <= 0.5:
+        return
+    scatter = sides.compute_scatter(found.parts)
+    if error < 1e-9:
+        assert scatter is None
+        assert (found.interval, found.method) == (NO_INTERVAL, NOTHING_VARIES)
+        return
+    assert (scatter.standard_error, scatter.freedom) == (pytest.approx(error), pytest.approx(freedom))
+    reach = t.ppf(0.975, freedom) * error / (auroc * (1 - auroc))
+    for end, sign in ((found.interval.low, -1), (found.interval.high, 1)):
+        odds = auroc / (1 - auroc) * math.exp(min(sign * reach, 700))
+        assert end == pytest.approx(odds / (1 + odds), abs=1e-9)
+
+
+@given(st.lists(st.tuples(st.integers(-4, 4), st.integers(0, 1)), min_size=4, max_size=40))
+def test_with_one_text_a_group_the_variance_is_delongs(rows):
+    rows += [(0, 1), (1, 0), (3, 1), (2, 0)]
+    scores, labels = (np.array(column) for column in zip(*rows, strict=True))
+    pairs = kernel(scores, labels)
+    above, below = pairs.mean(axis=1), pairs.mean(axis=0)
+    delong = above.var(ddof=1) / len(above) + below.var(ddof=1) / len(below)
+    sides = GroupedSides([str(text) for text in range(len(rows))], labels)
+    scatter = sides.compute_scatter(measure_auroc(roc_points(scores, labels), sides).parts)
+    assert (0 if scatter is None else scatter.standard_error**2) == pytest.approx(delong, abs=1e-15)
+
+
+def test_a_part_is_what_leaving_the_group_out_changes():
+    scores, labels, groups = scored(12, 5, seed=2)
+    found = measure_auroc_of_scores(scores, labels, groups)
+    for place, name in enumerate(sorted(set(groups))):
+        kept = np.array(groups) != name
+        without = compute_metrics(scores[kept], labels[kept])["auroc"]
+        assert found.parts[place] == pytest.approx(found.value - without, abs=1e-12)
+
+
+def test_degrees_of_freedom_by_hand():
+    both = GroupedSides(["a", "a", "b", "b", "c", "c"], [0, 1] * 3)
+    assert both.compute_scatter(np.array([3.0, -1.0, -2.0])).freedom == 2
+    assert both.compute_scatter(np.array([3.0, -1.0, -2.0])).standard_error == pytest.approx(math.sqrt(2 / 3 * 14))
+    # Three groups a side: both sides scatter alike, so that their degrees of freedom add up.
+    one = GroupedSides(["a", "b", "c", "d", "e", "f"], [1, 1, 1, 0, 0, 0])
+    assert one.compute_scatter(np.array([1.0, 0, -1, 1, 0, -1])).freedom == pytest.approx(4)
+    assert one.compute_scatter(np.array([1.0, 0, -1, 0, 0, 0])).freedom == pytest.approx(2)
+    # Two against ten: never more than if all scattered alike, (1/2 + 1/10)^2 / (1/4 / 1 + 1/100 / 9).
+    few = GroupedSides([str(group) for group in range(12)], [1, 1] + [0] * 10)
+    calm = few.compute_scatter(np.array([0.01, -0.01, *np.linspace(-1, 1, 10)]))
+    assert calm.freedom == pytest.approx(0.36 / (0.25 + 0.01 / 9))
 
 
 @pytest.mark.parametrize(("n_members", "n_nonmembers", "pairs"), [(3, 8, 3), (8, 3, 3), (20, 20, 20)])
 def test_complete_separation_has_the_exact_bound_of_independent_pairs(n_members, n_nonmembers, pairs):
-    labels = [1] * n_members + [0] * n_nonmembers
+    labels = np.repeat([1, 0], [n_members, n_nonmembers])
     groups = [str(index) for index in range(len(labels))]
     bound = 0.025 ** (1 / pairs)  # all of that many pairs agree by chance this rarely
-    above = metric_intervals(np.array(labels, dtype=float), labels, groups, resamples=20)["auroc"]
-    below = metric_intervals(-np.array(labels, dtype=float), labels, groups, resamples=20)["auroc"]
-    assert (above.low, above.high) == (pytest.approx(bound), 1.0)
-    assert (below.low, below.high) == (0.0, pytest.approx(1 - bound))
-    bootstrap = GroupBootstrap(groups, labels)
-    assert f"exact bound of {pairs} independent pairs" in bootstrap.describe_auroc_method(1.0)
-    assert (
-        bootstrap.describe_auroc_method(1.0)
-        == bootstrap.describe_auroc_method(0.0)
-        != bootstrap.describe_auroc_method(0.999)
-    )
+    above, below = (measure_auroc_of_scores(sign * labels, labels, groups) for sign in (1.0, -1.0))
+    assert above.interval == Interval(pytest.approx(bound), 1.0)
+    assert below.interval == Interval(0.0, pytest.approx(1 - bound))
+    assert f"exact bound of {pairs} independent pairs" in above.method
+
+
+def test_less_than_half_a_pair_of_groups_out_of_order_counts_as_none():
+    # Five groups of ten texts a side; of 2,500 pairs of texts 50 are two of 25 pairs of groups' worth.
+    labels, groups = np.repeat([1, 0], 50), [str(index // 10) for index in range(100)]
+    for out_of_order, extreme in ((50, True), (51, False)):
+        scores = np.repeat([100.0, 0.0], 50)
+        scores[50] = 200.0  # above all 50 members
+        if not extreme:
+            scores[0], scores[51] = 50.0, 60.0
+        found = measure_auroc_of_scores(scores, labels, groups)
+        assert found.value == pytest.approx(1 - out_of_order / 2500)
+        assert (found.interval == Interval(pytest.approx(0.025 ** (1 / 5)), 1.0)) == extreme
 
 
 def most_pairs(groups, labels):
@@ -148,57 +177,38 @@ def most_pairs(groups, labels):
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), min_size=1, max_size=10))
 @max_examples(60)
 def test_independent_pairs_share_no_group(rows):
-    groups, labels = [str(group) for group, _ in rows], [label for _, label in rows]
-    bootstrap = GroupBootstrap(groups, labels)
-    if bootstrap.problem is None:
-        assert bootstrap.independent_pairs == most_pairs(groups, labels)
+    groups, labels = [f"g{group}" for group, _ in rows], [label for _, label in rows]
+    sides = GroupedSides(groups, labels)
+    if sides.problem is None:
+        assert sides.independent_pairs == most_pairs(groups, labels)
 
 
-@given(st.integers(0, 1000))
-@max_examples(25)
-def test_the_interval_holds_the_auroc_mirrors_and_ignores_monotone_changes(seed):
-    generator = np.random.default_rng(seed)
-    values, labels, groups = scored(int(generator.integers(4, 16)), 2, seed=seed, shift=generator.uniform(-3, 3))
-    found = metric_intervals(values, labels, groups, resamples=40)["auroc"]
-    assert 0 <= found.low <= compute_metrics(values, labels)["auroc"] <= found.high <= 1
-    assert metric_intervals(np.exp(values), labels, groups, resamples=40)["auroc"] == found
-    mirrored = metric_intervals(-values, labels, groups, resamples=40)["auroc"]
-    assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((found.low, found.high), abs=1e-9)
+@given(cases())
+def test_an_interval_has_a_width_holds_the_auroc_mirrors_and_ignores_monotone_changes(case):
+    scores, labels, groups = case
+    found = measure_auroc_of_scores(scores, labels, groups)
+    if found.interval == NO_INTERVAL:
+        assert found.method in (NOTHING_VARIES, ALL_EQUAL)
+        return
+    assert 0 <= found.interval.low <= found.value <= found.interval.high <= 1
+    assert found.interval.low < found.interval.high
+    assert measure_auroc_of_scores(np.exp(scores), labels, groups).interval == found.interval
+    mirrored = measure_auroc_of_scores(-scores, labels, groups).interval
+    assert (1 - mirrored.high, 1 - mirrored.low) == pytest.approx((found.interval.low, found.interval.high), abs=1e-9)
 
 
 @given(st.randoms())
 @max_examples(20)
-def test_row_order_does_not_matter(random):
+def test_neither_row_order_nor_names_matter(random):
     values, labels, groups = scored(10, 4)
     order = list(range(len(values)))
     random.shuffle(order)
-    shuffled = metric_intervals(values[order], labels[order], [groups[index] for index in order], resamples=100)
-    assert shuffled == metric_intervals(values, labels, groups, resamples=100)
-
-
-def test_blocks_do_not_show(monkeypatch):
-    values, labels, groups = scored(14, 3)
-    expected = metric_intervals(values, labels, groups, resamples=150)
-    monkeypatch.setattr(intervals, "_BLOCK_ELEMENTS", 100)
-    assert metric_intervals(values, labels, groups, resamples=150) == expected
-
-
-def test_detectors_share_their_resamples():
-    values, labels, groups = scored(20, 2)
-    ranking = rank(values, labels)
-    bootstrap = GroupBootstrap(groups, labels, resamples=50)
-    first, second = bootstrap.metrics([ranking, rank(3 * values + 1, labels)])
-    assert (first == second).all()
-    assert (first == bootstrap.metrics([ranking])[0]).all()
-    assert (first != GroupBootstrap(groups, labels, resamples=50, seed=1).metrics([ranking])[0]).any()
-
-
-def test_fewer_texts_of_the_same_groups_are_drawn_alike():
-    _, labels, groups = scored(20, 2)
-    every_second = slice(None, None, 2)
+    expected = measure_auroc_of_scores(values, labels, groups).interval
     assert (
-        drawn(groups, labels, resamples=20) == drawn(groups[every_second], labels[every_second], resamples=20)
-    ).all()
+        measure_auroc_of_scores(values[order], labels[order], [groups[index] for index in order]).interval == expected
+    )
+    numbers = np.array([int(group[1:]) for group in groups])
+    assert measure_auroc_of_scores(values, labels, numbers).interval == expected
 
 
 @pytest.mark.parametrize(
@@ -207,53 +217,49 @@ def test_fewer_texts_of_the_same_groups_are_drawn_alike():
         (["a", "b", "c"], [1, 0, 0], "no interval: all members are of one group"),
         (["a", "b", "c", "c"], [1, 1, 0, 0], "no interval: all non-members are of one group"),
         (["a", "a"], [1, 0], "no interval: all members are of one group"),
-        (["a", "b"], [1, 1], "not defined: there are no non-members with a score"),
     ],
 )
 def test_no_interval_without_two_groups_on_each_side(groups, labels, reason):
-    bootstrap = GroupBootstrap(groups, labels)
-    assert bootstrap.problem == reason
-    assert list(bootstrap.counts()) == []
-    assert bootstrap.auroc_interval(0.7, []) == Interval(None, None)
-    assert bootstrap.describe_auroc_method(0.7) == bootstrap.percentile_method == reason
+    found = measure_auroc_of_scores(np.arange(len(labels), dtype=float), labels, groups)
+    assert (found.interval, found.method) == (NO_INTERVAL, reason)
 
 
-def test_a_column_without_interval_still_gets_an_answer():
-    found = metric_intervals([1.0, 2.0, 3.0], [0, 1, 0], ["a", "b", "c"])
-    assert found == dict.fromkeys(RESAMPLED, Interval(None, None))
+def test_no_interval_where_nothing_differs():
+    labels = [1, 0] * 6
+    assert measure_auroc_of_scores([1.0] * 12, labels, [str(text) for text in range(12)]).method == ALL_EQUAL
+    # In every group the member lies above the one non-member and below the other.
+    found = measure_auroc_of_scores([2.0, 1.0, 3.0] * 4, [1, 0, 0] * 4, np.repeat(np.arange(4), 3))
+    assert (found.value, found.interval, found.method) == (0.5, NO_INTERVAL, NOTHING_VARIES)
 
 
 def test_bad_input_is_refused():
     with pytest.raises(DataError, match="one group for each label"):
-        GroupBootstrap(["a"], [0, 1])
-    with pytest.raises(DataError, match="at least one resample"):
-        GroupBootstrap(["a", "b"], [0, 1], resamples=0)
+        GroupedSides(["a"], [0, 1])
+    assert GroupedSides(["a", "b"], [1, 1]).problem == "not defined: there are no non-members with a score"
 
 
-def coverage(n_groups, size, within, by_group, repeats=150):
-    """How often the interval holds the true AUROC, Phi(d / sqrt 2) at d = 0: one half."""
+def coverage(sides, size, effect, auroc, repeats=150):
+    """How often the interval holds the true AUROC of normal scores; ``effect`` of their variance is a group's."""
     generator = np.random.default_rng(7)
-    labels = (np.arange(n_groups) % 2).repeat(size)
-    group = np.arange(n_groups).repeat(size)
-    hits = 0
-    for repeat in range(repeats):
-        effect = np.sqrt(within) * generator.normal(size=n_groups)[group]
-        values = effect + np.sqrt(1 - within) * generator.normal(size=n_groups * size)
-        names = [f"{name:03d}" for name in (group if by_group else np.arange(len(group)))]
-        found = metric_intervals(values, labels, names, resamples=200, seed=repeat)["auroc"]
-        hits += found.low <= 0.5 <= found.high
-    return hits / repeats
+    groups, labels = np.arange(2 * sides).repeat(size), np.repeat([1, 0], sides * size)
+    shift = math.sqrt(2) * {0.5: 0.0, 0.8: 0.8416212}[auroc]
+    held = 0
+    for _ in range(repeats):
+        noise = math.sqrt(1 - effect) * generator.normal(size=len(groups))
+        noise += math.sqrt(effect) * generator.normal(size=2 * sides)[groups]
+        found = measure_auroc_of_scores(noise + shift * labels, labels, groups).interval
+        held += found.low is None or found.low <= auroc <= found.high
+    return held / repeats
 
 
-def test_coverage_is_near_95_percent_and_needs_the_groups():
-    assert 0.88 <= coverage(60, 1, 0.0, by_group=True) <= 0.99
-    assert 0.88 <= coverage(40, 6, 0.7, by_group=True) <= 0.99
-    assert coverage(40, 6, 0.7, by_group=False) < 0.75
+def test_few_groups_keep_the_promise():
+    for sides, effect, auroc in itertools.product((2, 5), (0.0, 0.5), (0.5, 0.8)):
+        assert coverage(sides, 8, effect, auroc) >= 0.9, (sides, effect, auroc)
 
 
 def test_more_groups_make_a_narrower_interval():
     widths = []
     for n_groups in (20, 200):
-        found = metric_intervals(*scored(n_groups, 1, shift=0.5), resamples=300)["auroc"]
+        found = measure_auroc_of_scores(*scored(n_groups, 1, shift=0.5)).interval
         widths.append(found.high - found.low)
     assert widths[1] < 0.5 * widths[0]

@@ -11,26 +11,19 @@ from audit_pipeline.metrics.roc import (
     METRICS,
     OF_SCORES,
     compute_metrics,
-    rank,
     roc_points,
     threshold_at,
-    weighted_metrics,
+    threshold_of_tpr,
 )
 
 
-def twin(scores, labels, weights=None):
+def twin(scores, labels):
     """Pairs and thresholds enumerated, in whole numbers."""
-    weights = [1] * len(scores) if weights is None else weights
-    rows = list(zip(scores, labels, weights, strict=True))
-    members = [(s, w) for s, y, w in rows if y == 1]
-    others = [(s, w) for s, y, w in rows if y == 0]
-    n_members, n_others = sum(w for _, w in members), sum(w for _, w in others)
-    wins = sum(w * v * (2 * (s > t) + (s == t)) for s, w in members for t, v in others)
-    points = []
-    for threshold in [math.inf, *scores]:
-        true = sum(w for s, w in members if s >= threshold)
-        false = sum(w for s, w in others if s >= threshold)
-        points.append((true, false))
+    rows = list(zip(scores, labels, strict=True))
+    members, others = ([score for score, label in rows if label == side] for side in (1, 0))
+    n_members, n_others = len(members), len(others)
+    wins = sum(2 * (s > t) + (s == t) for s in members for t in others)
+    points = [(sum(s >= limit for s in members), sum(s >= limit for s in others)) for limit in [math.inf, *scores]]
     return {
         "auroc": wins / (2 * n_members * n_others),
         "tpr_at_5_fpr": max(t for t, f in points if 100 * f <= 5 * n_others) / n_members,
@@ -42,15 +35,12 @@ def twin(scores, labels, weights=None):
 
 @st.composite
 def cases(draw, max_size=60):
-    """Scores with many ties, labels of both classes, and counts that leave neither class without weight."""
+    """Scores with many ties, and labels of both classes."""
     n = draw(st.integers(2, max_size))
     score = st.integers(-6, 6).map(float) | st.floats(-1e6, 1e6)
     scores = draw(st.lists(score, min_size=n, max_size=n))
     labels = draw(st.lists(st.integers(0, 1), min_size=n, max_size=n).filter(lambda drawn: 0 < sum(drawn) < len(drawn)))
-    weights = draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
-    weights[labels.index(0)] += 1
-    weights[labels.index(1)] += 1
-    return scores, labels, weights
+    return scores, labels
 
 
 def test_by_hand():
@@ -106,7 +96,7 @@ def test_the_threshold_at_a_fpr_is_the_lowest_that_keeps_it():
 
 @given(cases())
 def test_the_threshold_gives_the_tpr(case):
-    scores, labels, _ = case
+    scores, labels = case
     points = roc_points(scores, labels)
     limits = {name: metric.at_fpr for name, metric in METRICS.items() if metric.at_fpr is not None}
     assert len(limits) == 3
@@ -122,41 +112,30 @@ def test_with_fewer_than_twenty_nonmembers_no_false_positive_is_allowed():
 
 @given(cases())
 def test_equals_the_twin(case):
-    scores, labels, weights = case
+    scores, labels = case
     assert compute_metrics(scores, labels) == pytest.approx(twin(scores, labels), rel=1e-12)
-    assert compute_metrics(scores, labels, weights) == pytest.approx(twin(scores, labels, weights), rel=1e-12)
     assert compute_metrics(scores, labels)["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
-
-
-@given(cases())
-def test_a_weight_is_a_number_of_copies(case):
-    scores, labels, weights = case
-    copies = np.repeat(np.arange(len(scores)), weights)
-    expected = compute_metrics(np.array(scores)[copies], np.array(labels)[copies])
-    assert compute_metrics(scores, labels, weights) == pytest.approx(expected, rel=1e-12)
 
 
 @given(cases(), st.randoms())
 def test_row_order_does_not_matter(case, random):
-    scores, labels, weights = case
+    scores, labels = case
     order = list(range(len(scores)))
     random.shuffle(order)
-    shuffled = ([values[index] for index in order] for values in (scores, labels, weights))
-    assert compute_metrics(*shuffled) == compute_metrics(scores, labels, weights)
+    shuffled = ([values[index] for index in order] for values in (scores, labels))
+    assert compute_metrics(*shuffled) == compute_metrics(scores, labels)
 
 
 @given(cases())
 def test_a_strictly_monotone_change_of_scores_changes_nothing(case):
-    scores, labels, weights = case
+    scores, labels = case
     ranks = {value: float(index) ** 3 - 50 for index, value in enumerate(sorted(set(scores)))}
-    assert compute_metrics([ranks[score] for score in scores], labels, weights) == compute_metrics(
-        scores, labels, weights
-    )
+    assert compute_metrics([ranks[score] for score in scores], labels) == compute_metrics(scores, labels)
 
 
 @given(cases())
 def test_negated_scores_and_swapped_classes_mirror_the_auroc(case):
-    scores, labels, _ = case
+    scores, labels = case
     auroc = compute_metrics(scores, labels)["auroc"]
     assert compute_metrics([-score for score in scores], labels)["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
     assert compute_metrics(scores, [1 - label for label in labels])["auroc"] == pytest.approx(1 - auroc, abs=1e-12)
@@ -165,25 +144,22 @@ def test_negated_scores_and_swapped_classes_mirror_the_auroc(case):
 @given(cases())
 def test_the_two_limits_agree_under_mirroring(case):
     # FPR at 95% TPR is one minus the TNR; swapping classes and signs turns it into a TPR at 5% FPR.
-    scores, labels, _ = case
+    scores, labels = case
     mirrored = compute_metrics([-value for value in scores], [1 - value for value in labels])
     assert compute_metrics(scores, labels)["fpr_at_95_tpr"] == pytest.approx(1 - mirrored["tpr_at_5_fpr"], abs=1e-12)
 
 
-def test_many_weightings_at_once():
-    ranking = rank([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0])
-    weights = [[1, 1, 1, 1], [2, 0, 1, 0], [0, 1, 0, 5]]
-    found = weighted_metrics(ranking, weights)
-    assert found.shape == (3, 5)
-    for row, weighting in zip(found, weights, strict=True):
-        assert dict(zip(OF_SCORES, row, strict=True)) == twin([0.1, 0.9, 0.4, 0.4], [0, 1, 1, 0], weighting)
-    chosen = weighted_metrics(ranking, weights, ["fpr_at_95_tpr", "auroc"])
-    assert (chosen == found[:, [OF_SCORES.index("fpr_at_95_tpr"), 0]]).all()
+@given(cases())
+def test_the_threshold_of_a_tpr_is_the_highest_that_reaches_it(case):
+    scores, labels = case
+    members = np.array([score for score, label in zip(scores, labels, strict=True) if label == 1])
+    reached = [limit for limit in scores if (members >= limit).mean() >= 0.95 - 1e-9]
+    assert threshold_of_tpr(roc_points(scores, labels), 0.95) == max(reached)
 
 
 @given(cases())
 def test_roc_points_go_up_from_corner_to_corner(case):
-    scores, labels, _ = case
+    scores, labels = case
     points = roc_points(scores, labels)
     assert (points.fpr[0], points.tpr[0], points.threshold[0]) == (0, 0, math.inf)
     assert (points.fpr[-1], points.tpr[-1]) == (1, 1)
@@ -209,10 +185,3 @@ def test_roc_points_go_up_from_corner_to_corner(case):
 def test_what_cannot_be_measured_is_refused(scores, labels, message):
     with pytest.raises(DataError, match=message):
         compute_metrics(scores, labels)
-
-
-def test_weights_must_fit_and_leave_both_classes():
-    with pytest.raises(DataError, match="without weight"):
-        compute_metrics([1.0, 2.0], [0, 1], [1, 0])
-    with pytest.raises(DataError, match="one weight for each"):
-        compute_metrics([1.0, 2.0], [0, 1], [1, 1, 1])

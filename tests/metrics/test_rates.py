@@ -10,10 +10,13 @@ from scipy.stats import binom, binomtest, t
 from audit_pipeline.errors import DataError
 from audit_pipeline.metrics.intervals import Interval
 from audit_pipeline.metrics.rates import (
+    Rate,
     clopper_pearson_bounds,
     count_groups_to_resolve,
     describe_interval_method,
+    difference_interval,
     effective_size,
+    fpr_at_tpr,
     grouped_rate,
     is_resolvable,
     tpr_at_fpr,
@@ -59,10 +62,11 @@ def test_exact_coverage_is_never_below_95_percent():
 
 
 def test_the_effective_size_by_hand():
-    # Three groups of 2, 2 and 4 texts with 2, 1 and 1 hits: 4 of 8. Residual totals: 2-1, 1-1, 1-2.
+    # Three groups of 2, 2 and 4 texts with 2, 1 and 1 hits: 4 of 8. Residual totals: 2-1, 1-1, 1-2,
+    # over the 6, 6 and 4 texts of the other groups.
     hits = [1, 1, 1, 0, 1, 0, 0, 0]
     groups = ["a", "a", "b", "b", "c", "c", "c", "c"]
-    variance = 3 / 2 * (1 + 0 + 1) / 64
+    variance = 2 / 3 * (1 / 6**2 + 0 + 1 / 4**2)
     simple = 0.25 / 7
     freedom = (t.ppf(0.975, 7) / t.ppf(0.975, 2)) ** 2
     assert simple < variance
@@ -81,6 +85,54 @@ def test_equal_texts_of_a_group_count_as_one():
     freedom = (t.ppf(0.975, 199) / t.ppf(0.975, 39)) ** 2
     assert effective_size(hits, groups) == pytest.approx(40 * freedom * 199 / 200 * 39 / 40, rel=0.03)
     assert effective_size(hits, groups) < 40
+
+
+def delete_one_group(flags, groups, weights):
+    """The variance of a share by leaving out each group in turn."""
+    whole = np.average(flags, weights=weights)
+    names = sorted(set(groups))
+    moved = [np.average(flags[groups != name], weights=weights[groups != name]) - whole for name in names]
+    return (len(names) - 1) / len(names) * sum(one**2 for one in moved)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.integers(1, 9)), min_size=6, max_size=40))
+def test_the_variance_is_that_of_leaving_out_each_group(rows):
+    flags, groups, weights = (np.array(column) for column in zip(*rows, strict=True))
+    share, n, n_groups = np.average(flags, weights=weights), weights.sum(), len(set(groups.tolist()))
+    variance = delete_one_group(flags, groups, weights) if n_groups > 1 else 0.0
+    with_hits, with_misses = (len(set(groups[flags == hit].tolist())) for hit in (True, False))
+    if min(with_hits, with_misses) <= 2 or variance < 1e-15:
+        return
+    assert n_groups > 2
+    t_ratio = t.ppf(0.975, n - 1) / t.ppf(0.975, n_groups - 1)
+    expected = min(n, n * share * (1 - share) / (n - 1) / variance * t_ratio**2)
+    assert effective_size(flags, groups, weights.astype(float)) == pytest.approx(expected)
+
+
+def test_hits_of_two_groups_or_fewer_count_groups():
+    # One or two texts of 100 in 20 groups: the variance between groups is hardly known, as with none.
+    groups = np.repeat(np.arange(20), 5)
+    for hits in ((0,), (0, 5)):
+        hit = np.isin(np.arange(100), hits)
+        assert effective_size(hit, groups) == effective_size(~hit, groups) == 20
+        assert grouped_rate(hit, groups).interval == clopper_pearson(20 * len(hits) / 100, 20)
+    assert effective_size(np.isin(np.arange(100), (0, 5, 10)), groups) > 20
+
+
+def test_groups_of_equal_shares_count_as_groups():
+    assert grouped_rate([1, 0] * 6, np.repeat(np.arange(3), 4)).interval == clopper_pearson(1.5, 3)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(1, 50)), min_size=1, max_size=40),
+    st.booleans(),
+)
+def test_an_interval_has_a_width_and_holds_its_share(rows, weighted):
+    flags, groups, weights = (np.array(column) for column in zip(*rows, strict=True))
+    found = grouped_rate(flags / 2, groups, weights.astype(float) if weighted else None)
+    if found.low is not None:
+        assert 0 <= found.low <= found.value <= found.high <= 1
+        assert found.low < found.high
 
 
 def test_all_or_none_are_bounded_by_the_groups():
@@ -159,6 +211,41 @@ def test_tpr_at_fpr_is_the_metric_with_the_bounds_of_a_share():
     missing = tpr_at_fpr(scores, labels, groups, 0.001)
     assert (missing.value, missing.interval) == (None, Interval(None, None))
     assert missing.method == "not resolvable with 100 non-members: the smallest FPR that can be measured is 1/100"
+
+
+def test_fpr_at_tpr_has_the_bounds_of_a_share_of_nonmembers():
+    scores, labels, groups = case(100, 40)
+    found = fpr_at_tpr(scores, labels, groups, 0.95)
+    assert found.value == compute_metrics(scores, labels)["fpr_at_95_tpr"]
+    assert found.interval == clopper_pearson(round(found.value * 40), 40)
+    assert found.method.startswith("smallest FPR with TPR >= 0.95; 95% Clopper-Pearson interval of 40 texts")
+    # No non-member lies as high as a member: 0 of 20, and all of them the other way round.
+    labels = np.repeat([1, 0], 20)
+    groups = [str(text) for text in range(40)]
+    assert fpr_at_tpr(labels, labels, groups, 0.95).interval == clopper_pearson(0, 20)
+    assert fpr_at_tpr(-labels, labels, groups, 0.95).interval == clopper_pearson(20, 20)
+
+
+@given(st.integers(0, 200), st.sampled_from([0.0, 0.5, 4.0]))
+def test_a_difference_of_shares_has_a_width_and_holds_it(seed, shift):
+    first, second = (
+        grouped_rate(np.random.default_rng([seed, side]).normal(size=12) + shift * side > 0, np.arange(12) // 3)
+        for side in (0, 1)
+    )
+    found = difference_interval(first, second)
+    assert found.low <= first.value - second.value <= found.high
+    assert found.low < found.high
+    turned = difference_interval(second, first)
+    assert (turned.low, turned.high) == (-found.high, -found.low)
+
+
+def test_a_difference_of_shares_is_newcombes():
+    # Newcombe 1998, table II: 56/70 less 48/80; method 10 has Wilson's intervals in it, given here.
+    first, second = Rate(0.8, 0.6916, 0.8773, 70, 70, 70), Rate(0.6, 0.4904, 0.7007, 80, 80, 80)
+    found = difference_interval(first, second)
+    assert (found.low, found.high) == (pytest.approx(0.0524, abs=1e-3), pytest.approx(0.3339, abs=1e-3))
+    nothing = Rate(None, None, None, 0, 0, None)
+    assert difference_interval(first, nothing) == difference_interval(nothing, first) == Interval(None, None)
 
 
 def test_groups_of_nonmembers_decide_what_can_be_told():

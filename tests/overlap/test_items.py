@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.rows import SkippedRows
+from audit_pipeline.metrics.intervals import Interval
 from audit_pipeline.overlap.item_results import (
     MatchedResults,
     compare_accuracy,
@@ -305,9 +307,9 @@ def test_accuracies_and_their_difference() -> None:
     assert found.contaminated.n == found.clean.n == 20
     assert found.interval.low is not None
     assert found.interval.high is not None
-    # The normal interval is 0.5 ± 1.96 √(2 · 0.1875 / 20) = [0.23, 0.77].
-    assert found.interval.low == pytest.approx(0.23, abs=0.06)
-    assert found.interval.high == pytest.approx(0.77, abs=0.06)
+    # Clopper and Pearson's of 15 of 20 is [.509, .913], of 5 of 20 [.087, .491].
+    assert found.interval.low == pytest.approx(0.5 - math.hypot(0.241, 0.241), abs=0.001)
+    assert found.interval.high == pytest.approx(0.5 + math.hypot(0.163, 0.163), abs=0.001)
     # Fisher's exact test of 15 and 5 of 20 gives 0.0038.
     assert found.p_value == pytest.approx(0.0038, abs=0.003)
     assert measure_accuracy(others, "suspect").value == 1
@@ -329,18 +331,20 @@ def test_a_side_with_fewer_than_two_groups_is_not_compared() -> None:
     assert compare_accuracy(sides_of([1], [1, 0])).difference == 0.5
 
 
-def test_few_groups_have_a_p_value_and_no_interval() -> None:
+def test_few_groups_have_a_wide_interval() -> None:
     found = compare_accuracy(sides_of([1, 1], [0, 0]))
-    assert found.interval.low is None
-    assert "6 independent pairs of groups are needed, there are 2" in found.method
+    # Clopper and Pearson of 2 of 2: .158 to 1, and of none of 2: 0 to .842; 1 less the root of twice .842 squared.
+    assert found.interval == Interval(pytest.approx(1 - math.sqrt(2) * 0.8419, abs=1e-3), 1.0)
     # Two of six ways to choose two of four have a difference as large.
     assert found.p_value == pytest.approx(1 / 3, abs=0.04)
 
 
-def test_equal_results_have_no_interval() -> None:
+def test_equal_results_have_an_interval_around_0() -> None:
     found = compare_accuracy(sides_of([1] * 8, [1] * 8))
-    assert (found.difference, found.interval.low, found.p_value) == (0, None, 1)
-    assert "all items have the same result" in found.method
+    # 8 of 8: from .025^(1/8).
+    reach = 1 - 0.025 ** (1 / 8)
+    assert (found.difference, found.p_value) == (0, 1)
+    assert found.interval == Interval(pytest.approx(-reach), pytest.approx(reach))
 
 
 def test_flags_change_places_between_groups_as_a_whole() -> None:

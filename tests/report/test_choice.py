@@ -24,7 +24,7 @@ from tests.warehouse.conftest import MODELS, Folder
 
 from .written import Written
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 TINY = next(iter(MODELS))
 

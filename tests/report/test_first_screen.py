@@ -27,7 +27,7 @@ from .four_cases import CASES, MODEL_TITLE, NOTES, NOTES_TITLE, SHELF_TITLE, wri
 from .made_findings import MODEL, SHELF
 from .written import Page, Written
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = pytest.mark.usefixtures("quick_audits")
 
 FOUND = {
     "sound_evidence_of_training",

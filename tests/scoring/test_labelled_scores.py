@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from audit_pipeline.fetch.rows import TextRow
-from audit_pipeline.metrics.delong import auroc_with_interval
-from audit_pipeline.metrics.intervals import metric_intervals
-from audit_pipeline.scoring import file
-from audit_pipeline.scoring.file import LabelledScores, Separation
+from audit_pipeline.metrics.intervals import measure_auroc_of_scores
+from audit_pipeline.scoring.file import LabelledScores
 
 SETTINGS = [("loss", "{}"), ("min_k", '{"k":0.1}'), ("min_k", '{"k":0.2}')]
 
@@ -37,7 +34,7 @@ def test_defaults_are_kept_and_other_settings_are_not() -> None:
     assert [(one.detector, one.parameters) for one in found] == [SETTINGS[0], SETTINGS[2]]
     for one, column in zip(found, (0, 2), strict=True):
         groups = [str(10 + n) for n in range(40)]
-        assert one.interval == metric_intervals(scores[:, column], labels, groups)["auroc"]
+        assert one.interval == measure_auroc_of_scores(scores[:, column], labels, groups).interval
     assert [(one.n_members, one.n_nonmembers) for one in found] == [(sum(labels), 40 - sum(labels))] * 2
 
 
@@ -58,13 +55,12 @@ def test_texts_without_a_label_or_a_score_are_left_out() -> None:
     assert none.compute_separations() == []
 
 
-def test_more_texts_than_can_be_resampled_have_delongs_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept, scores, labels = made(40)
-    monkeypatch.setattr(file, "FEW_ENOUGH_TO_RESAMPLE", 39)
-    members = sum(labels)
-    auroc, interval = auroc_with_interval(scores[:, 0], labels)
-    assert kept.compute_separations()[0] == Separation("loss", "{}", auroc, interval, members, 40 - members)
-    assert (
-        kept.compute_separations()[0].interval
-        != metric_intervals(scores[:, 0], labels, list(map(str, range(40))))["auroc"]
-    )
+def test_texts_of_a_named_group_count_together() -> None:
+    _, scores, labels = made(40)
+    groups = [None if n % 4 else f"book {n % 3}" for n in range(40)]
+    kept = LabelledScores(SETTINGS, "label")
+    texts = [TextRow(f"t:{n}", n, "", {"label": labels[n], "group": groups[n]}) for n in range(40)]
+    kept.add(texts, scores)
+    names = [group or f"text {n}" for n, group in enumerate(groups)]
+    expected = measure_auroc_of_scores(scores[:, 0], labels, names).interval
+    assert kept.compute_separations()[0].interval == expected

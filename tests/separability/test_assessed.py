@@ -43,7 +43,7 @@ def made(n: int = 240, seed: int = 0) -> pa.Table:
 def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
     examples = made()
     labelled = select_labelled_examples(examples)
-    split = compute_assessed_split(examples, "temporal", "en", resamples=200)
+    split = compute_assessed_split(examples, "temporal", "en")
     alone = compute_blind_control(labelled.example_ids, labelled.texts, labelled.labels, labelled.groups, language="en")
     assert split.example_ids == labelled.example_ids
     assert split.control.scores is not None
@@ -56,9 +56,9 @@ def test_the_control_is_read_on_every_labelled_text_that_is_evaluated() -> None:
 @pytest.mark.parametrize("n", [240, 100])
 def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
     examples = made(n)
-    split = compute_assessed_split(examples, "exchangeable", "en", matched=True, resamples=50)
+    split = compute_assessed_split(examples, "exchangeable", "en", matched=True)
     texts = select_evaluation_texts(examples, str.split)
-    quality = measure_split_quality(texts, split, "en", run_id="run", resamples=50, most_per_side=60).table
+    quality = measure_split_quality(texts, split, "en", run_id="run", most_per_side=60).table
     scores = split.table("made", "run")
     assert scores.schema == BLIND_SCORES.schema
     assert len(scores) == (len(split.example_ids) if n == 240 else 0)
@@ -73,7 +73,7 @@ def test_what_is_read_from_the_tables_is_what_was_assessed(n: int) -> None:
 
 
 def test_scores_are_given_in_the_order_asked_for_and_of_these_texts_only() -> None:
-    split = compute_assessed_split(made(), "temporal", "en", resamples=20)
+    split = compute_assessed_split(made(), "temporal", "en")
     ids = list(split.example_ids)
     forth, back = split.align_control(ids).scores, split.align_control(ids[::-1]).scores
     assert forth is not None
@@ -86,7 +86,7 @@ def test_scores_are_given_in_the_order_asked_for_and_of_these_texts_only() -> No
 
 def test_the_design_decides_what_may_be_claimed() -> None:
     examples = made()
-    assert compute_assessed_split(examples, "randomised", "en", resamples=20).claim_level == "sound test"
-    assert compute_assessed_split(examples, "temporal", "en", resamples=20).claim_level == "screening only"
+    assert compute_assessed_split(examples, "randomised", "en").claim_level == "sound test"
+    assert compute_assessed_split(examples, "temporal", "en").claim_level == "screening only"
     with pytest.raises(ConfigError, match="no benchmark design"):
         compute_assessed_split(examples, "secret", "en")

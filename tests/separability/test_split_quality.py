@@ -11,7 +11,6 @@ from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, description_of, digest
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.metrics.intervals import RESAMPLES
 from audit_pipeline.separability import quality as module
 from audit_pipeline.separability.assessment import compute_assessed_split
 from audit_pipeline.separability.evaluation_texts import select_evaluation_texts
@@ -31,10 +30,10 @@ MEASURES = {
 MEASURE_OF_ALL = ("blind_auroc", "words")
 
 
-def split_quality(examples, design, language, *, resamples=RESAMPLES, seed=0, matched=False, **how):
-    assessed = compute_assessed_split(examples, design, language, matched=matched, resamples=resamples, seed=seed)
+def split_quality(examples, design, language, *, seed=0, matched=False, **how):
+    assessed = compute_assessed_split(examples, design, language, matched=matched, seed=seed)
     texts = select_evaluation_texts(examples, str.split)
-    return module.measure_split_quality(texts, assessed, language, resamples=resamples, seed=seed, run_id="run", **how)
+    return module.measure_split_quality(texts, assessed, language, seed=seed, run_id="run", **how)
 
 
 def table(texts, labels, **columns):
@@ -144,7 +143,7 @@ def test_the_word_control_binds_and_the_worst_is_named():
     texts, labels = made()
     # Every text names a year of its own: no word that a text of another fold has, but a number that tells the sides.
     texts = [f"{text} {1600 + index + 250 * (1 - labels[index])}" for index, text in enumerate(texts)]
-    quality = split_quality(table(texts, labels), "temporal", "en", resamples=200)
+    quality = split_quality(table(texts, labels), "temporal", "en")
     found = values(quality)
     assert quality.worst.name == "dates"
     assert found["worst_blind_auroc", "dates", "both"]["value"] > 0.8
@@ -158,12 +157,12 @@ def test_the_word_control_binds_and_the_worst_is_named():
 
 def test_randomised_labels_are_so_by_design():
     texts, labels = made()
-    quality = split_quality(table(texts, labels), "randomised", "en", resamples=50)
+    quality = split_quality(table(texts, labels), "randomised", "en")
     assert quality.verdict == "randomised by design"
 
 
 def test_every_measure_is_there():
-    quality = split_quality(table(*made()), "temporal", "en", resamples=20)
+    quality = split_quality(table(*made()), "temporal", "en")
     assert set(quality.table["measure"].to_pylist()) == MEASURES
     assert quality.table.schema == SPLIT_QUALITY.schema
     assert all(description_of(field) for field in SPLIT_QUALITY.schema)
@@ -220,8 +219,8 @@ def test_order_of_rows_does_not_matter(order):
     texts[7] = texts[12]
     texts[3] = f"{texts[3]} in May 2019"
     examples = table(texts, labels, group=[f"g{index // 2}" for index in range(220)])
-    expected = split_quality(examples, "temporal", "en", resamples=20)
-    found = split_quality(examples.take(pa.array(order)), "temporal", "en", resamples=20)
+    expected = split_quality(examples, "temporal", "en")
+    found = split_quality(examples.take(pa.array(order)), "temporal", "en")
     assert found.table.equals(expected.table)
     assert found.summary == expected.summary
 
@@ -230,7 +229,7 @@ def test_large_sides_are_sampled_and_counted_whole():
     texts, labels = made(300)
     labels = [int(index < 200) for index in range(300)]
     examples = table(texts, labels, group=[f"g{index // 2}" for index in range(300)])
-    quality = split_quality(examples, "temporal", "en", resamples=20, most_per_side=120)
+    quality = split_quality(examples, "temporal", "en", most_per_side=120)
     found = values(quality)
     drawn = "read on 120 of 200 members, drawn at random (seed 0)"
     for key, n in (
@@ -256,11 +255,11 @@ def test_large_sides_are_sampled_and_counted_whole():
     dated = [row for (measure, _, side), row in found.items() if (measure, side) == ("texts_published", "members")]
     assert sum(row["value"] for row in dated) == 200
     order = pa.array(np.random.default_rng(2).permutation(300))
-    again = split_quality(examples.take(order), "temporal", "en", resamples=20, most_per_side=120)
+    again = split_quality(examples.take(order), "temporal", "en", most_per_side=120)
     assert again.table.equals(quality.table)
-    other = split_quality(examples, "temporal", "en", resamples=20, most_per_side=120, seed=1)
+    other = split_quality(examples, "temporal", "en", most_per_side=120, seed=1)
     assert values(other)["blind_auroc", "length", "both"]["value"] != found["blind_auroc", "length", "both"]["value"]
-    everything = split_quality(examples, "temporal", "en", resamples=20, most_per_side=200)
+    everything = split_quality(examples, "temporal", "en", most_per_side=200)
     assert not any("drawn" in method for method in everything.table["method"].to_pylist())
     with pytest.raises(ValueError, match="at least one"):
         split_quality(examples, "temporal", "en", most_per_side=0)
@@ -269,7 +268,7 @@ def test_large_sides_are_sampled_and_counted_whole():
 def test_a_sample_is_what_its_texts_alone_would_give():
     texts, labels = made(300)
     examples = table(texts, labels)
-    sampled = split_quality(examples, "temporal", "en", resamples=20, most_per_side=110).table
+    sampled = split_quality(examples, "temporal", "en", most_per_side=110).table
     kept = [
         index
         for side in (0, 1)
@@ -278,7 +277,7 @@ def test_a_sample_is_what_its_texts_alone_would_give():
             key=lambda index: digest(0, "sample", f"{index:05d}"),
         )[:110]
     ]
-    alone = split_quality(examples.take(pa.array(sorted(kept))), "temporal", "en", resamples=20).table
+    alone = split_quality(examples.take(pa.array(sorted(kept))), "temporal", "en").table
     measured = [(row["measure"], row["part"], row["side"], row["value"]) for row in sampled.to_pylist()]
 
     def is_of_sample(measure, part):
@@ -297,8 +296,7 @@ def test_matched_sides_are_at_best_undetermined():
     texts = [" ".join(f"w{index}" for index in generator.integers(0, 12, 12)) for _ in range(400)]
     labels = [index % 2 for index in range(400)]
     plain, matched = (
-        split_quality(table(texts, labels), "temporal", "en", resamples=50, matched=matched)
-        for matched in (False, True)
+        split_quality(table(texts, labels), "temporal", "en", matched=matched) for matched in (False, True)
     )
     assert (plain.verdict, matched.verdict) == ("mild shift", "undetermined")
     assert "mild shift" not in matched.table["verdict"].to_pylist()
@@ -307,9 +305,7 @@ def test_matched_sides_are_at_best_undetermined():
 @pytest.mark.skipif(not WIKIMIA.exists(), reason="the WikiMIA files are not beside the repository")
 def test_wikimia_is_told_apart_by_the_years_it_mentions():
     rows = [json.loads(line) for line in WIKIMIA.read_text(encoding="utf-8").splitlines()]
-    quality = split_quality(
-        table([row["input"] for row in rows], [row["label"] for row in rows]), "temporal", "en", resamples=100
-    )
+    quality = split_quality(table([row["input"] for row in rows], [row["label"] for row in rows]), "temporal", "en")
     found = values(quality)
     assert quality.verdict == "separable without a model"
     assert found["blind_auroc", "dates", "both"]["value"] > 0.95

@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t
 
-from audit_pipeline.metrics.intervals import NO_INTERVAL, GroupBootstrap, Interval
-from audit_pipeline.metrics.roc import rank, weighted_metrics
+from audit_pipeline.metrics.intervals import (
+    NO_INTERVAL,
+    NOTHING_VARIES,
+    GroupedSides,
+    Interval,
+    MeasuredAuroc,
+    measure_auroc,
+)
+from audit_pipeline.metrics.roc import roc_points
 from audit_pipeline.unlearning.statistics import (
     difference_of_means,
     exact_memorization,
@@ -55,6 +63,14 @@ def test_the_interval_of_a_mean_respects_groups() -> None:
     assert "20 groups" in together.method
 
 
+def test_the_interval_of_a_mean_is_students_over_groups_and_within_its_bounds() -> None:
+    values = np.array([0.1, 0.9, 0.4])
+    reach = t.ppf(0.975, 2) * values.std(ddof=1) / math.sqrt(3)
+    found = mean_of(values, ["a", "b", "c"])
+    assert found.interval == Interval(pytest.approx(values.mean() - reach), pytest.approx(values.mean() + reach))
+    assert mean_of(values, ["a", "b", "c"], bounds=(0.0, 1.0)).interval == Interval(0.0, 1.0)
+
+
 def test_a_mean_without_an_interval_says_why() -> None:
     one = mean_of(np.array([1.0, 2.0]), ["a", "a"])
     same = mean_of(np.array([2.0, 2.0]), ["a", "b"])
@@ -70,7 +86,7 @@ def test_a_difference_of_means_is_of_groups_and_for_all_measures_together() -> N
     alone, four = (difference_of_means(values, forget, groups, n_measures=count) for count in (1, 4))
     assert alone.value == four.value == pytest.approx(values[forget].mean() - values[~forget].mean())
     error = math.sqrt(values[forget].var() / 40 + values[~forget].var() / 40)
-    for found, ends in ((alone, 1.96), (four, 2.498)):
+    for found, ends in ((alone, 1.991), (four, 2.560)):  # of 78 degrees of freedom
         assert found.interval.low == pytest.approx(found.value - ends * error, abs=0.1)
         assert found.interval.high == pytest.approx(found.value + ends * error, abs=0.1)
     assert four.interval.low < alone.interval.low < alone.interval.high < four.interval.high  # type: ignore[operator]
@@ -82,11 +98,13 @@ def test_few_groups_give_no_difference_that_is_clear(together: int, needed: int)
     """As few as a sign test of pairs needs: 2^(1-k) is at most what the level leaves."""
     for pairs in (needed - 1, needed):
         forget = np.repeat([True, False], pairs)
-        found = difference_of_means(
-            -1.0 * forget, forget, [str(place) for place in range(2 * pairs)], n_measures=together
-        )
-        assert found.value == -1
+        values, groups = np.where(np.arange(2 * pairs) % 2, 0.1, -0.1) - forget, list(map(str, range(2 * pairs)))
+        found = difference_of_means(values, forget, groups, n_measures=together)
+        assert found.value == pytest.approx(values[forget].mean() - values[~forget].mean())
         assert (found.interval == NO_INTERVAL) == (pairs < needed)
+    same = difference_of_means(-1.0 * forget, forget, groups, n_measures=together)
+    assert (same.value, same.interval) == (-1, NO_INTERVAL)
+    assert same.method.endswith(NOTHING_VARIES)
     one = difference_of_means(np.arange(4.0), np.arange(4) < 2, ["a", "a", "b", "c"], n_measures=1)
     assert one.interval == NO_INTERVAL
     assert "of one group" in one.method
@@ -101,40 +119,38 @@ def test_privleak_is_0_where_nothing_leaks_and_negative_where_texts_are_known() 
     assert privleak(0.6, NO_INTERVAL, 0.4772, "how").value == pytest.approx(100 * (0.4 - 0.4772) / 0.4772)
 
 
-def drawn(shift: float, side: int = 30) -> tuple[float, np.ndarray, GroupBootstrap]:
-    """An AUROC of members that lie ``shift`` higher, its resamples, and what drew them."""
-    labels = np.repeat([1, 0], side)
-    ranking = rank(np.random.default_rng(7).normal(size=2 * side) + shift * labels, labels)
-    bootstrap = GroupBootstrap([str(place) for place in range(2 * side)], labels, resamples=200)
-    auroc = float(weighted_metrics(ranking, names=("auroc",))[0, 0])
-    return auroc, bootstrap.metrics([ranking], ("auroc",))[0, :, 0], bootstrap
+SIDES = GroupedSides([str(place) for place in range(60)], np.repeat([1, 0], 30))
 
 
-def test_the_retrained_model_is_resampled_with_the_other() -> None:
-    auroc, resampled, bootstrap = drawn(1.0)
-    itself = privleak_against_retrained(auroc, auroc, resampled, resampled, bootstrap)
-    assert (itself.value, itself.interval) == (0, Interval(0, 0)), "the same texts are drawn of both"
-    reference, other, _ = drawn(0.0)
-    found = privleak_against_retrained(auroc, reference, resampled, other, bootstrap)
-    assert found.value == pytest.approx(100 * ((1 - auroc) / (1 - reference) - 1))
-    low, high = np.percentile(100 * ((1 - resampled) / (1 - other) - 1), (2.5, 97.5))
-    assert found.interval == Interval(pytest.approx(low), pytest.approx(high))
+def made(shift: float, seed: int = 7) -> MeasuredAuroc:
+    """The AUROC of members that lie ``shift`` higher."""
+    scores = np.random.default_rng(seed).normal(size=60) + shift * SIDES.labels
+    return measure_auroc(roc_points(scores, SIDES.labels), SIDES)
+
+
+def test_the_retrained_models_uncertainty_is_in_the_interval() -> None:
+    auroc, reference = made(1.0), made(0.0)
+    itself = privleak_against_retrained(auroc, auroc, SIDES)
+    assert (itself.value, itself.interval) == (0, NO_INTERVAL), "of one model there is nothing to compare"
+    found = privleak_against_retrained(auroc, reference, SIDES)
+    assert found.value == pytest.approx(100 * ((1 - auroc.value) / (1 - reference.value) - 1))
+    # Each text left out in turn: how far the logarithm of the ratio moves.
+    ratio = math.log((1 - auroc.value) / (1 - reference.value))
+    moved = -auroc.parts / (1 - auroc.value) + reference.parts / (1 - reference.value)
+    error = math.sqrt(29 / 30 * (moved**2).sum())
+    for end, sign in ((found.interval.low, -1), (found.interval.high, 1)):
+        assert math.log(end / 100 + 1) == pytest.approx(ratio + sign * 2.0 * error, abs=0.03 * error)
     assert "the retrained model" in found.method
 
 
 def test_texts_that_all_stand_out_have_the_exact_bound() -> None:
-    auroc, resampled, bootstrap = drawn(50.0)
-    assert auroc == 1
-    found = privleak_against_retrained(auroc, 0.5, resampled, np.full_like(resampled, 0.5), bootstrap)
+    auroc = made(50.0)
+    assert auroc.value == 1
+    reference = made(0.0)
+    found = privleak_against_retrained(auroc, reference, SIDES)
     assert found.value == -100
-    assert found.interval == Interval(-100, pytest.approx(100 * ((1 - 0.025 ** (1 / 30)) / 0.5 - 1)))
-
-
-def test_no_interval_where_there_may_be_nothing_to_divide_by() -> None:
-    auroc, resampled, bootstrap = drawn(1.0)
-    found = privleak_against_retrained(auroc, 0.99, resampled, np.linspace(0.9, 1.0, len(resampled)), bootstrap)
-    assert found.interval == NO_INTERVAL
-    assert "no interval" in found.method
+    bound = 100 * ((1 - 0.025 ** (1 / 30)) / (1 - reference.value) - 1)
+    assert found.interval == Interval(-100, pytest.approx(bound))
 
 
 def test_two_models_are_compared_by_one_value_a_group() -> None:

@@ -150,7 +150,7 @@ def test_the_report_shows_the_check_and_a_picture_of_the_study(checked_once: Fol
     assert '<a href="#instrument">' in page
 
 
-@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.usefixtures("quick_audits")
 def test_a_model_that_is_no_longer_of_a_control_is_an_answer(checked: Folder, tmp_path: Path) -> None:
     card = checked.paths.model_card(MODELS[TWIN])
     write_json(card, {**read_json(card), "resolved_from": "a folder"})
@@ -161,7 +161,7 @@ def test_a_model_that_is_no_longer_of_a_control_is_an_answer(checked: Folder, tm
     assert set(both.pages) == {EXPOSED, TWIN}, "each has its page"
 
 
-@pytest.mark.usefixtures("quick_pictures")
+@pytest.mark.usefixtures("quick_audits")
 def test_unlabelled_texts_are_told_by_group(checked: Folder, tmp_path: Path) -> None:
     for row in checked.examples["notes_32"]:
         row["label"] = None

@@ -39,7 +39,7 @@ from audit_pipeline.separability.quality import MOST_PER_SIDE, Quality, measure_
 from audit_pipeline.sources.config import load_source_settings
 from audit_pipeline.sources.store import SourceReport, refresh
 
-SPLIT_VERSION = "2"
+SPLIT_VERSION = "3"
 """Of the code that assesses a split: where it is raised, a split is assessed again before it is evaluated on."""
 _OF_SPLIT = (BLIND_SCORES, SPLIT_QUALITY)
 """What an assessment writes, in this order: where the last is, both are."""

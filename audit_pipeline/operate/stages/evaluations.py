@@ -29,6 +29,7 @@ from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.evidence.evaluation import Evaluation
 from audit_pipeline.evidence.findings import Findings, compute_findings
+from audit_pipeline.evidence.sides import relabel_for_comparison
 from audit_pipeline.metrics.roc import METRICS
 from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -68,7 +69,16 @@ def collect_pair_context(
         handed_over=spec.get("builder") == "given",
         audited=pc.count_distinct(examples.filter(unknown)["group"]).as_py(),
         scored=() if scores is None else _list_scored_settings(scores),
+        fewest_groups=_count_fewest_groups(examples),
     )
+
+
+def _count_fewest_groups(examples: pa.Table) -> int | None:
+    """How many groups the side has that has fewer, of the two that are compared; None where there is one side alone."""
+    compared = relabel_for_comparison(examples)
+    sides = compared.filter(pc.and_(pc.equal(compared["split"], "evaluation"), pc.is_valid(compared["label"])))
+    counts = sides.group_by("label").aggregate([("group", "count_distinct")])["group_count_distinct"].to_pylist()
+    return min(counts) if len(counts) == 2 else None
 
 
 def _as_text(value: object) -> str | None:
@@ -154,7 +164,7 @@ def _named_headline(paths: DataPaths, pair: Pair) -> str | None:
     return None if latest is None else json.loads(latest["settings"]).get("headline")
 
 
-EVALUATIONS_VERSION = "3"
+EVALUATIONS_VERSION = "4"
 """Of the code that makes the findings: where it is raised, pairs that are done are done again."""
 
 

@@ -53,7 +53,7 @@ from audit_pipeline.token_statistics.run import Progress
 if TYPE_CHECKING:
     from audit_pipeline.extraction.continuations import Given
 
-EXTRACTION_VERSION = "3"
+EXTRACTION_VERSION = "4"
 """Of the code that searches and concludes: where it is raised, pairs that are done are done again."""
 
 USUAL = parse_search(PREFIX, SUFFIX, COARSE_TO_FINE)
