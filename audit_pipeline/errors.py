@@ -58,6 +58,10 @@ class LeftOutWarning(UserWarning):
     """Something that an installed package brings, and that cannot be used."""
 
 
+class OtherTokenizerWarning(UserWarning):
+    """A tokenizer that transformers builds otherwise than its file says."""
+
+
 def to_one_line(error: Exception | str) -> str:
     """What an error says, in one line."""
     return " ".join(str(error).split())

@@ -42,7 +42,7 @@ from audit_pipeline.cli import (
     upkeep,
 )
 from audit_pipeline.cli.library_output import defer_stderr
-from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, to_one_line
+from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, OtherTokenizerWarning, to_one_line
 from audit_pipeline.operate.console import end_step, quietly, tell
 
 _ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -170,13 +170,13 @@ def _refuse_repeated_options(ctx: click.Context, args: list[str]) -> None:
 
 @contextmanager
 def _report_warnings_briefly() -> Iterator[None]:
-    """What is damaged and made again, or cannot be used and is left out, is reported at once, in one line."""
+    """What is damaged and made again, left out, or read otherwise than elsewhere is reported at once, in one line."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", LeftOutWarning)
         shown = warnings.showwarning
 
         def tell_in_one_line(message: Warning | str, category: type[Warning], *where: Any, **options: Any) -> None:
-            if issubclass(category, MadeAgainWarning | LeftOutWarning):
+            if issubclass(category, MadeAgainWarning | LeftOutWarning | OtherTokenizerWarning):
                 tell(str(message), style="yellow")
             else:
                 shown(message, category, *where, **options)

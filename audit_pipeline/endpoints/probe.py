@@ -37,17 +37,10 @@ from audit_pipeline.models.endpoint_history import (
     is_different_model,
     largest_deviation,
 )
+from audit_pipeline.models.probe_texts import TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
-TEXTS = (
-    "The kettle had gone cold twice before anybody thought of the letter on the stairs.",
-    "Wool is washed, carded and spun; only then does it go to the dyer, who asks for salt and patience.",
-    "In 1874 the bridge cost 12,600 pounds, or about 3 pounds for each inhabitant of the valley.",
-    "def area(width, height):\n    return width * height  # in square metres\n",
-    "Der Zug nach Lübeck fährt um 7:45 Uhr; wer ihn verpasst, wartet bis zum Abend.",
-)
-"""Their log-probabilities show whether the model at an endpoint is still the same."""
 COUNTING = " ".join(map(str, range(1, 41)))
 """Once it has begun, any model knows how it goes on: the token itself is the best one at nearly all places."""
 _ENOUGH_AGREE = 0.5

@@ -106,10 +106,8 @@ def count_tokens_with_characters(text: EncodedText) -> int:
 def _cut_window(text: EncodedText, start: int, sha256: str, lengths: WindowLengths) -> EncodedText:
     cut = slice(lengths.window)
     char_start, char_end = text.char_start[cut] + start, text.char_end[cut] + start
-    # Some tokenizers leave a blank out of a token's span: the window begins where it was asked for all the same, and
-    # its suffix where its prefix ends.
+    # Of a character in tokens on both sides: the suffix begins where its prefix ends.
     char_start[lengths.prefix] = char_end[lengths.prefix - 1]
-    char_start[0] = start
     return replace(
         text,
         text_sha256=sha256,

@@ -17,10 +17,11 @@ from typing import Any
 import gguf
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.gguf_files import read_gguf_tokenizer, require_whole_model
 from audit_pipeline.models.kept_files import KeptTokenizer, TextTokenizer, keep_folder, keep_tokenizer
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.suitability import (
@@ -29,6 +30,7 @@ from audit_pipeline.models.suitability import (
     require_usable,
     silence_transformers,
 )
+from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 
 READ_ERRORS = (
     *(OSError, ValueError, KeyError, IndexError, RuntimeError, TypeError, AttributeError, ArithmeticError),
@@ -71,28 +73,26 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
 
 def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBase, Any]:
     """Tokenizer and configuration as transformers reads them; raises ModelError where it cannot."""
-    options: dict[str, Any] = (
-        {"trust_remote_code": located.entry.trust_remote_code}
-        if located.gguf is None
-        else {"gguf_file": located.gguf.name}
-    )
-    name, source = located.entry.name, located.gguf or located.folder
+    entry, folder = located.entry, located.folder
+    trusted = entry.trust_remote_code
+    source = located.gguf or folder
     try:
-        if (
-            located.gguf is None
-            and located.entry.endpoint is None
-            and (unknown := find_architecture_error(read_json(source / "config.json"), name)) is not None
-        ):
-            raise unknown
         with silence_transformers(), cache_gguf_parsing():
-            if located.gguf is None and located.entry.endpoint is not None:
-                tokenizer = AutoTokenizer.from_pretrained(located.folder, **options)
+            if located.gguf is not None:
+                fields = require_whole_model(located.gguf, entry.name)
+                config = AutoConfig.from_pretrained(folder, gguf_file=located.gguf.name)
+                require_usable(config, entry.name)
+                return read_gguf_tokenizer(located.gguf, fields), config
+            if entry.endpoint is not None:
+                tokenizer = read_tokenizer_files(folder, entry.name, trust_remote_code=trusted)
                 return tokenizer, _read_endpoint_config(located, len(tokenizer))
-            config = AutoConfig.from_pretrained(located.folder, **options)
-            require_usable(config, name)
-            return AutoTokenizer.from_pretrained(located.folder, **options), config
+            if (unknown := find_architecture_error(read_json(folder / "config.json"), entry.name)) is not None:
+                raise unknown
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted)
+            require_usable(config, entry.name)
+            return read_tokenizer_files(folder, entry.name, trust_remote_code=trusted), config
     except READ_ERRORS as error:
-        raise build_read_error(name, source, "tokenizer or config", error) from error
+        raise build_read_error(entry.name, source, "tokenizer or config", error) from error
 
 
 @contextmanager

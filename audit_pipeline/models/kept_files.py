@@ -73,7 +73,7 @@ TOKENIZER_FILE = "tokenizer.json"
 # It says what is kept, with the digests of the other files.
 _MANIFEST = "kept.json"
 # The version of what is written here; another one converts again.
-_FORM = 1
+_FORM = 2
 _LENGTH = 24
 
 

@@ -21,6 +21,7 @@ from audit_pipeline.models.config import InstalledFile, ModelEntry, TrainedHere
 
 _TOKENIZER_PATTERNS = ["*.json", "*.model", "*.txt", "*.jinja"]
 _HUB_PATTERNS = [*_TOKENIZER_PATTERNS, "*.safetensors"]
+_ADAPTER_PATTERNS = ("adapter_config.json", "adapter_model*", "adapters.safetensors")
 
 
 class HubUnreachableError(ModelError, TransientError):
@@ -75,15 +76,15 @@ def locate(entry: ModelEntry, paths: DataPaths | None = None) -> LocatedModel:
 
 
 def _find_tokenizer_of_card(fingerprint: str, paths: DataPaths) -> Path:
-    """The folder of the tokenizer that is kept of a model, whatever versions kept it."""
+    """The folder of the tokenizer that was kept last of a model, whatever versions kept it."""
     try:
         tokenizer = str(read_json(paths.model_card(fingerprint))["tokenizer_fingerprint"])
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"the card of the model {fingerprint} cannot be read: {error}") from error
-    folders = sorted(path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json"))
+    folders = [path.parent for path in paths.kept_tokenizers(tokenizer).glob("*/tokenizer.json")]
     if not folders:
         raise ModelError(f"no tokenizer is kept of the model {fingerprint} in {paths.root}")
-    return folders[0]
+    return max(folders, key=lambda folder: folder.stat().st_mtime_ns)
 
 
 def _locate_trained(entry: ModelEntry, control: TrainedHere, paths: DataPaths) -> LocatedModel:
@@ -122,6 +123,7 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
         return LocatedModel(entry, path.parent, path, None)
     if not path.is_dir():
         raise ModelError(f"no model at {path}: the path does not exist")
+    _require_no_adapter(entry, path)
     ggufs = sorted(path.glob("*.gguf"))
     if entry.endpoint is not None and (path / "tokenizer.json").is_file():
         return LocatedModel(entry, path, None, None)
@@ -135,6 +137,16 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     if entry.endpoint is not None:
         raise ModelError(f"{path} holds neither a tokenizer.json nor a .gguf file: {entry.name} needs its tokenizer")
     raise ModelError(f"{path} holds neither config.json with *.safetensors nor a .gguf file")
+
+
+def _require_no_adapter(entry: ModelEntry, folder: Path) -> None:
+    """Raise ModelError where a model run here has an adapter in its folder: the base model alone would be loaded."""
+    adapters = sorted(file.name for pattern in _ADAPTER_PATTERNS for file in folder.glob(pattern))
+    if adapters and entry.endpoint is None:
+        raise ModelError(
+            f"{folder} holds an adapter ({', '.join(adapters)}), and adapters are not applied: merge it into its base "
+            "model (merge_and_unload of peft), or move it out of the folder to score the base model alone"
+        )
 
 
 def _require_safetensors(entry: ModelEntry, folder: Path) -> None:
@@ -152,6 +164,7 @@ def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
     patterns = [*patterns_wanted, "*.py"] if entry.trust_remote_code else patterns_wanted
     with hub_faults_as_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
+    _require_no_adapter(entry, folder)
     if entry.endpoint is None and not any(folder.glob("*.safetensors")):
         raise ModelError(
             f"{at} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never fetched; "

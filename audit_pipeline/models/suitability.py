@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,17 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
         raise ModelError(
             f"the weights of {name} have more layers than its config.json says: {more[0]} and {len(more) - 1} more "
             "tensors would be left out; fetch both again"
+        )
+    modules = {tensor_name.rpartition(".")[0] for tensor_name in parameters}
+    # A bias, a scale of quantised weights, an adapter: without it the module computes something else.
+    if left_out := sorted(
+        tensor_name
+        for tensor_name in loading["unexpected_keys"]
+        if not modules.isdisjoint(accumulate(tensor_name.split(".")[:-1], "{}.{}".format))
+    ):
+        raise ModelError(
+            f"the weights of {name} have tensors that its config.json says nothing of: {left_out[0]} and "
+            f"{len(left_out) - 1} more would be left out; fetch both again"
         )
 
 

@@ -122,6 +122,11 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
         raise ModelError(f"{entry.name}: the start token {start_token} is not in the tokenizer's vocabulary")
     if start_token_id is None and entry.start_token_policy == "always":
         raise ModelError(f"{entry.name} has no bos and no eos token: name a start_token in config/models.yaml")
+    if entry.start_token_policy == "always" and start_token_id is not None and start_token_id >= converted.vocab_size:
+        raise ModelError(
+            f"{entry.name}: the start token {start_token} has the id {start_token_id}, and the model has "
+            f"{converted.vocab_size}: name another start_token in config/models.yaml"
+        )
     context_length = converted.context_length or entry.window
     if context_length is None:
         raise ModelError(

@@ -29,7 +29,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.references.corpus import Corpus, State, corpus_from_files
 from audit_pipeline.references.token_counters import CheckedCounter, Counts, vocabulary_size_of
 
-CODE_VERSION = 1
+CODE_VERSION = 2
 CHECKPOINT_SECONDS = 30.0
 NAMED_SKIPS = 1000
 

@@ -29,7 +29,7 @@ from audit_pipeline.token_statistics.layers import use_threads
 from audit_pipeline.token_statistics.local_pass import LoadCheck, LocalPass
 from audit_pipeline.token_statistics.ranked_pass import RankedPass
 
-CHECK_VERSION = 4
+CHECK_VERSION = 5
 
 
 def load_forward_pass(

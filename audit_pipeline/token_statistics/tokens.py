@@ -109,7 +109,7 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
         skip = 0
         if not always and ids and special[0] and tuple(offsets[0]) == (0, 0):
             start_token_id, skip = ids[0], 1
-        spans = np.asarray(offsets[skip:], dtype=np.int32).reshape(-1, 2)
+        spans = cover_text(text, offsets[skip:])
         encoded.append(
             EncodedText(
                 text_sha256=text_sha256(text),
@@ -121,6 +121,28 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
             )
         )
     return encoded
+
+
+def cover_text(text: str, offsets: Sequence[tuple[int, int]]) -> npt.NDArray[np.int32]:
+    """The spans [tokens, 2] of a text's tokens in characters, of which every one is in a span.
+
+    A tokenizer leaves characters out that it composes with others, strips or drops: they belong to the token before
+    them, and white space to the token after it. Tokens that are appended to the text stay without characters.
+    """
+    spans = np.asarray(offsets, dtype=np.int32).reshape(-1, 2)
+    if not spans[:, 1].any():
+        return spans
+    starts, ends = spans[: np.flatnonzero(spans[:, 1])[-1] + 1].T
+    covered = np.maximum.accumulate(ends)
+    before = np.concatenate([[0], covered[:-1]])
+    for token in np.flatnonzero(starts > before):
+        left_out = text[before[token] : starts[token]]
+        # All bytes of a composed character go on to where it ends.
+        taken = before[token] + len(left_out.rstrip()) if token else 0
+        ends[np.searchsorted(ends[:token], before[token]) : token] = taken
+        starts[token] = taken
+    ends[np.searchsorted(ends, covered[-1]) :] = len(text)
+    return spans
 
 
 def _tokenize(model: TokenizedModel, texts: Sequence[str], *, special_as_text: bool = False) -> list[_Tokens]:

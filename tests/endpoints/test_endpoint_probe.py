@@ -15,8 +15,9 @@ from tiny_models import tokenized, twin_statistics
 
 from audit_pipeline.endpoints.budget import Budget, Limits
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.probe import TEXTS, probe_endpoint
+from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.errors import BudgetError, ModelError, TransientError
+from audit_pipeline.models.probe_texts import TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 Entry = Callable[..., TokenizedModel]

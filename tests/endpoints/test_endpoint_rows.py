@@ -18,10 +18,10 @@ from audit_pipeline.detectors import registry
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import build_prompt
-from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.endpoints.used_endpoints import Endpoints
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.backends import open_backend
 from audit_pipeline.scoring.session import Session

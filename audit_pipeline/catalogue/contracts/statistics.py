@@ -334,13 +334,13 @@ class CachedKind:
 KINDS: Mapping[str, CachedKind] = {
     kind.name: kind
     for kind in (
-        CachedKind("base", 1, TOKEN_STATISTICS, enough=("logprob",), of_audits=True),
+        CachedKind("base", 2, TOKEN_STATISTICS, enough=("logprob",), of_audits=True),
         CachedKind(
-            "topk", 1, TOPK, swept=("topk",), entries=TOPK_ENTRIES, on_request="the 20 best tokens of every position"
+            "topk", 2, TOPK, swept=("topk",), entries=TOPK_ENTRIES, on_request="the 20 best tokens of every position"
         ),
         CachedKind(
             "logits",
-            1,
+            2,
             LOGITS,
             swept=("logits",),
             size=lambda vocab_size, _: 2 * vocab_size,
@@ -348,18 +348,18 @@ KINDS: Mapping[str, CachedKind] = {
         ),
         CachedKind(
             "branches",
-            1,
+            2,
             BRANCHES,
             swept=(),
             enough=("branches",),
             size=lambda _, steps: 4 + round(8 * steps * SHARE_WITH_BRANCH),
             of_audits=True,
         ),
-        CachedKind("renyi", 1, RENYI, of_audits=True),
-        CachedKind("temperatures", 1, TEMPERATURES, entries=len(BETAS)),
-        CachedKind("extraction", 2, EXTRACTION, enough=("logprob",)),
-        CachedKind("prefixed", 1, PREFIXED, of_audits=True),
-        CachedKind("grid", 1, GRID, swept=("rank", "log_p_drawn"), entries=len(DECODINGS)),
+        CachedKind("renyi", 2, RENYI, of_audits=True),
+        CachedKind("temperatures", 2, TEMPERATURES, entries=len(BETAS)),
+        CachedKind("extraction", 3, EXTRACTION, enough=("logprob",)),
+        CachedKind("prefixed", 2, PREFIXED, of_audits=True),
+        CachedKind("grid", 2, GRID, swept=("rank", "log_p_drawn"), entries=len(DECODINGS)),
     )
 }
 """Every kind of cached statistics, by its name. The data versions of audited pairs hang on their order: a further one

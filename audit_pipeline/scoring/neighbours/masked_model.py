@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForMaskedLM
 from transformers.utils import logging as transformers_logging
 
 from audit_pipeline.catalogue.contracts import Kind, digest
@@ -24,6 +24,7 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import LocatedModel, locate
+from audit_pipeline.models.tokenizer_files import read_tokenizer_files
 from audit_pipeline.models.weights import default_device
 from audit_pipeline.scoring.neighbours.proposer import (
     NeighbourCost,
@@ -31,11 +32,12 @@ from audit_pipeline.scoring.neighbours.proposer import (
     generator_of,
     select_distinct,
 )
+from audit_pipeline.token_statistics.tokens import cover_text
 
 NAME = "masked-model"
 DEFAULT_SHARE = 0.15
 DEFAULT_CANDIDATES = 10
-_VERSION = 1
+_VERSION = 2
 _LONGEST_WINDOW = 512
 # Some models number positions from behind the padding token's id: two positions are not to be had.
 _POSITIONS_KEPT_BACK = 2
@@ -147,7 +149,8 @@ class MaskedModelProposer:
         for token, group in enumerate(encoded.word_ids(0)):
             if group is not None:
                 groups.setdefault(group, []).append(token)
-        words = [_extract_word(text, tokens, encoded["offset_mapping"]) for tokens in groups.values()]
+        spans = cover_text(text, encoded["offset_mapping"]).tolist()
+        words = [_extract_word(text, tokens, spans) for tokens in groups.values()]
         return ids, [word for word in words if word is not None]
 
     def _batches(self, ids: Sequence[int], words: Sequence[_Word]) -> Iterator[list[_Masked]]:
@@ -217,7 +220,7 @@ class MaskedModelProposer:
     @cached_property
     def _tokenizer(self) -> Any:
         try:
-            tokenizer = AutoTokenizer.from_pretrained(self._located.folder, trust_remote_code=False)
+            tokenizer = read_tokenizer_files(self._located.folder, self._entry.name)
         except _READ_ERRORS as error:
             raise ModelError(self._format_read_error("tokenizer", error)) from error
         if not tokenizer.is_fast:
@@ -320,7 +323,7 @@ class _Swap(NamedTuple):
     replacement: str
 
 
-def _extract_word(text: str, tokens: Sequence[int], offsets: Sequence[tuple[int, int]]) -> _Word | None:
+def _extract_word(text: str, tokens: Sequence[int], offsets: Sequence[Sequence[int]]) -> _Word | None:
     """The one word in a stretch that the tokenizer keeps together; None where its tokens hold more than the word."""
     start, end = offsets[tokens[0]][0], offsets[tokens[-1]][1]
     found = list(_WORD.finditer(text, start, end))
