@@ -149,6 +149,16 @@ def config_of(family: str, vocab_size: int, **changes: Any) -> Any:
         "bloom": lambda: transformers.BloomConfig(
             vocab_size=vocab_size, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3, **changes
         ),
+        "falcon": lambda: transformers.FalconConfig(
+            vocab_size=vocab_size,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            multi_query=False,
+            parallel_attn=False,
+            initializer_range=0.3,
+            **changes,
+        ),
         "cohere": lambda: transformers.CohereConfig(**{**common, "logit_scale": 0.5, **changes}),
         "mamba": lambda: transformers.MambaConfig(
             vocab_size=vocab_size, hidden_size=32, state_size=8, num_hidden_layers=2, initializer_range=0.3, **changes

@@ -142,11 +142,11 @@ def require_vocabulary_in(config: Any, files: Iterable[Path], name: str) -> None
         )
 
 
-def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequence[str]) -> None:
+def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequence[str], *, is_packed: bool) -> None:
     """Raise ModelError where the files' tensors are not those of the model that config.json describes.
 
-    ``loading`` is what transformers says of it, ``parameters`` are the names of the model's own tensors. Left to itself
-    transformers fills what is missing or of another shape with random numbers, and leaves out what is too many.
+    ``loading`` is what transformers says of it, ``parameters`` are the names of the model's own tensors; ``is_packed``
+    says that weights are quantised, and that their scales are read by another package. Left to itself transformers fills what is missing or of another shape with random numbers, and leaves out what is too many.
     """
     if mismatched := sorted(loading["mismatched_keys"]):
         tensor, found, expected = mismatched[0]
@@ -173,7 +173,7 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
     if left_out := sorted(
         tensor_name
         for tensor_name in loading["unexpected_keys"]
-        if not modules.isdisjoint(accumulate(tensor_name.split(".")[:-1], "{}.{}".format))
+        if not is_packed and not modules.isdisjoint(accumulate(tensor_name.split(".")[:-1], "{}.{}".format))
     ):
         raise ModelError(
             f"the weights of {name} have tensors that its config.json says nothing of: {left_out[0]} and "

@@ -392,7 +392,8 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
             )
     except (*READ_ERRORS, ImportError) as error:
         raise build_read_error(entry.name, located.gguf or located.folder, "weights", error) from error
-    require_same_tensors(entry.name, loading, [tensor for tensor, _ in model.named_parameters()])
+    parameters = [tensor for tensor, _ in model.named_parameters()]
+    require_same_tensors(entry.name, loading, parameters, is_packed=tokenized.quantisation is not None)
     return model
 
 

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models import conversion
-from audit_pipeline.models.config import InstalledFile, ModelEntry
+from audit_pipeline.models.config import Endpoint, InstalledFile, ModelEntry
 from audit_pipeline.models.fingerprint import identify
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
@@ -76,6 +76,27 @@ def test_gguf_files_are_found_and_counted(tmp_path: Path) -> None:
     assert locate(ModelEntry(name="m", path=tmp_path / "b.gguf")).gguf == tmp_path / "b.gguf"
 
 
+@pytest.mark.parametrize(
+    "adapter", ["adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "adapters.safetensors"]
+)
+@pytest.mark.parametrize("beside", ["config.json", "m.gguf", None])
+def test_a_folder_with_an_adapter_is_refused(tmp_path: Path, adapter: str, beside: str | None) -> None:
+    entry = ModelEntry(name="m", path=tmp_path)
+    if beside is not None:
+        (tmp_path / beside).write_text("{}")
+        (tmp_path / "model.safetensors").write_bytes(b"")
+        assert locate(entry).folder == tmp_path
+    (tmp_path / adapter).write_text("{}")
+    assert f"holds an adapter ({adapter}), and adapters are not applied: merge it" in refused(lambda: locate(entry))
+
+
+def test_a_server_applies_its_adapter_itself(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    endpoint = Endpoint(url="http://127.0.0.1:1/v1", model="m", dialect="vllm")
+    assert locate(ModelEntry(name="m", backend="openai", path=tmp_path, endpoint=endpoint)).folder == tmp_path
+
+
 def test_what_is_not_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     assert "is not a model" in refused(lambda: locate(ModelEntry(name="m", path=tmp_path / "notes.txt")))
@@ -123,6 +144,20 @@ def test_missing_tensors_are_not_filled_with_random_numbers(tiny_folder: Folder,
     save_file(remaining, folder / "model.safetensors", metadata={"format": "pt"})
     message = refused(lambda: load_all(folder, tmp_path / "data"))
     assert f"lack {len(weights) - len(remaining)} tensors" in message
+
+
+@pytest.mark.parametrize("name", ["q_proj.bias", "q_proj.weight_scale", "q_proj.lora_A.default.weight"])
+def test_tensors_that_the_model_has_no_place_for_are_not_left_out(
+    tiny_folder: Folder, tmp_path: Path, name: str
+) -> None:
+    folder = shutil.copytree(tiny_folder("llama"), tmp_path / "m")
+    weights = load_file(folder / "model.safetensors")
+    layer = "model.layers.0.self_attn"
+    # A buffer that is computed anew, which files of older versions hold.
+    save_file({**weights, f"{layer}.rotary_emb.inv_freq": torch.ones(4)}, folder / "model.safetensors")
+    assert isinstance(load_all(folder, tmp_path / "data"), torch.nn.Module)
+    save_file({**weights, f"{layer}.{name}": torch.ones(32)}, folder / "model.safetensors")
+    assert f"{layer}.{name} and 0 more would be left out" in refused(lambda: load_all(folder, tmp_path / "data"))
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"model_type": "unheard-of"}'])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import max_examples
 from tiny_models import CONTEXT, SENTENCES, save_model, tokenized
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer
 
 from audit_pipeline.catalogue.contracts import KINDS, text_sha256
 from audit_pipeline.errors import ModelError
+from audit_pipeline.extraction.documents import quote
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
-from audit_pipeline.token_statistics.tokens import EncodedText, cache_key, encode, window_and_stride
+from audit_pipeline.token_statistics.tokens import EncodedText, cache_key, cover_text, encode, window_and_stride
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -105,6 +109,138 @@ def test_texts_are_encoded_as_if_alone_and_offsets_stay_inside(of: Of, texts: li
         assert ((together.char_start >= 0) & (together.char_start <= together.char_end)).all()
         assert (together.char_end <= len(text)).all()
         assert model.tokenizer.decode(together.token_id.tolist()) == text
+
+
+def made_tokenizer(normalizer: Any = None, *, trims: bool = False) -> Tokenizer:
+    """A byte-level BPE that knows composed letters, ligatures, jamo and emoji."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=500, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator([f"{' '.join(SENTENCES)} café naïve 한국어 final ½ 👩‍👩‍👧"] * 3, trainer)
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims)
+    tokenizer.normalizer = normalizer
+    return tokenizer
+
+
+def sentencepiece() -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram([("<unk>", -20.0), *((piece, -2.0) for piece in "▁abcdefin1é한국½")], 0))
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFKC(),
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Prepend("▁"),
+            normalizers.Replace(" ", "▁"),
+        ]
+    )
+    return tokenizer
+
+
+def bert() -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "cafe": 1, "##a": 2, "a": 3, "b": 4}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
+TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
+    "NFC": lambda: made_tokenizer(normalizers.NFC()),
+    "NFC, trimmed": lambda: made_tokenizer(normalizers.NFC(), trims=True),
+    "NFD": lambda: made_tokenizer(normalizers.NFD()),
+    "NFKC": lambda: made_tokenizer(normalizers.NFKC()),
+    "lower case without accents": lambda: made_tokenizer(
+        normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()])
+    ),
+    "letters dropped": lambda: made_tokenizer(normalizers.Replace(Regex("[aé]"), "")),
+    "stripped": lambda: made_tokenizer(normalizers.Strip()),
+    "sentencepiece": sentencepiece,
+    "bert": bert,
+}
+PARTS = (
+    *"ab e\n",
+    "  ",
+    "\u0301",
+    "\u0308",
+    "q\u0307\u0323",
+    "é",
+    "ﬁ",
+    "½",
+    "한",
+    "\u1112\u1161\u11ab",
+    "👩‍👩‍👧",
+    "\u200b",
+    "İ",
+)
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@max_examples(60)
+@given(
+    parts=st.lists(st.sampled_from(PARTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=3), max_size=12)
+)
+def test_every_character_belongs_to_a_token_whatever_a_tokenizer_does_to_the_text(kind: str, parts: list[str]) -> None:
+    text = "".join(parts)
+    encoding = _built(kind).encode(text)
+    spans = cover_text(text, encoding.offsets)
+    assert len(spans) == len(encoding.ids)
+    if not len(spans) or text.isspace():
+        # White space alone may be in no span.
+        return
+    assert (np.diff(spans, axis=0) >= 0).all()
+    assert (spans[:, 0] <= spans[:, 1]).all()
+    assert set().union(*(range(start, end) for start, end in spans)) == set(range(len(text)))
+    # A span only grows: no token loses what its tokenizer says.
+    offsets = np.asarray(encoding.offsets)
+    assert (spans[:, 0] <= offsets[:, 0]).all()
+    assert (spans[:, 1] >= offsets[:, 1]).all()
+
+
+@cache
+def _built(kind: str) -> Tokenizer:
+    return TOKENIZERS[kind]()
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets", "spans"),
+    [
+        # Composed: "é" is read where the text has a letter and its mark, here as two bytes.
+        ("e\u0301 x", [(0, 1), (0, 1), (2, 3), (3, 4)], [(0, 2), (0, 2), (2, 3), (3, 4)]),
+        # Blanks are left out, and so is a mark before one of them.
+        ("a\u0301 b ", [(0, 1), (3, 4)], [(0, 2), (2, 5)]),
+        # A blank of its own, without its character.
+        ("a  b", [(0, 1), (2, 2), (3, 4)], [(0, 1), (1, 2), (2, 4)]),
+        # What is dropped at the beginning belongs to the first token.
+        ("\u0301 a", [(2, 3)], [(0, 3)]),
+        # A token that the tokenizer appends has no characters.
+        ("ab\u0301", [(0, 2), (0, 0)], [(0, 3), (0, 0)]),
+        ("\u0301", [], []),
+    ],
+)
+def test_characters_that_a_tokenizer_leaves_out(
+    text: str, offsets: list[tuple[int, int]], spans: list[tuple[int, int]]
+) -> None:
+    assert list(map(tuple, cover_text(text, offsets).tolist())) == spans
+
+
+def test_decomposed_text_is_scored_and_quoted_with_its_accents(tmp_path: Path) -> None:
+    folder = save_model(tmp_path / "m", vocab_size=600)
+    made_tokenizer(normalizers.NFC()).save(str(folder / "tokenizer.json"))
+    model = tokenized(folder, tmp_path / "data", start_token="!")
+    composed = "Le café était fermé, les élèves attendaient."
+    decomposed = unicodedata.normalize("NFD", composed)
+    first, second = encode(model, [composed, decomposed])
+    np.testing.assert_array_equal(first.token_id, second.token_id)
+    pieces = [decomposed[start:end] for start, end in zip(second.char_start, second.char_end, strict=True)]
+    assert unicodedata.normalize("NFC", pieces[1]) == composed[first.char_start[1] : first.char_end[1]]
+    row = {
+        "start": 0,
+        "char_start": second.char_start[3:].tolist(),
+        "char_end": second.char_end[3:].tolist(),
+        "argmax_id": second.token_id[3:].tolist(),
+    }
+    quotation = quote(decomposed, row, model.tokenizer)
+    assert quotation.prefix + "".join(quotation.pieces) == decomposed
 
 
 def test_long_texts_are_not_truncated(of: Of) -> None:

@@ -27,6 +27,7 @@ from tiny_models import (
 )
 from transformers import AutoModelForCausalLM
 
+from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.tokens import encode
@@ -104,6 +105,28 @@ def test_scaled_logits_are_not_taken_from_the_bare_head(tmp_path: Path, dtype: s
     [encoded] = encode(model, [SENTENCES[0]])
     twin = twin_of_logits(twin_logits(model, forward, encoded), encoded.token_id.tolist())
     np.testing.assert_allclose(ours["logprob"], twin["logprob"], atol=1e-4 if dtype == "float32" else 0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_an_attention_that_gives_other_logits_than_the_default_one_is_refused(tmp_path: Path, dtype: str) -> None:
+    # Eager, Falcon divides its position biases by the root of the heads' size a second time.
+    folder = save_model(tmp_path / "m", "falcon", alibi=True)
+    model = tokenized(folder, tmp_path / "data", dtype=dtype, attention="eager")
+    with pytest.raises(
+        ModelError, match=r"^attention: eager gives other .* default \(sdpa\), up to [\d.]+ nats for a"
+    ) as error:
+        forward_of(model)
+    assert "\n" not in str(error.value)
+    default = forward_of(tokenized(folder, tmp_path / "data", dtype=dtype))
+    assert default.model.config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gemma2", "gemma3", "mistral", "opt", "bloom", "gpt_neo"])
+def test_an_attention_that_differs_by_rounding_is_run(tmp_path: Path, family: str, dtype: str) -> None:
+    folder = save_model(tmp_path / "m", family)
+    forward = forward_of(tokenized(folder, tmp_path / "data", dtype=dtype, attention="eager"))
+    assert forward.model.config._attn_implementation == "eager"
 
 
 def test_longrope_lengths_do_not_mix(tmp_path: Path) -> None:

@@ -1,0 +1,151 @@
+"""What a .gguf says of itself: the rule that its texts are split by, and whether it is a whole model."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from made_ggufs import gguf_of_bpe, write_gguf
+from test_tokenizer_files import TEXTS, byte_level
+from tiny_models import tokenized
+from tokenizers import Regex, pre_tokenizers
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.gguf_files import SPLIT_RULES
+from audit_pipeline.models.tokenized_model import TokenizedModel
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def of_rule(folder: Path, name: str | None, **fields: object) -> TokenizedModel:
+    """A model with GPT-2-like merges, whose .gguf names a rule."""
+    rule = {} if name is None else {"tokenizer__ggml__pre": name}
+    return tokenized(gguf_of_bpe(folder / f"{name}.gguf", byte_level(), **rule, **fields), folder / "data")
+
+
+def pieces(model: TokenizedModel, text: str) -> list[str]:
+    """What the text is split into before merges."""
+    split = model.tokenizer.backend.pre_tokenizer
+    assert split is not None
+    return [text[start:end] for _, (start, end) in split.pre_tokenize_str(text)]
+
+
+# Worked out by hand from the patterns.
+TEXT = "It'LL 1234 ab12,\n\n 7!? 漢字a"
+SPLIT = {
+    "gpt-2": ["It", "'", "LL", " 1234", " ab", "12", ",", "\n\n", " 7", "!?", " 漢字a"],
+    "smollm": ["It", "'", "LL", " ", "1", "2", "3", "4", " ab", "1", "2", ",", "\n\n ", "7", "!?", " 漢字a"],
+    "command-r": ["It", "'", "LL", " ", "1", "2", "3", "4", " ab", "1", "2", ",", "\n\n ", "7", "!?", " 漢字a"],
+    "llama-bpe": ["It", "'LL", " ", "123", "4", " ab", "12", ",\n\n", " ", "7", "!?", " 漢字a"],
+    "glm4": ["It", "'LL", " ", "123", "4", " ab", "12", ",\n\n", " ", "7", "!?", " 漢字a"],
+    "qwen2": ["It", "'LL", " ", "1", "2", "3", "4", " ab", "1", "2", ",\n\n", " ", "7", "!?", " 漢字a"],
+    "deepseek-v3": ["It", "'LL", " ", "123", "4", " ab", "12", ",\n\n", " ", "7", "!?", " ", "漢字", "a"],
+    "deepseek-coder": [
+        *("It", "'", "LL", " ", "1", "2", "3", "4", " ab", "1", "2", ",", "\n", "\n", " ", "7", "!?"),
+        *(" ", "漢字", "a"),
+    ],
+    "falcon": ["It", "'", "LL", " ", "123", "4", " ab", "12", ",", "\n\n", " 7", "!?", " 漢字a"],
+    "tekken": ["It", "'LL", " ", "1", "2", "3", "4", " ab", "1", "2", ",\n\n", " ", "7", "!?", " 漢字a"],
+    "gpt-4o": ["It'LL", " ", "123", "4", " ab", "12", ",\n\n", " ", "7", "!?", " 漢字a"],
+    "bloom": ["It'LL", " 1234", " ab12", ",\n\n", " 7", "!?", " 漢字a"],
+}
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_texts_are_split_by_the_rule_that_the_file_names(name: str, tmp_path: Path) -> None:
+    for _ in ("converted", "kept"):
+        assert pieces(of_rule(tmp_path, name), TEXT) == SPLIT[name]
+
+
+@pytest.mark.parametrize("name", sorted(SPLIT_RULES.keys() & GGUF_PRE_TOKENIZER_SPLITS.keys()))
+def test_the_table_says_what_transformers_says(name: str) -> None:
+    [pattern] = SPLIT_RULES[name].patterns
+    ours, theirs = (
+        pre_tokenizers.Split(Regex(regex), "isolated") for regex in (pattern, GGUF_PRE_TOKENIZER_SPLITS[name])
+    )
+    for text in (*TEXTS, TEXT, "Don'T ſ's हिन्दी été İSTANBUL\r\n\t x/y\n//"):
+        assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("deepseek-llm", "names the rule 'deepseek-llm'"),
+        ("kimi-k2", "names the rule 'kimi-k2'"),
+        ("default", "names the rule 'default'"),
+        ("of-tomorrow", "names the rule 'of-tomorrow'"),
+        (None, "names no rule"),
+    ],
+)
+def test_a_rule_that_is_not_known_is_refused_by_its_name(name: str | None, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=rf"^the tokenizer of {name}\.gguf {said}") as caught:
+        of_rule(tmp_path, name)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_piece_that_is_a_token_stays_whole_where_the_rule_says_so(tmp_path: Path) -> None:
+    # The merges of a vocabulary do not lead to every token of it.
+    core = byte_level()
+    core.add_tokens(["Ġoutlandish"])
+    text = "an outlandish word"
+    for name, whole in (("llama-bpe", True), ("dbrx", False)):
+        path = gguf_of_bpe(tmp_path / f"{name}.gguf", core, tokenizer__ggml__pre=name)
+        for _ in ("converted", "kept"):
+            model = tokenized(path, tmp_path / "data")
+            [encoded] = model.tokenizer.encode([text], add_special_tokens=False)
+            assert ("Ġoutlandish" in encoded.tokens) == whole
+
+
+@pytest.mark.parametrize(
+    ("name", "flag", "starts"),
+    [("llama-bpe", None, True), ("llama-bpe", False, False), ("gpt-2", None, False), ("gpt-2", True, True)],
+)
+def test_a_start_token_is_added_as_the_file_says_or_else_the_rule(
+    name: str, flag: bool | None, starts: bool, tmp_path: Path
+) -> None:
+    model = of_rule(tmp_path, name, **({} if flag is None else {"tokenizer__ggml__add_bos_token": flag}))
+    [encoded] = model.tokenizer.encode(["ab"], add_special_tokens=True)
+    assert (encoded.tokens[0] == "<s>") == starts
+
+
+@pytest.mark.parametrize("prefix", [None, True, False])
+def test_a_sentencepiece_has_a_blank_before_its_text_only_where_the_file_says_so(
+    prefix: bool | None, tmp_path: Path
+) -> None:
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{number:02X}>" for number in range(256)), "▁", "a", "b", "▁a", "ab", "▁ab"]
+    scores = [-1000.0] * 259 + [-9.0, -8.0, -7.0, -2.0, -3.0, -1.0]
+    path = write_gguf(
+        tmp_path / "m.gguf",
+        tokenizer__ggml__model="llama",
+        tokenizer__ggml__tokens=tokens,
+        tokenizer__ggml__scores=scores,
+        tokenizer__ggml__token_type=[2, 3, 3, *[6] * 256, *[1] * 6],
+        tokenizer__ggml__bos_token_id=1,
+        tokenizer__ggml__eos_token_id=2,
+        **({} if prefix is None else {"tokenizer__ggml__add_space_prefix": prefix}),
+    )
+    model = tokenized(path, tmp_path / "data")
+    first, byte = model.tokenizer.encode(["ab ab", "é"], add_special_tokens=False)
+    assert first.tokens == (["ab", "▁ab"] if prefix is False else ["▁ab", "▁ab"])
+    assert byte.tokens[-2:] == ["<0xC3>", "<0xA9>"]
+    assert model.tokenizer.decode(first.ids) == "ab ab"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"general__type": "adapter"}, r"^m.gguf is no model but 'adapter'"),
+        ({"general__type": "mmproj"}, r"^m.gguf is no model but 'mmproj'"),
+        ({"general__type": "imatrix"}, r"^m.gguf is no model but 'imatrix'"),
+        ({"split__count": 3, "split__no": 1}, r"^m.gguf is part 2 of 3 \(.*join the parts"),
+        ({"architecture": "controlvector"}, "controlvector is not supported"),
+    ],
+)
+def test_a_file_that_is_no_whole_model_is_refused(fields: dict[str, object], said: str, tmp_path: Path) -> None:
+    path = gguf_of_bpe(tmp_path / "m.gguf", byte_level(), tokenizer__ggml__pre="gpt-2", **fields)
+    with pytest.raises(ModelError) as caught:
+        tokenized(path, tmp_path / "data")
+    assert re.search(said, str(caught.value))
+    assert "\n" not in str(caught.value)
