@@ -102,7 +102,7 @@ def _open_score_texts(score_request: Score) -> TextStream:
     from audit_pipeline.scoring.file import GROUP  # noqa: PLC0415
 
     if isinstance(score_request.texts, PathLike):
-        return open_texts(Path(score_request.texts), score_request.text_column, [score_request.label_column, GROUP])
+        return open_texts(Path(score_request.texts), score_request.text_column, [GROUP])
     return stream_from_texts(list(score_request.texts))
 
 

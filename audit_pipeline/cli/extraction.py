@@ -62,7 +62,7 @@ _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
     "--texts",
     "file",
     type=PATH,
-    help="The documents: a .txt file or a folder of them, one document each, or a file of rows with a text each.",
+    help="The documents: a file or folder as check takes it (.txt, .epub, .pdf, .docx, …), or a file of rows.",
 )
 @click.option(
     "--benchmark",
@@ -291,7 +291,7 @@ def _read_file_documents(file: Path, text_column: str | None) -> list[SearchedDo
     from audit_pipeline.extraction.documents import read_documents
 
     documents, skipped = read_documents(file, text_column)
-    tell_skipped(skipped.first, skipped.count)
+    tell_skipped(skipped.first, skipped.count, "file(s), part(s) or row(s)")
     return documents
 
 

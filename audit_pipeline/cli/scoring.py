@@ -80,7 +80,7 @@ def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> 
     model = resolve_model_option(str(options.model))
     require_output(out, file)
     request = scoring_request(options, file)
-    texts = _open_file_texts(file, options.text_column, options.label_column)
+    texts = _open_file_texts(file, options.text_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
     from audit_pipeline.operate.progress import file_bar
@@ -121,7 +121,7 @@ def _is_option_given(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
-def _open_file_texts(file: Path, text_column: str | None, label_column: str) -> TextStream:
+def _open_file_texts(file: Path, text_column: str | None) -> TextStream:
     """The texts of the file, of which something is said at once: how it was read, and about how much there is."""
     from audit_pipeline.fetch.file_bytes import STANDARD_INPUT
     from audit_pipeline.fetch.formats import open_texts
@@ -129,7 +129,7 @@ def _open_file_texts(file: Path, text_column: str | None, label_column: str) -> 
 
     if file == STANDARD_INPUT:
         tell_step("reading lines of JSON from standard input")
-    texts = open_texts(file, text_column, [label_column, GROUP])
+    texts = open_texts(file, text_column, [GROUP])
     if texts.rows.note is not None:
         tell_step(texts.rows.note)
     counted = texts.estimate_rows()

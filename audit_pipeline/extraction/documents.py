@@ -22,8 +22,10 @@ from audit_pipeline.catalogue.contracts import EXCERPT_CHARACTERS, EXCERPT_WORDS
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import has_row_format, open_texts
-from audit_pipeline.fetch.rows import SkippedRows
+from audit_pipeline.fetch.rows import Skipped, SkippedRows
 from audit_pipeline.models.kept_files import TextTokenizer
+from audit_pipeline.sources.local_files import LocalFilesSettings, harvest_local_files
+from audit_pipeline.whole_files.document import is_whole_file
 from audit_pipeline.whole_files.places import Places
 
 _NAMES = ("document_id", "id", "title")
@@ -48,22 +50,31 @@ class SearchedDocument:
 
 
 def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
-    """The documents of ``path``, and rows that are none.
+    """The documents of ``path``, and files, parts and rows that are none.
 
-    A .txt file, and each one in a folder, is one document by the file's name; in files of rows each row is one, by its
-    column document_id, id or title, else by its number. Raises DataError where there is no document, where two have one
-    name, and where a file is not UTF-8.
+    A file that is one document, and whatever a folder holds, is read and named as `check` does
+    (:func:`harvest_local_files`); of a file of rows each row is one, by its column document_id, id or title, else by
+    its number. Raises DataError where there is no document, and where two have one name.
     """
-    files = _list_text_files(path)
-    if files:
-        documents, skipped = [SearchedDocument(file.stem, _read_text(file)) for file in files], SkippedRows()
-    elif path.is_dir() and not has_row_format(path):
-        raise DataError(f"{path}: the folder holds no .txt file, and is no data set that `datasets` saved")
+    if is_whole_file(path) or (path.is_dir() and not has_row_format(path)):
+        documents, skipped = _harvest_documents(path, text_column)
     else:
         texts = open_texts(path, text_column, _NAMES)
         documents = [SearchedDocument(_choose_document_name(row.values, row.index), row.text) for row in texts]
         skipped = texts.skipped
     _require_distinct(path, documents)
+    return documents, skipped
+
+
+def _harvest_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
+    harvest = harvest_local_files(LocalFilesSettings(path=path, text_column=text_column))
+    skipped = SkippedRows()
+    for number, part in enumerate((*harvest.missing, *harvest.left_out)):
+        skipped.add(Skipped(part.part, number, part.reason))
+    documents = [SearchedDocument(found.name, found.text, places=found.places) for found in harvest.documents]
+    if not documents:
+        first = "".join(f"; the first, {part.location}: {part.reason}" for part in skipped.first[:1])
+        raise DataError(f"{path}: no document can be read of {skipped.count:,} file(s) and row(s){first}")
     return documents, skipped
 
 
@@ -130,23 +141,6 @@ def _cut_quotable_text(text: str) -> str:
     """As much of the beginning of ``text`` as may be quoted of one side of a window."""
     words = [found.end() for found in islice(re.finditer(r"\S+", text), EXCERPT_WORDS // 2)]
     return text[: min(words[-1] if words else 0, EXCERPT_CHARACTERS // 2)]
-
-
-def _list_text_files(path: Path) -> list[Path]:
-    """The .txt files that ``path`` is or, as a folder, holds."""
-    candidates = sorted(path.iterdir()) if path.is_dir() else [path]
-    return [candidate for candidate in candidates if candidate.suffix.lower() == ".txt" and candidate.is_file()]
-
-
-def _read_text(path: Path) -> str:
-    try:
-        # Bytes, so that the ends of lines stay what they are: places are counted in the user's own characters.
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 (byte {error.start:,}); save it as UTF-8") from None
-    if not text.strip():
-        raise DataError(f"{path}: the file holds no text")
-    return text
 
 
 def _choose_document_name(values: Mapping[str, object], index: int) -> str:

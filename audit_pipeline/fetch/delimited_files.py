@@ -5,17 +5,19 @@ records as rows. What does not: the bytes below, and what a row is (rows.py).
 
 The header decides between the usual delimiters: names of columns hardly ever hold one, texts do all the time. Where
 the header holds several of them, the one that fits most rows is taken, and of equals the one that DuckDB's sniffer
-finds. The quote is the usual one, unless rows do not fit with it and all do with what the sniffer found.
+finds. A first line such as Excel's sep=; says it. The quote is the usual one, unless rows do not fit with it and all do
+with what the sniffer found.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -34,22 +36,25 @@ from audit_pipeline.fetch.stream import Entries, RowStream
 USUAL = {",": "','", ";": "';'", "\t": "a tab", "|": "'|'"}
 
 _EMPTY = "(empty)"
+# The first line of files for Excel.
+_STATED_DELIMITER = re.compile(r"\A\"?sep=([^\r\n\"])\"?(?:\r\n|\r|\n)", re.IGNORECASE)
 _SNIFF = "SELECT Delimiter, Quote, Escape FROM sniff_csv(?, header=true, skip=0, ignore_errors=true{})"
 
 
 @dataclass(frozen=True)
 class Dialect:
     """``quote``: None if nothing is quoted. ``escape`` precedes a quote within a quoted field; None: it is doubled
-    there."""
+    there. ``has_gaps``: blanks follow each delimiter, and belong to no field."""
 
     delimiter: str
     quote: str | None = '"'
     escape: str | None = None
+    has_gaps: bool = False
 
     def __str__(self) -> str:
         quoted = "nothing quoted" if self.quote is None else f"'{self.quote}' as quote"
         escaped = f", '{self.escape}' before a quote within quotes" if self.escape else ""
-        return f"CSV with {USUAL[self.delimiter]} between fields and {quoted}{escaped}"
+        return f"CSV with {USUAL.get(self.delimiter, repr(self.delimiter))} between fields and {quoted}{escaped}"
 
     def reader(self, lines: Iterable[str]) -> Any:
         """The csv module's reader of ``lines``.
@@ -62,6 +67,7 @@ class Dialect:
             quotechar=self.quote,
             escapechar=self.escape,
             doublequote=self.escape is None,
+            skipinitialspace=self.has_gaps,
             quoting=csv.QUOTE_NONE if self.quote is None else csv.QUOTE_MINIMAL,
             strict=True,
         )
@@ -73,13 +79,17 @@ def dialect_of(sample: str, *, is_complete: bool, is_tsv: bool) -> Dialect:
     If the sample is not the whole file (``is_complete``), its last record may be cut and is ignored. Raises ValueError,
     saying what to do, if the header leaves several delimiters possible and the rows do not decide.
     """
-    in_header = [delimiter for delimiter in USUAL if _count_columns(sample, Dialect(delimiter)) > 1]
-    possible = ["\t"] if is_tsv else in_header or [","]
+    stated = _STATED_DELIMITER.match(sample)
+    sample = _STATED_DELIMITER.sub("", sample)
+    in_header = [delimiter for delimiter in USUAL if len(_read_sample_header(sample, Dialect(delimiter))) > 1]
+    possible = [stated[1]] if stated else ["\t"] if is_tsv else in_header or [","]
     sniffed = _sniff_dialect(sample, possible[0] if len(possible) == 1 else None)
     usual = Dialect(possible[0] if len(possible) == 1 else _choose_delimiter(sample, possible, sniffed, is_complete))
+    seconds = [record[1] for record in _iterate_sample_records(sample, usual) if record and len(record) > 1]
+    usual = replace(usual, has_gaps=bool(seconds) and all(second.startswith(" ") for second in seconds))
     if sniffed is None:
         return usual
-    found = Dialect(usual.delimiter, sniffed.quote, sniffed.escape)
+    found = replace(usual, quote=sniffed.quote, escape=sniffed.escape)
     # Quotes are part of a .csv file; a .tsv file may hold them as characters like any other.
     takes = (
         (found.quote is not None or is_tsv)
@@ -122,10 +132,9 @@ def _sniff_dialect(sample: str, delimiter: str | None) -> Dialect | None:
     return Dialect(between or ",", quote, None if escape == quote else escape)
 
 
-def _count_columns(sample: str, dialect: Dialect) -> int:
-    """How many columns the header has; 0 where it cannot be read so."""
-    header = next(_iterate_sample_records(sample, dialect), None)
-    return len(header) if header else 0
+def _read_sample_header(sample: str, dialect: Dialect) -> list[str]:
+    """The header's fields; none where it cannot be read so."""
+    return next(_iterate_sample_records(sample, dialect), None) or []
 
 
 def _has_uniform_width(sample: str, dialect: Dialect, is_complete: bool) -> bool:
@@ -179,8 +188,9 @@ def open_delimited_rows(file: InputFile, string_lines: str | None) -> RowStream:
     dialect = _detect_file_dialect(file)
     with _open_records(file, dialect) as records:
         header = _read_header(file, records)
-    note = f"{file.path}: read as {dialect}; columns: {_format_names(header)}"
-    return RowStream(file, lambda columns: _read_rows(file, dialect), columns=tuple(header), note=note)
+    names = tuple(filter(None, header))
+    note = f"{file.path}: read as {dialect}; columns: {_format_names(names)}"
+    return RowStream(file, lambda columns: _read_rows(file, dialect), columns=names, note=note)
 
 
 def _detect_file_dialect(file: InputFile) -> Dialect:
@@ -231,11 +241,15 @@ def _iterate_lines(file: InputFile, text: io.TextIOWrapper) -> Iterator[str]:
     while line := text.readline(LINE_LIMIT + 1):
         number += 1
         require_length(file, line, number)
-        yield line
+        # An empty line in its place: lines keep their numbers.
+        yield "\n" if number == 1 and _STATED_DELIMITER.match(line) else line
 
 
 def _read_header(file: InputFile, records: _Records) -> list[str]:
-    """The first record. Raises UnreadableFileError where it cannot be one of column names."""
+    """The first record: names without the blanks around them, empty for a column that is not read.
+
+    Raises UnreadableFileError where it cannot be one of column names.
+    """
     *_, header = next(iter(records), (0, 0, None))
     if header is None:
         raise UnreadableFileError(file.path, "the file holds no rows")
@@ -243,7 +257,9 @@ def _read_header(file: InputFile, records: _Records) -> list[str]:
         raise UnreadableFileError(file.path, f"its header cannot be read: {header}")
     if any(unicode_problem(name) for name in header):
         raise UnreadableFileError(file.path, "its header is not valid UTF-8; save the file as UTF-8")
-    if len(set(header)) != len(header):
+    header = [name.strip().strip("\ufeff\u200b") for name in header]
+    named = [name for name in header if name]
+    if len(set(named)) != len(named):
         raise UnreadableFileError(file.path, f"its header names a column twice: {', '.join(header)}")
     return header
 
@@ -265,7 +281,7 @@ def _row(file: InputFile, index: int, header: Sequence[str], numbered_record: _N
         return Skipped(location, index, f"has {len(record)} fields where the header has {len(header)}")
     if any(unicode_problem(field) for field in record):
         return Skipped(location, index, "invalid UTF-8")
-    return Row(location, index, dict(zip(header, record, strict=True)))
+    return Row(location, index, {name: field for name, field in zip(header, record, strict=True) if name})
 
 
 def _format_names(names: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from audit_pipeline.fetch.file_bytes import LINE_LIMIT, MEBIBYTE, InputFile, lines_of, open_bytes
-from audit_pipeline.fetch.rows import TXT_COLUMN, Row, Skipped, UnreadableFileError, json_row, row_of
+from audit_pipeline.fetch.rows import TXT_COLUMN, JsonDecoder, Row, Skipped, UnreadableFileError, json_row, row_of
 from audit_pipeline.fetch.stream import Entries, RowStream
 
 
@@ -68,25 +68,28 @@ def open_json_document(file: InputFile, string_lines: str | None) -> RowStream:
         lines = lines_of(file, binary)
         first = next(lines, (0, b""))[1]
         single = next(lines, None) is None
-    whole = _load_whole_json(file) if single or not isinstance(_parse_json(first), dict) else None
-    if not isinstance(whole, dict):
+    decoder = JsonDecoder()
+    whole = _load_whole_json(file, decoder) if single or not isinstance(_parse_json(first, decoder), dict) else None
+    if not isinstance(whole, dict) or (single and _columns_from_object(whole) is None):
         return open_json_lines(file, string_lines)
+    if decoder.repeated is not None:
+        raise UnreadableFileError(file.path, decoder.explain_repeated())
     rows = _rows_from_object(whole)
     return RowStream(file, lambda columns: _number_rows(file, rows), count=len(rows))
 
 
-def _parse_json(text: bytes | str) -> object:
+def _parse_json(text: bytes, decoder: JsonDecoder) -> object:
     """What ``text`` is in JSON; None where it is none."""
     try:
-        return json.loads(text)
+        return decoder.decode(text.decode())
     except (ValueError, RecursionError):
         return None
 
 
-def _load_whole_json(file: InputFile) -> object:
+def _load_whole_json(file: InputFile, decoder: JsonDecoder) -> object:
     with open_bytes(file) as binary:
         content = binary.read(_WHOLE_LIMIT + 1)
-    return _parse_json(content.removeprefix(codecs.BOM_UTF8)) if len(content) <= _WHOLE_LIMIT else None
+    return _parse_json(content.removeprefix(codecs.BOM_UTF8), decoder) if len(content) <= _WHOLE_LIMIT else None
 
 
 def _rows_from_object(content: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
@@ -115,8 +118,9 @@ def _columns_from_object(content: Mapping[str, object]) -> Sequence[Sequence[obj
 
 def _read_array(file: InputFile, string_lines: str | None) -> Entries:
     with open_bytes(file) as binary:
-        for index, value in enumerate(_ArrayReader(file, binary)):
-            yield row_of(value, f"{file.name}:{index + 1}", index, string_lines)
+        values = _ArrayReader(file, binary)
+        for index, value in enumerate(values):
+            yield row_of(value, values.decoder, f"{file.name}:{index + 1}", index, string_lines)
 
 
 class _ArrayReader:
@@ -128,7 +132,7 @@ class _ArrayReader:
     def __init__(self, file: InputFile, binary: BinaryIO) -> None:
         self._file, self._binary = file, binary
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
-        self._scanner = json.JSONDecoder()
+        self.decoder = JsonDecoder()
         self._held, self._taken, self._let_go = "", 0, 0
         self._ended = False
 
@@ -149,7 +153,7 @@ class _ArrayReader:
         self._skip_blanks()
         while True:
             try:
-                value, end = self._scanner.raw_decode(self._held, self._taken)
+                value, end = self.decoder.raw_decode(self._held, self._taken)
             except json.JSONDecodeError as error:
                 if self._ended or len(self._held) - self._taken > LINE_LIMIT:
                     raise self._broken(error.msg) from error

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.whole_files.legible import count_no_characters
 
 TXT_COLUMN = "text"
 EMPTY = "is empty"
@@ -19,6 +22,8 @@ EMPTY = "is empty"
 USUAL_TEXT_COLUMNS = ("text", "input")
 
 _NAMED_SKIPS = 1000
+_WORDS_OF_A_NAME = 5
+_MOST_NO_CHARACTERS = 0.5
 # How many rows are searched for the text's column if the file itself does not name its columns.
 _LOOKED_AT = 1000
 
@@ -81,24 +86,57 @@ class UnreadableFileError(DataError):
         self.reason = reason
 
 
+class JsonDecoder(json.JSONDecoder):
+    """Reads values of JSON, and notes a key that an object, at any depth, names twice: ``repeated`` is the first such
+    key of the last value, or None."""
+
+    repeated: str | None
+
+    def __init__(self) -> None:
+        super().__init__(object_pairs_hook=self._build_object)
+
+    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+        """The value at ``idx``, and where it ends; raises ValueError or RecursionError."""
+        self.repeated = None
+        return super().raw_decode(s, idx)
+
+    def explain_repeated(self) -> str:
+        """What is wrong with the last value, if a key is ``repeated``."""
+        return f"the key '{self.repeated}' stands twice in one object: keep one of them"
+
+    def _build_object(self, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs) and self.repeated is None:
+            counted = Counter(key for key, _ in pairs)
+            self.repeated = next(key for key, count in counted.items() if count > 1)
+        return values
+
+
+_DECODER = JsonDecoder()
+
+
 def json_row(line: bytes, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
     """One line of JSON as a row; skipped where it is not an object in UTF-8.
 
     ``string_lines`` is the column of a line that is a JSON string and no object (MIMIR has such files).
     """
     try:
-        value = json.loads(line.decode())
+        value = _DECODER.decode(line.decode())
     except UnicodeDecodeError as error:
         return Skipped(location, index, f"invalid UTF-8 at byte {error.start} of the line")
     except json.JSONDecodeError as error:
         return Skipped(location, index, f"broken JSON: {error.msg} at character {error.pos + 1}")
     except (ValueError, RecursionError) as error:
         return Skipped(location, index, f"JSON that cannot be read: {error}")
-    return row_of(value, location, index, string_lines)
+    return row_of(value, _DECODER, location, index, string_lines)
 
 
-def row_of(value: object, location: str, index: int, string_lines: str | None = None) -> Row | Skipped:
-    """A value of JSON as a row; skipped where it is no object."""
+def row_of(
+    value: object, decoder: JsonDecoder, location: str, index: int, string_lines: str | None = None
+) -> Row | Skipped:
+    """A value of JSON that ``decoder`` has read as a row; skipped where it is no object, or names a key twice."""
+    if decoder.repeated is not None:
+        return Skipped(location, index, decoder.explain_repeated())
     if isinstance(value, dict):
         return Row(location, index, value)
     if string_lines is not None and isinstance(value, str):
@@ -154,11 +192,21 @@ def choose_column(name: object, columns: Sequence[str], column: str | None) -> s
             raise UnreadableFileError(name, f"no column '{column}'; the columns are: {names}")
         return column
     for usual in USUAL_TEXT_COLUMNS:
-        if usual in columns:
-            return usual
+        if (found := find_column(columns, usual)) is not None:
+            return found
     if len(columns) == 1:
+        if len(columns[0].split()) > _WORDS_OF_A_NAME:
+            raise UnreadableFileError(
+                name, f"its only column is called '{columns[0]}': if that is a text, put the line text above it"
+            )
         return columns[0]
     raise UnreadableFileError(name, f"say which column holds the text; the columns are: {names}")
+
+
+def find_column(columns: Sequence[str], name: str) -> str | None:
+    """The column of that name, else the only one that differs from it in capitals alone; None where there is none."""
+    alike = [column for column in columns if column.casefold() == name.casefold()]
+    return name if name in columns else alike[0] if len(alike) == 1 else None
 
 
 def column_names(rows: Iterable[Row]) -> list[str]:
@@ -178,13 +226,16 @@ def text_of(values: Mapping[str, object], column: str) -> tuple[str, str | None]
 
 
 def text_problem(value: object) -> str | None:
-    """Why ``value`` is not a text (null, not a string, blank, not valid Unicode); None where it is one."""
+    """Why ``value`` is not a text (null, not a string, blank, not valid Unicode, hardly any characters); None where it
+    is one. Whether letters form words is not asked: rows are texts that the user gives."""
     if value is None:
         return "is null"
     if not isinstance(value, str):
         return f"is not a string but {type(value).__name__}"
     if not value.strip():
         return EMPTY
+    if count_no_characters(value) > _MOST_NO_CHARACTERS * len(value):
+        return "is for the most part control, private-use or replacement characters"
     return unicode_problem(value)
 
 

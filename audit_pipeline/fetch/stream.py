@@ -25,6 +25,8 @@ from audit_pipeline.fetch.rows import (
     UnreadableFileError,
     build_unusable_file_error,
     choose_column,
+    column_names,
+    find_column,
     texts_of,
     unicode_problem,
 )
@@ -231,6 +233,18 @@ class TextStream:
         goes_on = next(texts, None) is not None
         rows_read = self.taken + self.skipped.count
         return self.rows.expected(rows_read) if goes_on else Expected(rows_read, estimated=False)
+
+    def find_column(self, name: str, *, required: bool) -> str:
+        """The column called so, or so but for capitals, among those that the file names or its first 1,000 rows have;
+        it is read from now on. ``name`` where there is none, and UnreadableFileError if it is ``required``."""
+        columns = self.rows.columns
+        if columns is None:
+            columns = column_names(row for row in itertools.islice(self.rows.entries(), 1000) if isinstance(row, Row))
+        found = find_column(columns, name)
+        if found is None and required:
+            choose_column(self.rows.file.path, columns, name)
+        self._also = [*self._also, found or name]
+        return found or name
 
     def entries(self) -> Iterator[TextRow | Skipped]:
         """Every row, with its text or the reason why there is none; raises as :meth:`RowStream.entries` does."""

@@ -283,12 +283,12 @@ def format_cell_value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else escape_control_characters(str(value))
 
 
-def tell_skipped(skipped_rows: Sequence[SkippedRow], total: int | None = None) -> None:
+def tell_skipped(skipped_rows: Sequence[SkippedRow], total: int | None = None, what: str = "row(s)") -> None:
     """The first rows that were skipped; ``total``: how many there are, where ``skipped_rows`` are not all of them."""
     total = len(skipped_rows) if total is None else total
     if not total:
         return
-    tell(f"{total} row(s) skipped:")
+    tell(f"{total} {what} skipped:")
     for row in skipped_rows[:_NAMED_SKIPS]:
         tell(f"  {row.location}: {row.reason}")
     if total > _NAMED_SKIPS:

@@ -118,6 +118,7 @@ def score_texts(
         tell=listener.how_far,
     )
     endpoints = Endpoints(options.limits.require_usable_for(entry))
+    is_named = options.label_column != ScoreOptions.label_column
     tokenized = endpoints.load(entry, paths, listener.step)
     return score_file(
         texts,
@@ -127,7 +128,7 @@ def score_texts(
         paths,
         build_backend_loader(paths, options.device, endpoints, options.chosen_engine, listener.step),
         user_inputs=inputs,
-        label_column=options.label_column,
+        label_column=texts.find_column(options.label_column, required=is_named),
         overrides=options.overrides,
         listener=listener,
     )

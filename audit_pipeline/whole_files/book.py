@@ -6,6 +6,7 @@ front and back matter (book_matter.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
@@ -24,11 +25,12 @@ def read_book(path: Path) -> WholeDocument:
         book = read_epub(path)
     except EpubError as error:
         raise DataError(f"{path}: {error}") from error
-    text, places = epub_text(book)
-    if not text:
+    whole = epub_text(book)
+    if not whole.text:
         # What looks like nothing but matter may be a short text with a notice in it.
         chapters = [(chapter, prose(chapter.markup)) for chapter in book.chapters]
         text, places = join_chapters(chapters, lambda lines: range(len(lines)))
-    if not text.strip():
+        whole = replace(whole, text=text, places=places)
+    if not whole.text.strip():
         raise NoTextError(f"{path}: no text in it, only pictures or nothing")
-    return WholeDocument(text, book.title, book.problems, places)
+    return whole

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
 from typing import TypeVar
 
+from audit_pipeline.whole_files.document import WholeDocument
 from audit_pipeline.whole_files.epub import Chapter, Epub
+from audit_pipeline.whole_files.legible import explain_illegible
 from audit_pipeline.whole_files.places import Places, chapter_label
 from audit_pipeline.whole_files.prose import SECTION_GAP, Prose, prose
 
@@ -111,15 +113,25 @@ _NOTE_WORDS = 1500
 _CREDITS_WORDS = 120
 _COPYRIGHT_WORDS = 400
 _MOST_CAPTION_LINES = 12
+_NAMED = 3
 
 
-def epub_text(book: Epub) -> tuple[str, Places]:
-    """The running text of a book: its chapters without those, and without elements, that are matter; and where each
-    chapter begins.
+def epub_text(book: Epub) -> WholeDocument:
+    """The running text of a book: its chapters without those, and without elements, that are matter.
 
-    Chapters are parted by three empty lines, paragraphs by one. Empty where nothing but matter is left.
+    Chapters are parted by three empty lines, paragraphs by one. Empty where nothing but matter is left. ``problems``
+    are the chapters without text, by the reason, with their share of the reading order.
     """
-    pages = [(chapter, prose(chapter.markup, MATTER_TYPES)) for chapter in book.chapters]
+    read = [(chapter, prose(chapter.markup, MATTER_TYPES)) for chapter in book.chapters]
+    lost, pages = list(book.problems), []
+    for chapter, page in read:
+        reason = explain_illegible(page.text)
+        if not page.text and not is_matter(chapter, page):
+            reason = "no text in it, only pictures or nothing"
+        if reason is None:
+            pages.append((chapter, page))
+        else:
+            lost.append((chapter.path, reason))
     words = [len(page.text.split()) for _, page in pages]
     # A file with most of the book in it is the book, whatever its first heading says.
     kept = [
@@ -127,7 +139,19 @@ def epub_text(book: Epub) -> tuple[str, Places]:
         for (chapter, page), size in zip(pages, words, strict=True)
         if page.text and (2 * size > sum(words) or not is_matter(chapter, page))
     ]
-    return join_chapters(kept, find_book_lines)
+    text, places = join_chapters(kept, find_book_lines)
+    return WholeDocument(text, book.title, _count_lost_chapters(lost, len(read) + len(book.problems)), places)
+
+
+def _count_lost_chapters(lost: Sequence[tuple[str, str]], chapters: int) -> tuple[tuple[str, str], ...]:
+    paths_of: dict[str, list[str]] = {}
+    for path, reason in lost:
+        paths_of.setdefault(reason, []).append(path)
+    parts = []
+    for reason, paths in paths_of.items():
+        named = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
+        parts.append((f"{len(paths):,} of {chapters:,} chapters ({named})", reason))
+    return tuple(parts)
 
 
 def join_chapters(

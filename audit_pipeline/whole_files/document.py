@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from audit_pipeline.errors import DataError
+from audit_pipeline.whole_files.legible import explain_illegible
 from audit_pipeline.whole_files.places import Places
 
 MEBIBYTE = 1024 * 1024
@@ -53,7 +54,8 @@ def usable_title(raw_title: str | None) -> str | None:
 
 
 class NoTextError(DataError):
-    """The file is whole, but there is no text to be had of it: locked, a scan, empty. The message says which."""
+    """The file is whole, but no text can be extracted: locked, a scan, letters of an unknown font. The message says
+    which."""
 
 
 def read_plain(path: Path) -> WholeDocument:
@@ -96,4 +98,6 @@ def read_whole(path: Path) -> WholeDocument:
         whole = reader(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if (reason := explain_illegible(whole.text)) is not None:
+        raise NoTextError(f"{path}: no text can be extracted ({reason}): use another copy")
     return replace(whole, title=usable_title(whole.title))

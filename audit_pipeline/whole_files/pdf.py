@@ -21,6 +21,7 @@ import pypdfium2.raw as pdfium_c
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.whole_files.document import MOST_TEXT_BYTES, NoTextError, WholeDocument
+from audit_pipeline.whole_files.legible import explain_illegible
 from audit_pipeline.whole_files.places import Places, page_label
 
 _MOST_PAGES = 20_000
@@ -41,20 +42,28 @@ _ONE_AT_A_TIME = threading.Lock()
 def read_pdf(path: Path) -> WholeDocument:
     """The running text of a PDF, paragraphs parted by an empty line.
 
-    Raises NoTextError where a password locks it or its pages are pictures (a scan), and DataError where it is damaged
-    or has more pages, or more text, than any book.
+    Pages without text, and those of fonts that do not say which letters they draw, are problems. Raises NoTextError
+    where a password locks it or no page is left, and DataError where it is damaged or has more pages, or more text,
+    than any book.
     """
     with _ONE_AT_A_TIME, _open_document(path) as document:
         title = _title(document)
         pages = [_split_lines(text) for text in _read_pages(path, document)]
-    blank = sum(not page for page in pages)
-    if blank == len(pages):
-        raise NoTextError(
-            f"{path}: its {len(pages):,} page(s) hold no text, only pictures (a scan?): run text recognition first"
-        )
-    problems = ((f"{blank:,} of {len(pages):,} pages", "no text on them, only pictures or nothing"),) if blank else ()
+    reasons = [_explain_no_text(page) for page in pages]
+    lost = Counter(reason for reason in reasons if reason is not None)
+    problems = tuple((f"{count:,} of {len(pages):,} pages", reason) for reason, count in lost.items())
+    if lost.total() == len(pages):
+        why = "; ".join(f"{part}: {reason}" for part, reason in problems)
+        raise NoTextError(f"{path}: no text can be extracted ({why}): run text recognition first")
+    pages = [page if reason is None else [] for page, reason in zip(pages, reasons, strict=True)]
     joined, places = join_paragraphs(remove_running_heads(pages))
     return WholeDocument(joined, title, problems, places)
+
+
+def _explain_no_text(page: Sequence[str]) -> str | None:
+    if not page:
+        return "no text on them, only pictures (a scan?) or nothing"
+    return explain_illegible("\n".join(line.removesuffix(_HYPHEN) for line in page))
 
 
 def _open_document(path: Path) -> pdfium.PdfDocument:

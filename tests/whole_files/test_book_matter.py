@@ -14,6 +14,7 @@ from audit_pipeline.whole_files.book_matter import (
     is_matter,
     remove_book_matter,
 )
+from audit_pipeline.whole_files.document import WholeDocument
 from audit_pipeline.whole_files.epub import Chapter, Epub
 from audit_pipeline.whole_files.prose import prose
 
@@ -221,7 +222,8 @@ def test_a_book_as_standard_ebooks_lays_it_out() -> None:
             chapter("toc.xhtml", '<nav epub:type="toc"><ol><li>I</li></ol></nav>', roles=frozenset({"nav"})),
         )
     )
-    assert got == (WANTED, ((0, "chapter 1 (I)"), (WANTED.index("II\n"), "chapter 2 (II)")))
+    assert (got.text, got.problems) == (WANTED, ())
+    assert got.places == ((0, "chapter 1 (I)"), (WANTED.index("II\n"), "chapter 2 (II)"))
 
 
 @pytest.mark.parametrize(
@@ -241,14 +243,14 @@ def test_a_book_without_types_is_told_by_names_headings_and_the_guide(
 ) -> None:
     matter = chapter(path, body, roles=frozenset(roles))
     assert is_matter(matter, prose(matter.markup))
-    assert epub_text(book(matter, chapter("a.xhtml", CHAPTER_1), chapter("b.xhtml", CHAPTER_2), matter))[0] == WANTED
+    assert epub_text(book(matter, chapter("a.xhtml", CHAPTER_1), chapter("b.xhtml", CHAPTER_2), matter)).text == WANTED
 
 
 def test_a_file_that_is_most_of_the_book_is_the_book() -> None:
     whole = chapter("index.xhtml", f"<h1>Contents</h1><p>{RUNNING}</p>{CHAPTER_2}")
-    assert CHAPTER_2.split("<p>")[1][:40] in epub_text(book(whole, chapter("a.xhtml", "<p>Short.</p>")))[0]
+    assert CHAPTER_2.split("<p>")[1][:40] in epub_text(book(whole, chapter("a.xhtml", "<p>Short.</p>"))).text
     assert not is_matter(*_page("notes-from-the-hill.xhtml", "<h1>Notes from the Hill</h1><p>x</p>"))
-    assert epub_text(book(chapter("cover.xhtml", "<img src='c.png'/>"))) == ("", ())
+    assert epub_text(book(chapter("cover.xhtml", "<img src='c.png'/>"))) == WholeDocument("", "The Lamp")
 
 
 def _page(path: str, body: str):  # type: ignore[no-untyped-def]
@@ -261,5 +263,5 @@ def _page(path: str, body: str):  # type: ignore[no-untyped-def]
 def test_an_epub_gives_no_word_that_was_not_in_it(words: list[str]) -> None:
     markup = "".join(f"<p>{word.replace('&', '&amp;').replace('<', '&lt;')}</p>" for word in words)
     invisible = dict.fromkeys(map(ord, "\u00ad\u200b\u2060\ufeff"))
-    got, _ = epub_text(book(chapter("a.xhtml", markup)))
-    assert set(got.split()) <= {word.translate(invisible) for word in words}
+    got = epub_text(book(chapter("a.xhtml", markup)))
+    assert set(got.text.split()) <= {word.translate(invisible) for word in words}

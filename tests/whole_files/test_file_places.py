@@ -155,7 +155,8 @@ def test_from_its_place_on_a_chapter_has_its_lines(bodies: list[list[str | None]
         )
         for number, parts in enumerate(bodies)
     ]
-    text, places = epub_text(Epub(None, (), None, tuple(chapters), ()))
+    whole = epub_text(Epub(None, (), None, tuple(chapters), ()))
+    text, places = whole.text, whole.places
     by_path = {chapter.path: iter(prose(chapter.markup).text.split("\n")) for chapter in chapters}
     found = split_at(text, places)
     assert "".join(words for _, words in found) == text

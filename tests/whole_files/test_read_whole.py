@@ -119,7 +119,10 @@ def test_a_pdf_that_only_its_owner_may_change_is_read(tmp_path: Path) -> None:
 
 def test_pages_of_a_pdf_without_text_are_told(tmp_path: Path) -> None:
     whole = read(tmp_path, "a.pdf", pdf([[FULL], []]))
-    assert (whole.text, whole.problems) == (FULL, (("1 of 2 pages", "no text on them, only pictures or nothing"),))
+    assert (whole.text, whole.problems) == (
+        FULL,
+        (("1 of 2 pages", "no text on them, only pictures (a scan?) or nothing"),),
+    )
 
 
 def test_word_keeps_what_was_inserted_and_drops_what_was_deleted(tmp_path: Path) -> None:
@@ -141,7 +144,7 @@ def test_word_keeps_what_was_inserted_and_drops_what_was_deleted(tmp_path: Path)
     ("name", "content", "said"),
     [
         ("locked.pdf", pdf([[FULL]], owner="a", user="b"), "locked with a password"),
-        ("scan.pdf", scan(), r"its 1 page\(s\) hold no text"),
+        ("scan.pdf", scan(), r"no text can be extracted \(1 of 1 pages: no text on them, only pictures"),
         ("locked.docx", bytes.fromhex("D0CF11E0A1B11AE1") + b"x" * 600, "locked with a password"),
         ("pictures.epub", epub({"one.xhtml": page("<img src='a.png'/>")}), "no text in it"),
     ],

@@ -31,6 +31,7 @@ from audit_pipeline.sources.folders import walk_files
 from audit_pipeline.whole_files.book_matter import epub_text, remove_book_matter
 from audit_pipeline.whole_files.document import WholeDocument
 from audit_pipeline.whole_files.epub import EpubError, read_epub
+from audit_pipeline.whole_files.legible import explain_illegible
 from audit_pipeline.whole_files.places import NO_LINES, Places
 
 METADATA_FILES = ("books.csv", "books.jsonl")
@@ -166,7 +167,6 @@ BOOK_FILES = (".txt", ".epub")
 DATE_KIND = "first publication"
 ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "iso-8859-1": "latin-1"}
 MOST_TEXT_BYTES = 64 * MEBIBYTE
-_MOST_PROBLEMS = 5
 
 
 class UnusableBookError(Exception):
@@ -205,7 +205,7 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
         except UnusableBookError as unusable:
             left_out.append(LeftOut(name, str(unusable)))
         else:
-            left_out += _list_left_out_parts(name, whole.problems)
+            left_out += [LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems]
             documents.append(
                 book_document(
                     collection=collection,
@@ -261,10 +261,10 @@ def book_document(
 
 
 def require_book_text(text: str) -> str:
-    """``text``; raises UnusableBookError where nothing is left of a book, or where it is not valid Unicode."""
+    """``text``; raises UnusableBookError where nothing is left of a book, or what is left is no text."""
     if not text.strip():
         raise UnusableBookError("no text is left once front and back matter are gone")
-    problem = unicode_problem(text)
+    problem = unicode_problem(text) or explain_illegible(text)
     if problem is not None:
         raise UnusableBookError(problem)
     return text
@@ -338,16 +338,10 @@ def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
             book = read_epub(path)
         except EpubError as error:
             raise UnusableBookError(str(error)) from error
-        text, places = epub_text(book)
-        return WholeDocument(require_book_text(text), book.title, book.problems, places)
+        whole = epub_text(book)
+        require_book_text(whole.text)
+        return whole
     if path.stat().st_size > MOST_TEXT_BYTES:
         raise UnusableBookError(f"more than {MOST_TEXT_BYTES} bytes")
     text = decode_book_text(path.read_bytes(), ENCODINGS[(entry.encoding or "utf-8").lower()])
     return WholeDocument(require_book_text(remove_book_matter(text)), places=NO_LINES)
-
-
-def _list_left_out_parts(name: str, problems: tuple[tuple[str, str], ...]) -> list[LeftOut]:
-    parts = [LeftOut(f"{name}!{part}", reason) for part, reason in problems[:_MOST_PROBLEMS]]
-    if len(problems) > _MOST_PROBLEMS:
-        parts.append(LeftOut(name, f"{len(problems) - _MOST_PROBLEMS} more of its chapters cannot be read"))
-    return parts

@@ -35,6 +35,7 @@ from audit_pipeline.errors import SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.whole_files.book_matter import epub_text
+from audit_pipeline.whole_files.document import WholeDocument
 from audit_pipeline.whole_files.epub import Epub, EpubError, read_epub
 from audit_pipeline.whole_files.prose import prose
 
@@ -101,11 +102,12 @@ def harvest_standard_ebooks(
             continue
         try:
             epub = read_epub(answer.content)
-            documents.append(_document(book, epub, entries.get(name), settings))
+            whole = epub_text(epub)
+            documents.append(_document(book, epub, whole, entries.get(name), settings))
         except (EpubError, UnusableBookError) as error:
             left_out.append(LeftOut(part, str(error)))
         else:
-            left_out += [LeftOut(f"{part}!{path}", reason) for path, reason in epub.problems]
+            left_out += [LeftOut(f"{part}!{path}", reason) for path, reason in whole.problems]
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
@@ -201,14 +203,15 @@ def dating_from_colophon(book: Epub) -> Dating | None:
     return None
 
 
-def _document(book: FeedBook, epub: Epub, entry: BookEntry | None, settings: StandardEbooksSettings) -> Document:
+def _document(
+    book: FeedBook, epub: Epub, whole: WholeDocument, entry: BookEntry | None, settings: StandardEbooksSettings
+) -> Document:
     dating = entry.dating if entry is not None else dating_from_colophon(epub)
     if dating is None:
         raise UnusableBookError(
             "its colophon does not say when the work was first published; give the year in the file books.dates"
         )
     described = entry or BookEntry(location="", key=book.identity, dating=dating)
-    text, places = epub_text(epub)
     language = (epub.language or "").split("-")[0].lower()
     return book_document(
         collection=settings.collection,
@@ -216,8 +219,8 @@ def _document(book: FeedBook, epub: Epub, entry: BookEntry | None, settings: Sta
         entry=described,
         title=described.title or book.title or epub.title or book.identity,
         author=described.author or book.author or next(iter(epub.authors), None),
-        text=require_book_text(text),
-        places=places,
+        text=require_book_text(whole.text),
+        places=whole.places,
         language=described.language or (language if re.fullmatch(r"[a-z]{2,3}", language) else "und"),
         licence=described.licence or LICENCE,
         url=described.url or f"{settings.site.rstrip('/')}{_BOOK_PATH}{book.identity}",

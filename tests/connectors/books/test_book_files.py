@@ -124,7 +124,7 @@ def test_everything_that_makes_no_document_is_named(tmp_path: Path) -> None:
         "wide.txt": "in UTF-16; save it as UTF-8",
         "matter.txt": "no text is left once front and back matter are gone",
         "drm.epub": "copy-protected (META-INF/encryption.xml); use a copy that is not",
-        "part.epub!OPS/b.xhtml": "invalid UTF-8 at byte 3",
+        "part.epub!1 of 2 chapters (OPS/b.xhtml)": "invalid UTF-8 at byte 3",
         "old.mobi": "not one of .txt, .epub",
         "cover.jpg": "not one of .txt, .epub",
         "nobody.txt": undescribed,

@@ -1,0 +1,189 @@
+"""Whether characters can be text of a language, or are what is left where a font or an encoding was not understood.
+
+What belongs here: the rule, and the frequencies that it rests on. What does not: reading files, and which part of a
+file is judged at a time (the reader of each format). Nothing is repaired: what is no text is left out and named.
+
+The rule spares every language, code, tables and verse, and what is short. docs/input-files.md has its error rates.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise, product
+from math import inf, sqrt
+
+LEAST_CHARACTERS = 150
+"""Letters of a shorter text are not judged."""
+
+# Not white space, nor the backspaces of a printed manual and the escapes of a coloured log.
+_NO_CHARACTER = re.compile("[\x00-\x07\x0e-\x1a\x7f-\x84\x86-\x9f\ue000-\uf8ff\ufffd-\uffff\U000f0000-\U0010ffff]")
+_GLYPH_NAME = re.compile(r"\(cid:\d+\)|/(?:uni[0-9A-Fa-f]{4}|[A-Za-z]{0,3}\d{1,5})(?![\w.])")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_PLAIN, _MARKED = re.compile("[A-Za-z]"), re.compile("[ªµºÀ-ÖØ-öø-\u02af]")
+_RUN = re.compile(r"(\S)\1{2,}")
+_MISREAD_AS = ("cp1252", "latin-1", "cp1251", "koi8-r", "mac-roman", "cp437", "cp850", "gb18030")
+_WITH_HAN = ("HIRAGANA", "KATAKANA", "BOPOMOFO", "HANGUL", "IDEOGRAPHIC", "FULLWIDTH", "HALFWIDTH")
+_NO_SCRIPT = frozenset(("MODIFIER", "MATHEMATICAL", "DOUBLE-STRUCK", "SCRIPT", ""))
+
+_MOST_NO_CHARACTERS, _MOST_NAMES, _MOST_MISREAD, _MOST_MARKED, _MOST_MIXED = 0.1, 0.5, 0.2, 0.6, 0.5
+_LEAST_UTF8 = 0.8
+_LEAST_PAIRS, _LEAST_LETTERS, _LEAST_DISTINCT, _LEAST_USES, _LEAST_FOLLOWING = 80, 0.7, 14, 5, 0.7
+# Mean log-probabilities of pairs: hardly any text of a language is below the first, most are above the second.
+_UNLIKELY, _LIKELY, _SPARED, _LEAST_ALTERNATION = -6.7, -6.0, 0.3, 0.75
+# The more the fewer pairs there are.
+_SCORE_MARGIN, _ALTERNATION_MARGIN = 6.0, 0.9
+_SHIFTS = [shift for size in range(1, 97) if size != ord("a") - ord("A") for shift in (size, -size)]
+_SAMPLED_PIECES, _PIECE = 20, 2_500
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_LETTERS = _ALPHABET + _ALPHABET.upper()
+# How rare each pair of letters is within words, a row for the first letter: -log p - 3 in quarters. Counted in 412
+# languages of Latin letters, each with equal weight, marks taken off.
+_RARITY = """
+8bbafgcb9c7672fbd676cdcgaf 8musavtnbrqisrcvvjqrcsktku bsmsfvv7crqispdttmqjduqvno 7suh8tsh8kqlqmbutfkrcpkvih
+ffdcbhefbfb9a5kgk799fghieg dstsfntnfusquqfuvjqogunsmq 8gqlcnjhcojjricptjjlcpjmlq 7qonauro9okjmkbmmlohaokolt
+9cbbbfcece99a4cei988gfggcg aroscvuobknqmlfptrqkdtpunv 5rpp9smg9mhhmm9hukji7ofthu 6nqk8plj7mjdjlaootihboitir
+5crn9nmn9qnlhlagtpkkanivns 4kf98i6h6geihcaijic9ajjkch geedihegfgcbb6bfjacbcggkgj 8usubpvkcqqirrcmvdoldsktnu
+ettrluuqjtqppqjpouqncvrvtu 7jlh8okk8mijjhbnpifcckltkn 7pho9pqa8pgkmlahmofbbkjvhp 5pmr7pld6klhnk9nteaf9mlsik
+afgfcighcgbab6gfjbcbeihjgi coupdttmdqtmrnfuqmpqgpnsmo 8rtrautlerqmrndsuspqgusvpt hrqskuqsfqopsqkquupmispopq
+7qnmaqppbslmmhbnqlmjfppqmr drsofvqkdsqpqohsvrrqiolvno
+"""
+
+
+def explain_illegible(text: str) -> str | None:
+    """Return why ``text`` is no text of any language; None where it may be one. Of a long text samples are judged."""
+    if len(text) > _SAMPLED_PIECES * _PIECE:
+        begins = range(0, len(text), len(text) // _SAMPLED_PIECES)
+        text = "\n".join(text[begin : begin + _PIECE] for begin in begins)
+    size = sum(map(len, text.split()))
+    if count_no_characters(text) > _MOST_NO_CHARACTERS * size:
+        return "control, private-use or replacement characters in place of letters"
+    if size < LEAST_CHARACTERS:
+        return None
+    if sum(map(len, _GLYPH_NAME.findall(text))) > _MOST_NAMES * size:
+        return "names or numbers of glyphs in place of letters"
+    if not text.isascii() and (_is_misread(text, size) or _is_mixed(text)):
+        return "letters of another encoding than the file's"
+    if _has_unlikely_letters(_RUN.sub(r"\1", text)):
+        return "letters that form words of no language"
+    return None
+
+
+def count_no_characters(text: str) -> int:
+    """Count the characters that no script has: control, private use, U+FFFD and what Unicode never assigns."""
+    return len(_NO_CHARACTER.findall(text))
+
+
+def _is_misread(text: str, size: int) -> bool:
+    """Whether much of it is UTF-8 that was read as another encoding, or most Latin letters are none of the usual 26,
+    as another alphabet is in an encoding of 8 bits."""
+    marked, plain = len(_MARKED.findall(text)), len(_PLAIN.findall(text))
+    if marked > _LEAST_PAIRS and marked > _MOST_MARKED * (marked + plain):
+        return True
+    written = " ".join(_NOT_ASCII.findall(text))
+    if len(written) <= _MOST_MISREAD * size:
+        return False
+    return any(_count_utf8(written, encoding) > _LEAST_UTF8 * len(written) for encoding in _MISREAD_AS)
+
+
+def _count_utf8(characters: str, encoding: str) -> float:
+    """How many of the characters, none of them ASCII, are UTF-8 once they are written in the encoding."""
+    content = characters.encode(encoding, "ignore")
+    return len(characters) * len(content.decode("utf-8", "ignore").encode()) / max(len(content), len(characters))
+
+
+def _is_mixed(text: str) -> bool:
+    """Whether most letters within words have a neighbour of another script."""
+    scripts = ((_script_of(first), _script_of(second)) for first, second in pairwise(text))
+    pairs = [first != second for first, second in scripts if not {first, second} & _NO_SCRIPT]
+    return len(pairs) >= _LEAST_PAIRS and sum(pairs) > _MOST_MIXED * len(pairs)
+
+
+@cache
+def _script_of(letter: str) -> str:
+    script = unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
+    return "CJK" if script in _WITH_HAN else script
+
+
+def _has_unlikely_letters(text: str) -> bool:
+    """Whether pairs of Latin letters are rarer than in any language, but would be usual if each character was some
+    places further on in Unicode (as those of a font without a map are), or alternate as if other letters were vowels.
+
+    Alternation spares what is written without vowels, and lists of abbreviations.
+    """
+    pairs = _count_pairs(text)
+    if (score := _score_pairs(pairs)) is not None and score > _UNLIKELY:
+        return False
+    counted = Counter("".join(text.split()))
+    if score is None and sum(map(counted.__getitem__, _LETTERS)) > _LEAST_LETTERS * counted.total():
+        return False
+    if score is not None and _is_enciphered(pairs, score):
+        return True
+    likely = _LIKELY if score is None else _LIKELY - _SPARED
+    return _is_in_order_of_use(counted) or any(_score_shifted(text, counted, shift) > likely for shift in _SHIFTS)
+
+
+def _is_enciphered(pairs: Counter[str], score: float) -> bool:
+    margin = 1 / sqrt(pairs.total())
+    return (
+        score < _UNLIKELY - _SCORE_MARGIN * margin
+        and _compute_alternation(pairs) > _LEAST_ALTERNATION + _ALTERNATION_MARGIN * margin
+    )
+
+
+def _is_in_order_of_use(counted: Counter[str]) -> bool:
+    """Whether most characters, as they are met first, follow each other in Unicode: a font numbered them."""
+    met = list(map(ord, counted))
+    following = sum(second - first in (1, 2) for first, second in pairwise(met))
+    return _LEAST_DISTINCT <= len(met) <= counted.total() / _LEAST_USES and following > _LEAST_FOLLOWING * len(met)
+
+
+def _score_shifted(text: str, counted: Counter[str], shift: int) -> float:
+    letters = {ord(letter) - shift: letter for letter in _LETTERS if ord(letter) >= shift}
+    if sum(counted[chr(character)] for character in letters) < _LEAST_LETTERS * counted.total():
+        return -inf
+    others = {ord(character): "." for character in counted}
+    score = _score_pairs(_count_pairs(text.translate(others | letters)))
+    return -inf if score is None else score
+
+
+def _count_pairs(text: str) -> Counter[str]:
+    """How often each pair of the 26 letters stands in it; none where it is not for the most part words of these."""
+    plain = "".join(filter(lambda c: not unicodedata.combining(c), unicodedata.normalize("NFKD", text))).lower()
+    words = plain.split()
+    size = sum(map(len, words))
+    letters = [count for letter in _ALPHABET if (count := plain.count(letter))]
+    if not 2 * len(words) <= size <= 10 * len(words) or len(letters) < _LEAST_DISTINCT:
+        return Counter()
+    if sum(letters) < _LEAST_LETTERS * size:
+        return Counter()
+    return Counter({pair: n for pair, n in Counter(map("".join, pairwise(plain))).items() if pair in _log_p()})
+
+
+def _score_pairs(pairs: Counter[str]) -> float | None:
+    """The mean log-probability of the pairs; None where they are few."""
+    total = pairs.total()
+    return sum(n * _log_p()[pair] for pair, n in pairs.items()) / total if total >= _LEAST_PAIRS else None
+
+
+def _compute_alternation(pairs: Counter[str]) -> float:
+    """How many pairs are a vowel and a consonant, if vowels are what Sukhotin's algorithm takes for them (1962)."""
+    both = Counter({pair: n + pairs[pair[::-1]] for pair, n in pairs.items() if pair[0] != pair[1]})
+    both.update({pair[::-1]: n for pair, n in both.items() if pair[::-1] not in both})
+    weights = {first: sum(both[first + second] for second in _ALPHABET) for first in _ALPHABET}
+    vowels = set()
+    while weights and weights[vowel := max(weights, key=weights.__getitem__)] > 0:
+        vowels.add(vowel)
+        del weights[vowel]
+        weights = {letter: weight - 2 * both[vowel + letter] for letter, weight in weights.items()}
+    return sum(n for (a, b), n in both.items() if (a in vowels) != (b in vowels)) / max(both.total(), 1)
+
+
+@cache
+def _log_p() -> Mapping[str, float]:
+    pairs = map("".join, product(_ALPHABET, repeat=2))
+    return {pair: -3 - int(rarity, 36) / 4 for pair, rarity in zip(pairs, "".join(_RARITY.split()), strict=True)}
