@@ -102,11 +102,14 @@ class FamilySettings(StrictSettings):
     )
     # Fields that came later: left out of an entry's description at their default, so that digests stay.
     added: ClassVar[frozenset[str]] = frozenset(
-        {"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction", "title", "corpora"}
+        {"infilling_m", "dc_pdd_a", "combined", "on_request", "extraction", "title", "corpora", "design_stated_by"}
     )
 
     builder: str = Field(description="how the benchmark is built; the other keys depend on it")
     design: Design = Field(description="how the two sides came about; what may be claimed depends on it")
+    design_stated_by: Text | None = Field(
+        default=None, description="whose statement the design is, for people; None: of whoever wrote this file"
+    )
     title: Text | None = Field(default=None, description="its name for people, in reports; None: the entry's own")
     description: Text = Field(description="what the benchmark is, for people; changing it rebuilds nothing")
     words: Annotated[
@@ -287,7 +290,7 @@ class BenchmarkSpec:
     def design_stated_by(self) -> str | None:
         """Who declares the design; None if it follows from how the texts are drawn here."""
         follows = self.settings.design_follows or self.design == "unlabelled"
-        return None if follows else f"whoever wrote config/{FILE_NAME}"
+        return None if follows else self.settings.design_stated_by or f"whoever wrote config/{FILE_NAME}"
 
     @property
     def label_source(self) -> LabelSource:

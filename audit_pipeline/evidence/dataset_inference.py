@@ -37,7 +37,7 @@ import scipy
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.direction import LEVEL, Direction
-from audit_pipeline.metrics.claims import ClaimLevel
+from audit_pipeline.metrics.claims import ClaimLevel, detectable_auroc
 from audit_pipeline.metrics.combine_p import combine_p_values
 
 NAME = "dataset_inference"
@@ -67,8 +67,9 @@ class DatasetInference:
     Both are in the direction of training: the t of a split that runs the other way is negative, its p-value 1.
     ``direction`` is that of a difference at 5%: ``opposite`` where the p-values without regard to direction find one
     and most splits run the other way. ``n`` and ``n_held_out`` count texts. ``left_out`` names features that some text
-    lacks, with how many lack it. Where ``status`` is ``refused``, ``reason`` says why and there is neither p-value nor
-    statistic nor direction.
+    lacks, with how many lack it. ``detectable_auroc`` is that between group means that one p-value at 5% finds four
+    times in five, by Noether's formula (Noether 1987, Journal of the American Statistical Association 82). Where
+    ``status`` is ``refused``, ``reason`` says why and there is none of these numbers.
     """
 
     status: Literal["ok", "refused"]
@@ -82,6 +83,7 @@ class DatasetInference:
     claim_level: ClaimLevel
     method: str
     direction: Direction | None
+    detectable_auroc: float | None
     assumption: str = ASSUMPTION
 
     def row(self, *, model: str, benchmark: str, run_id: str) -> dict[str, object]:
@@ -100,6 +102,7 @@ class DatasetInference:
             "claim_level": self.claim_level,
             "method": self.method,
             "direction": self.direction,
+            "detectable_auroc": self.detectable_auroc,
             "run_id": run_id,
         }
 
@@ -196,7 +199,14 @@ def dataset_inference(
         claim_level=claim_level,
         method=_format_method(int(complete.sum()), splits, tested, left_out),
         direction=None if reason is not None else _combine_directions(tested),
+        detectable_auroc=None if reason is not None else _find_detectable_auroc(units),
     )
+
+
+def _find_detectable_auroc(units: _Units) -> float:
+    """Of a test of the smaller halves; twice the median p-value is at most 5% where half of the splits are at 2.5%."""
+    audited, held_out = int(units.has_audited.sum()) // 2, int(units.has_held_out.sum()) // 2
+    return detectable_auroc(math.sqrt((audited + held_out + 1) / (12 * audited * held_out)), LEVEL / 2)
 
 
 def _list_features_left_out(texts: ComparedTexts) -> tuple[str, ...]:

@@ -1,11 +1,13 @@
-"""What may be said: the split verdict, the claim level, and both in words.
+"""What may be said: the split verdict, the claim level, both in words, and what has to be detectable for "nothing found".
 
-What belongs here: the evidence rules as functions of the benchmark's design and the blind control's interval. What
-does not: computing either, and anything about a detector: no detector's result raises a level.
+What belongs here: the evidence rules as functions of the benchmark's design and the blind control's interval, and the
+weakest effect that matters. What does not: computing either, and anything about a detector: no detector's result raises
+a level.
 """
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal, get_args
 
 from audit_pipeline.errors import ConfigError
@@ -26,6 +28,29 @@ FEW_TEXTS = 20
 
 BEST_OF_SEVERAL = "The best of several looks better than it is"
 """The caveat wherever several detectors are shown together."""
+
+AUROC_OF_INTEREST = 0.7
+"""The weakest effect that matters. "Nothing found" is only said where the comparison would have found it four times in
+five: of scores this AUROC; of documents as many as come to it where each scores higher than every comparison document.
+"""
+
+_POWER = 0.8
+
+
+def detectable_auroc(standard_error: float, level: float) -> float:
+    """The AUROC that a one-sided test at ``level`` finds four times in five, where an estimate of it has that standard
+    error: normal approximation, .5 + (z_level + z_.2) standard errors; above 1 where no AUROC could."""
+    normal = NormalDist()
+    return 0.5 + (normal.inv_cdf(1 - level) + normal.inv_cdf(_POWER)) * standard_error
+
+
+def count_documents_of_interest(tested: int) -> int:
+    """How many of so many documents have to stand out for an effect that matters: one at least.
+
+    Where a share s scores higher than every comparison document, and the others as these do, the AUROC is (1 + s) / 2.
+    """
+    return max(1, int((2 * AUROC_OF_INTEREST - 1) * tested + 1e-9))
+
 
 MILD_BELOW = 0.60
 SEPARABLE_ABOVE = 0.70

@@ -50,6 +50,7 @@ _WORDS, _FEWER_WORDS = 64, 32
 _WINDOWS_PER_DOCUMENT = 20
 _SEED = 20220101
 _NAMED = 3
+_WHOEVER_RAN_CHECK = "whoever ran corpus-audit check"
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,7 @@ class Inventory:
             "seed": _SEED,
             **known,
         }
-        design = {} if self.design == "unlabelled" else {"design": self.design}
+        design = {} if self.design == "unlabelled" else {"design": self.design, "design_stated_by": self._stated_by}
         entries = {
             FAMILY: {
                 "title": self.title,
@@ -186,9 +187,14 @@ class Inventory:
                 "cannot have read: what the detectors are worth on such texts.",
                 **shelf,
                 "design": "temporal",
+                "design_stated_by": f"{_WHOEVER_RAN_CHECK} --held-out and --members",
                 "evaluates": "known",
             }
         return entries
+
+    @property
+    def _stated_by(self) -> str:
+        return f"{_WHOEVER_RAN_CHECK} --held-out{' --exchangeable' if self.own.exchangeable else ''}"
 
 
 def inspect_own_files(own_files: OwnFiles) -> Inventory:

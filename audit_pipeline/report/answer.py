@@ -15,6 +15,11 @@ The rule, for the AUROC of the detector that was named beforehand, by its 95% in
 * *sound test*: the interval above chance is enough, for the labels were drawn by chance; where that is somebody's word
   alone, it is said.
 
+"Nothing found" is said where the comparison would have found an effect that matters (AUROC_OF_INTEREST in
+metrics/claims.py) and nothing differs: never of scores that point away from training, of documents that the words alone
+tell from those they are compared with, or where more is flagged, or scores higher, than chance allows, though no single
+document stands out. All of these are no conclusion.
+
 Where nobody named one of several detectors, nothing is concluded from any of them alone: the best of several looks
 better than it is. Of documents the q-values that allow for every detector are taken then.
 
@@ -33,18 +38,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from audit_pipeline.evidence.conformal import count_held_out_needed
-from audit_pipeline.metrics.claims import BEST_OF_SEVERAL
+from audit_pipeline.metrics.claims import (
+    AUROC_OF_INTEREST,
+    BEST_OF_SEVERAL,
+    count_documents_of_interest,
+    detectable_auroc,
+)
 from audit_pipeline.metrics.roc import ALL_EQUAL
-from audit_pipeline.report.number_format import capitalise_first, count, number, things
+from audit_pipeline.report.number_format import capitalise_first, count, interval, level, number, percent, things
 from audit_pipeline.report.vocabulary import (
     CHANCE,
+    COULD_HARDLY,
     COULD_NOT,
     NO_CONCLUSION,
     OPPOSITE,
+    P_LEVEL,
     Q_LEVEL,
     SEPARABLE,
     SOUND,
     STATISTICAL,
+    TRAINING,
     Estimate,
     PairFindings,
     ScoreOrigin,
@@ -112,6 +125,16 @@ def _answer_from_counts(findings: PairFindings, documents: ShelfDocuments, *, ag
             f"{'Where it is known, ' if known else 'Taken together, '}{lower}, the opposite of what training would do."
             f" {origin.why_lower} So no document is said to stand out, whatever its score. This clears none.",
         )
+    if documents.standing_out:
+        headline, allowed = _describe_standing_out(f"{count(documents.standing_out)} of {those}", findings, documents)
+        return Words(
+            "documents_stand_out",
+            headline,
+            f"Their scores are unusually high beside those of {against} the model cannot have read, {allowed_for}"
+            f" allowed for (q ≤ {Q_LEVEL}). {allowed}{_describe_unknown_direction(documents, origin)}",
+        )
+    if findings.split_verdict == SEPARABLE:
+        return _answer_separable(None, "audited against held-out", origin)
     if documents.smallest_q > Q_LEVEL:
         factor = benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
         fewest = count_held_out_needed(documents.tests, documents.can_stand_out, Q_LEVEL, factor)
@@ -124,38 +147,39 @@ def _answer_from_counts(findings: PairFindings, documents: ShelfDocuments, *, ag
             f" {number(documents.smallest_q)}, whatever the scores."
             f" {count(fewest)} would be the fewest that do, if every document stood out.",
         )
-    if documents.standing_out == 0:
-        return Words(
-            "no_document_stands_out",
-            f"Nothing found, and this comparison would have found {_describe_detectable_effect(documents)}. That clears"
-            " nobody.",
-            f"None of {those} stands out: no score is unusual beside those of {against} the model cannot have read,"
-            f" once {allowed_for} is allowed for. Text that was trained on can go unnoticed.",
-        )
-    headline, allowed = _describe_standing_out(f"{count(documents.standing_out)} of {those}", findings, documents)
+    effect, together = _describe_detectable_effect(documents)
+    not_one = (
+        f"None of {those} has a score that is unusual enough beside those of {against} the model cannot have read,"
+        f" once {allowed_for} is allowed for. Text that was trained on can go unnoticed."
+    )
+    if together > count_documents_of_interest(documents.tested):
+        return Words("documents_cannot_stand_out", f"{COULD_HARDLY} only {effect}.", not_one)
     return Words(
-        "documents_stand_out",
-        headline,
-        f"Their scores are unusually high beside those of {against} the model cannot have read, {allowed_for}"
-        f" allowed for (q ≤ {Q_LEVEL}). {allowed}{_describe_unknown_direction(documents, origin)}",
+        "no_document_stands_out",
+        f"Nothing found, and this comparison would have found {effect}. That clears nobody.",
+        not_one,
     )
 
 
-def _describe_detectable_effect(documents: ShelfDocuments) -> str:
-    """What would have had a q-value of 0.05: one document and how many of the comparison documents may score as high,
-    or the fewest documents that would have had to stand out together."""
+def _describe_detectable_effect(documents: ShelfDocuments) -> tuple[str, int]:
+    """What would have had a q-value of 0.05, and of how many documents it is: of one, and how many of the comparison
+    documents may score as high, or of the fewest that would have had to stand out together."""
     factor = benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
     groups = documents.calibration_groups
     as_high = math.floor(Q_LEVEL * (groups + 1) / (documents.tests * factor) + 1e-9) - 1
     if as_high >= 1:
-        return f"any document that scores higher than all but {count(as_high)} of {count(groups)} comparison documents"
+        return f"any document that scores higher than all but {count(as_high)} of {count(groups)} comparison documents", 1
     if as_high == 0:
-        return f"any document that scores higher than all {count(groups)} comparison documents"
-    together = math.ceil(factor * documents.tests / (Q_LEVEL * (groups + 1)) - 1e-9)
+        return f"any document that scores higher than all {count(groups)} comparison documents", 1
+    detectors = max(1, documents.can_stand_out // documents.tested)
+    together = math.ceil(factor * documents.tests / (Q_LEVEL * (groups + 1) * detectors) - 1e-9)
+    by = f" by each of {count(detectors)} detectors" if detectors > 1 else ""
     alone = count_held_out_needed(documents.tests, 1, Q_LEVEL, factor)
     return (
-        f"{count(together)} documents that all score higher than all {count(groups)} comparison documents; for a"
-        f" document to stand out alone {count(alone)} of these are needed"
+        f"{count(together)} of {things(documents.tested, 'document', 'documents')} together, were each to score higher"
+        f" than all {count(groups)} comparison documents{by}; for a document to stand out alone {count(alone)} of these"
+        " are needed",
+        together,
     )
 
 
@@ -198,8 +222,9 @@ def _describe_unknown_direction(documents: ShelfDocuments, origin: ScoreOrigin) 
     return ""
 
 
-_Z_95, _Z_80 = 1.959964, 0.841621
-_OF_INTEREST = 0.7
+_Z_95 = 1.959964
+_NO_FINDING = ("no_document_stands_out", "documents_cannot_stand_out", "no_difference", "too_few_texts")
+"""What is not said where the audited texts together differ from the held-out ones."""
 
 
 def build_answer(findings: PairFindings) -> Words:
@@ -208,6 +233,50 @@ def build_answer(findings: PairFindings) -> Words:
     A shelf's documents come first: they are the question. Else the AUROC of labelled members against
     non-members, or of audited against held-out texts.
     """
+    words = _conclude(findings)
+    differences = _list_differences(findings) if words.outcome in _NO_FINDING else []
+    if not differences:
+        return words
+    no_single = "no document stands out, but " if findings.documents is not None else ""
+    return Words(
+        "texts_differ",
+        f"{NO_CONCLUSION} {no_single}{'; '.join(differences)}.",
+        "So the audited texts differ from those that the model cannot have read by more than chance allows. Nothing says"
+        f" of which that is so, or why. {words.explanation}",
+    )
+
+
+def _list_differences(findings: PairFindings) -> list[str]:
+    """In what the audited texts together lie above what chance allows, though no answer rests on it."""
+    found = []
+    flagged, alpha, documents = findings.flagged, findings.flagged_alpha, findings.documents
+    if flagged is not None and alpha is not None and flagged.low is not None and flagged.low > alpha:
+        ends = interval((flagged.low, flagged.high), rate=True)
+        found.append(f"{percent(flagged.value)} {ends} of the texts are flagged where {level(alpha)} would be by accident")
+    if documents is not None and _is_above_all_too_often(documents):
+        found.append(
+            f"{count(documents.above_all)} of {things(documents.tested, 'document', 'documents')} score higher than every"
+            " comparison document"
+        )
+    if findings.sides == "audited against held-out":
+        aurocs = [findings.auroc, *(finding.auroc for finding in findings.every)]
+        higher = [auroc for auroc in aurocs if auroc is not None and auroc.low is not None and auroc.low > CHANCE]
+        if higher:
+            ends = interval((higher[0].low, higher[0].high))
+            found.append(f"the audited texts together score higher (AUROC {number(higher[0].value)} {ends})")
+    if findings.whole_set == TRAINING:
+        found.append("dataset inference finds that the audited texts together score higher")
+    return found
+
+
+def _is_above_all_too_often(documents: ShelfDocuments) -> bool:
+    """Whether more documents score higher than every comparison document than chance allows: were all exchangeable, the
+    k highest of m + n documents would be k of the m audited ones with the probability C(m, k) / C(m + n, k)."""
+    m, n, k = documents.tested, documents.calibration_groups, documents.above_all
+    return math.comb(m, k) / math.comb(m + n, k) <= P_LEVEL / documents.detectors
+
+
+def _conclude(findings: PairFindings) -> Words:
     aurocs = [findings.auroc, *(finding.auroc for finding in findings.every)]
     if _are_all_scores_equal(aurocs) and (findings.documents is not None or findings.split_verdict != SEPARABLE):
         return _EQUAL
@@ -252,24 +321,24 @@ def _are_all_scores_equal(aurocs: Sequence[Estimate | None]) -> bool:
     return bool(methods) and all(method is not None and method.endswith(ALL_EQUAL) for method in methods)
 
 
-def detectable_auroc(low: float, high: float) -> float:
-    """The AUROC whose 95% interval lies above chance four times in five, where the interval is so wide: normal
-    approximation, .5 + (z_.975 + z_.8) standard errors; above 1 where no AUROC could."""
-    standard_error = (high - low) / (2 * _Z_95)
-    return CHANCE + (_Z_95 + _Z_80) * standard_error
+def find_detectable_auroc(aurocs: Sequence[Estimate]) -> float:
+    """The AUROC that the comparison with the widest interval would have found four times in five."""
+    return max(
+        detectable_auroc((auroc.high - auroc.low) / (2 * _Z_95), P_LEVEL / 2)
+        for auroc in aurocs
+        if auroc.low is not None and auroc.high is not None
+    )
 
 
 def _describe_no_difference(bounded: Sequence[Estimate]) -> tuple[str, str]:
-    """The kind and the headline of no difference, by what the comparison with the widest interval would have found."""
-    detectable = max(
-        detectable_auroc(auroc.low, auroc.high) for auroc in bounded if auroc.low is not None and auroc.high is not None
-    )
-    if detectable > 1:
-        times = math.ceil(((detectable - CHANCE) / (_OF_INTEREST - CHANCE)) ** 2)
+    """The kind and the headline of no difference, by what the comparison would have found."""
+    detectable = find_detectable_auroc(bounded)
+    if detectable > AUROC_OF_INTEREST:
+        times = math.ceil(((detectable - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
         return (
             "too_few_texts",
-            f"{COULD_NOT} too few texts; {times} times as many are needed to find an AUROC of {_OF_INTEREST:g} four"
-            " times in five.",
+            f"{COULD_NOT if detectable > 1 else COULD_HARDLY} too few texts; {times} times as many are needed to find an"
+            f" AUROC of {AUROC_OF_INTEREST:g} four times in five.",
         )
     return (
         "no_difference",

@@ -3,13 +3,14 @@
 What belongs here: a kind of answer and all that follows from the kind alone, and the limits that hold for every number.
 What does not: which kind an answer is, and sentences with numbers (answer.py, extraction_words.py, brief.py).
 
-"How sure" says no more than the claim level allows: *sure* needs a sound test, *fairly sure* statistical evidence, and
-everything else is *not sure*. A 95% interval lies on that side of chance by accident in about 1 of 40 audits.
+"How sure" says no more than the claim level allows, nor more than the comparison could have found: *sure* needs a sound
+test or what is seen directly, *fairly sure* statistical evidence, and everything else is *not sure*. That nothing was
+found is never sure. A 95% interval lies on that side of chance by accident in about 1 of 40 audits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,8 +18,8 @@ from audit_pipeline.metrics.claims import BEST_OF_SEVERAL, FEW_TEXTS
 from audit_pipeline.report.number_format import capitalise_first
 
 Sign = Literal["found", "stands out", "nothing found", "no conclusion"]
-"""What an answer comes to: seen directly; higher than chance; the comparison could have found it and did not; the
-comparison could not have found anything."""
+"""What an answer comes to: seen directly; higher than chance; the comparison would have found an effect that matters
+(metrics/claims.py) and did not; it could hardly have found anything, or what differs cannot be told from training."""
 
 SIGNS: tuple[Sign, ...] = ("found", "stands out", "nothing found", "no conclusion")
 """What matters most first."""
@@ -28,9 +29,14 @@ ALIKE = "comparison texts that are like these by design, chosen at random from t
 WORD_FOR_WORD = "a search for passages that the model gives word for word (corpus-audit extract)"
 CANARIES = "canaries, which are planted before publication"
 BY_ACCIDENT = "By accident alone, a difference this clear comes about in about 1 of 40 such audits"
+OTHER_AUDIT = "A new audit, of other texts or of another model."
 NO_RESULT = "There is no result to be sure of."
-_NO_SIGN = "Sure that this is no sign of training; not sure what it is a sign of."
+_NO_SIGN = "Not sure. Scores that point away from training are no sign of it, and may hide one."
 _OTHER_DIFFERENCE = "Finding out in what else the two sides differ, as length, age or subject; and texts without it."
+
+
+Other = Literal["search", "canaries"]
+_OTHERS: Mapping[Other, str] = {"search": WORD_FOR_WORD, "canaries": CANARIES}
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class AnswerKind:
 
     ``place``: smaller is shown first. ``how_sure`` and ``what_would_change`` are sentences, None where they depend on
     more than the kind; the braces of ``how_sure`` are filled by brief.py. ``worth``: what something that stands out may
-    claim; None: as the claim level of the answer says. ``helped_by``: what else may change such an answer.
+    claim; None: as the claim level of the answer says. ``helped_by``: what else may change such an answer; ``others``:
+    what does not rest on these scores and may find what they do not show, said where it has not been done.
     """
 
     name: str
@@ -49,6 +56,7 @@ class AnswerKind:
     what_would_change: str | None
     worth: Literal["sound", "evidence", "look"] | None = None
     helped_by: Literal["texts that are alike", "more texts"] | None = None
+    others: tuple[Other, ...] = ()
 
 
 _DECLARED = (
@@ -77,12 +85,15 @@ _DECLARED = (
             " their words alone hardly tells them apart."
         ),
         (
-            "A difference between the two sides that nobody has noticed. Labels that are drawn at random, or"
-            f" {CANARIES}, would rule that out."
+            "A difference between the two sides that nobody has noticed. Labels that are drawn at random would rule"
+            " that out."
         ),
         worth="evidence",
+        others=("canaries",),
     ),
-    AnswerKind("documents_stand_out", "stands out", 2, None, None, helped_by="texts that are alike"),
+    AnswerKind(
+        "documents_stand_out", "stands out", 2, None, None, helped_by="texts that are alike", others=("search",)
+    ),
     AnswerKind(
         "difference_to_look_at",
         "stands out",
@@ -91,9 +102,10 @@ _DECLARED = (
             "Not sure. The scores differ by more than chance, but the two sides may differ in more than training: this"
             " is a screening, which says where to look and not what happened."
         ),
-        f"{capitalise_first(ALIKE)}, would make it evidence or take it away. So can {WORD_FOR_WORD}.",
+        f"{capitalise_first(ALIKE)}, would make it evidence or take it away.",
         worth="look",
         helped_by="texts that are alike",
+        others=("search",),
     ),
     AnswerKind(
         "difference_within_control",
@@ -110,29 +122,38 @@ _DECLARED = (
         "One detector that is named before the next audit (--headline NAME), on texts that are new.",
         helped_by="texts that are alike",
     ),
-    AnswerKind("reversed_difference", "nothing found", 4, _NO_SIGN, _OTHER_DIFFERENCE),
-    AnswerKind("documents_opposite_direction", "nothing found", 4, _NO_SIGN, _OTHER_DIFFERENCE),
+    AnswerKind("reversed_difference", "no conclusion", 4, _NO_SIGN, _OTHER_DIFFERENCE),
+    AnswerKind("documents_opposite_direction", "no conclusion", 4, _NO_SIGN, _OTHER_DIFFERENCE),
+    AnswerKind(
+        "texts_differ",
+        "no conclusion",
+        4,
+        "Not sure. Something differs, and that may be training, or age, subject or style of the texts.",
+        f"{capitalise_first(ALIKE)}, would show whether it is more than these; and more of them, which texts it is.",
+        helped_by="texts that are alike",
+        others=("search",),
+    ),
     AnswerKind(
         "separable",
         "no conclusion",
         5,
         ("Not sure at all, in either direction.{words_alone} Whatever the model’s scores show may be that difference."),
-        f"Other texts: {ALIKE}, or {CANARIES}. More texts of the same kind, or another detector, change nothing.",
+        f"Other texts: {ALIKE}. More texts of the same kind, or another detector, change nothing.",
+        others=("canaries", "search"),
     ),
     AnswerKind(
         "no_document_stands_out",
         "nothing found",
         6,
-        f"Sure that no score is unusual; not sure that the documents were not used. {NO_TRACE}",
-        (
-            "More documents that the model cannot have read let smaller differences count."
-            f" {capitalise_first(WORD_FOR_WORD)} can find what scores do not show."
-        ),
+        f"Not sure that the documents were not used: what stands out less than this would not be found. {NO_TRACE}",
+        None,
         helped_by="more texts",
+        others=("search",),
     ),
     AnswerKind("passages_not_reproduced", "nothing found", 7, None, None),
     # What a model that answers in words said (ask_words.py).
     AnswerKind("asked_recognised", "stands out", 3, None, None),
+    AnswerKind("asked_stands_out", "stands out", 3, None, None),
     AnswerKind("asked_not_reproduced", "nothing found", 7, None, None),
     AnswerKind("asked_without_result", "no conclusion", 8, None, None),
     AnswerKind(
@@ -140,19 +161,21 @@ _DECLARED = (
         "nothing found",
         6,
         None,
-        (
-            "More texts make the range narrower (corpus-audit power says how many are needed)."
-            f" {capitalise_first(WORD_FOR_WORD)} and {CANARIES}, can find what this cannot."
-        ),
+        None,
         helped_by="more texts",
+        others=("search", "canaries"),
     ),
     AnswerKind(
         "too_few_texts",
         "no conclusion",
         6,
-        "No conclusion. With so few texts, even a detector that always knows members could not be told from chance.",
+        (
+            "No conclusion. With so few texts, only a detector that separates the sides far better than detectors do"
+            " could be told from chance."
+        ),
         "More texts on both sides (corpus-audit power says how many are needed).",
         helped_by="more texts",
+        others=("search",),
     ),
     AnswerKind(
         "documents_cannot_stand_out",
@@ -161,7 +184,10 @@ _DECLARED = (
         "No conclusion. With so few documents to compare with, even the highest score may be an accident.",
         "More documents that the model cannot have read.",
         helped_by="more texts",
+        others=("search",),
     ),
+    AnswerKind("passages_stand_out", "stands out", 3, None, None),
+    AnswerKind("passages_hardly_searched", "no conclusion", 8, None, None),
     AnswerKind("passages_too_short", "no conclusion", 8, NO_RESULT, None),
     AnswerKind(
         "not_defined",
@@ -179,8 +205,9 @@ _DECLARED = (
     ),
     # Of tests of whole sets, by their outcome; evidence comes where that from scores does (summary.py).
     AnswerKind("found", "stands out", 3, None, None),
-    AnswerKind("opposite_direction", "nothing found", 4, None, None),
+    AnswerKind("opposite_direction", "no conclusion", 4, None, None),
     AnswerKind("not_found", "nothing found", 6, None, None),
+    AnswerKind("hardly_testable", "no conclusion", 6, None, None),
     AnswerKind("refused", "no conclusion", 9, NO_RESULT, None),
 )
 
@@ -191,6 +218,12 @@ KINDS: Mapping[str, AnswerKind] = {kind.name: kind for kind in _DECLARED}
 def kind_of(outcome: str) -> AnswerKind:
     """The kind of that name; of a kind that another version wrote, one without sentences, shown last."""
     return KINDS.get(outcome) or AnswerKind(outcome, "no conclusion", len(KINDS), NO_RESULT, "")
+
+
+def suggest_others(outcome: str, done: Collection[Other]) -> str:
+    """What may find what such an answer does not show, as a sentence; empty where all of it is ``done``."""
+    left = [_OTHERS[other] for other in kind_of(outcome).others if other not in done]
+    return f"{capitalise_first(' and '.join(left))} can find what scores do not show." if left else ""
 
 
 LIMITS: Sequence[tuple[str, str]] = (
@@ -212,7 +245,7 @@ LIMITS: Sequence[tuple[str, str]] = (
     ),
     (
         "Texts come in groups.",
-        "Passages of one document are not independent of each other. Intervals are resampled by group; with few"
+        "Texts of one document are not independent of each other. Intervals are resampled by group; with few"
         " groups they are wide, and should be.",
     ),
     (
@@ -252,7 +285,7 @@ _NOT_SHOWN: Mapping[Sign, tuple[str, ...]] = {
         "Which single text was used: a score is no finding about one text.",
     ),
     "nothing found": (f"That the texts were not used. {NO_TRACE}",),
-    "no conclusion": ("Whether the texts were used or not: the comparison could not have found it.",),
+    "no conclusion": ("Whether the texts were used or not: the comparison cannot say.",),
 }
 _NEVER_SHOWN = "Whether a use was lawful. This page reports a measurement of a model."
 

@@ -14,7 +14,7 @@ from audit_pipeline.catalogue.contracts import AskClaim, QuizClaim
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.report.answer_kinds import NO_RESULT, Sign, kind_of
 from audit_pipeline.report.number_format import count, number, percent, probability, things
-from audit_pipeline.report.vocabulary import COULD_NOT, Q_LEVEL
+from audit_pipeline.report.vocabulary import COULD_HARDLY, COULD_NOT, Q_LEVEL
 
 _STRETCH = "40 words on end, at most 5 of them different"
 _NO_STRETCH = f"No answer at this rung (the one named beforehand) holds {_STRETCH}, that were not in the prompt"
@@ -93,7 +93,8 @@ class RungCounts(TypedDict):
 @dataclass(frozen=True)
 class AskCounts:
     """What a model was asked: audited ``documents`` with an answer at the ``rung`` named beforehand (None: it was not
-    asked at that), those without, those reproduced, those ``not_graded``; held-out ones likewise.
+    asked at that), those without, those reproduced, those ``not_graded``, those that ``stand_out`` (q ≤ 0.05); held-out
+    ones likewise.
 
     ``held_out_asked``: those without an answer, too. ``compared_with``: held-out documents behind the p-values.
     ``longest_run``: in words. ``elsewhere``: the other rungs at which documents are reproduced. ``requests`` at all
@@ -105,6 +106,7 @@ class AskCounts:
     unanswered: int
     reproduced: int
     not_graded: int
+    stand_out: int
     held_out_asked: int
     held_out: int
     held_out_reproduced: int
@@ -137,13 +139,13 @@ class AskWords:
 def describe_asking(model: str, benchmark: str, counts: AskCounts) -> AskWords:
     """What is said of what a model answered; ``model`` and ``benchmark`` by their titles."""
     claim, quiz_claim = _claim(counts), _quiz_claim(counts.quiz)
-    outcome = _outcome(claim, quiz_claim)
+    outcome = _outcome(counts, claim, quiz_claim)
     unanswered = _describe_unanswered(counts)
     return AskWords(
         outcome=outcome,
         sign=kind_of(outcome).sign,
         question=f"We asked {model} for documents of “{benchmark}”, and compared its answers with them word by word.",
-        headline=_state_headline(counts, claim, quiz_claim),
+        headline=_state_headline(counts, outcome, claim, quiz_claim),
         how_sure=" ".join(filter(None, (_state_certainty(outcome, claim, quiz_claim), unanswered))),
         what_would_change=_CHANGES[claim] if counts.requests and outcome != "asked_recognised" else _QUIZ_CHANGES,
         claim=claim,
@@ -181,11 +183,15 @@ def _quiz_claim(quiz: QuizCounts | None) -> QuizClaim | None:
     return next((claim for claim in QUIZ_IN_WORDS if quiz is not None and claim in (quiz.claims or ())), None)
 
 
-def _outcome(claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
+def _outcome(counts: AskCounts, claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
     if claim == "reproduced":
         return "asked_reproduced"
     if quiz_claim == "recognised":
         return "asked_recognised"
+    if claim == "not reproduced" and counts.stand_out:
+        return "asked_stands_out"
+    if claim == "not reproduced" and counts.unanswered > counts.documents:
+        return "asked_without_result"
     if claim == "not reproduced" or (claim is None and quiz_claim == "not recognised"):
         return "asked_not_reproduced"
     return "asked_without_result"
@@ -217,11 +223,28 @@ _QUIZ_HEADLINES: Mapping[QuizClaim, str] = {
 }
 
 
-def _state_headline(counts: AskCounts, claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
+_STANDS_OUT = (
+    "{stand_out} of {documents} {stand} out at the rung named beforehand ({rung}): more comes back than of held-out"
+    " documents (q ≤ 0.05), and no long stretch; the longest run is {longest_run}."
+)
+_HARDLY_ANSWERED = (
+    f"{COULD_HARDLY} no answer about {{unanswered}} could be measured; those about {{documents}} hold no long stretch"
+    " (rung: {rung})."
+)
+
+
+def _state_headline(counts: AskCounts, outcome: str, claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
     said = []
     if counts.requests:
+        headline = _HEADLINES[claim]
+        if outcome == "asked_stands_out":
+            headline = _STANDS_OUT
+        elif outcome == "asked_without_result" and claim == "not reproduced":
+            headline = _HARDLY_ANSWERED
         said.append(
-            _HEADLINES[claim].format(
+            headline.format(
+                stand_out=count(counts.stand_out),
+                stand="stands" if counts.stand_out == 1 else "stand",
                 rung=counts.rung,
                 reproduced=count(counts.reproduced),
                 not_graded=count(counts.not_graded),

@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from audit_pipeline.report.answer_kinds import ALIKE, NO_RESULT, NO_TRACE, WORD_FOR_WORD, kind_of
+from audit_pipeline.evidence.conformal import count_held_out_needed
+from audit_pipeline.report.answer import benjamini_yekutieli_factor, find_detectable_auroc
+from audit_pipeline.report.answer_kinds import ALIKE, NO_RESULT, NO_TRACE, OTHER_AUDIT, WORD_FOR_WORD, kind_of
 from audit_pipeline.report.number_format import count, things
 from audit_pipeline.report.vocabulary import (
     Q_LEVEL,
@@ -103,7 +105,7 @@ def _state_null_certainty(findings: PairFindings) -> str:
             f" {format_auroc_per_hundred(known.low)} to {format_auroc_per_hundred(known.high)} of 100 pairs; "
             "50 is a coin toss."
         )
-    return f"Sure of the number, not sure that the texts were not used.{reach} {NO_TRACE}"
+    return f"Not sure that the texts were not used.{reach} {NO_TRACE}"
 
 
 def _state_document_certainty(findings: PairFindings) -> str:
@@ -144,7 +146,27 @@ def _describe_possible_changes(outcome: str, findings: PairFindings) -> str:
         return _describe_document_changes(findings)
     if outcome in ("reversed_difference", "documents_opposite_direction") and findings.origin.handed_over:
         return "Scores with the right sign: the higher, the likelier a member."
+    if outcome == "no_difference" and not _is_hardly_narrower_with_more(findings):
+        return "More texts make the range narrower (corpus-audit power says how many are needed)."
+    if outcome == "no_document_stands_out" and not _is_single_document_detectable(findings):
+        return "More documents that the model cannot have read let smaller differences count."
     return kind_of(outcome).what_would_change or ""
+
+
+ENOUGH = 0.55
+"""An AUROC that is as near to chance: where it would have been found, more texts are no advice."""
+
+
+def _is_hardly_narrower_with_more(findings: PairFindings) -> bool:
+    known = [findings.auroc] if findings.auroc is not None else [finding.auroc for finding in findings.every]
+    return find_detectable_auroc(known) <= ENOUGH
+
+
+def _is_single_document_detectable(findings: PairFindings) -> bool:
+    documents = findings.documents
+    assert documents is not None
+    factor = benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
+    return documents.calibration_groups >= count_held_out_needed(documents.tests, 1, Q_LEVEL, factor)
 
 
 def _describe_document_changes(findings: PairFindings) -> str:
@@ -154,7 +176,7 @@ def _describe_document_changes(findings: PairFindings) -> str:
         return "A difference between the documents and those that they are compared with that nobody has noticed."
     return (
         "Documents to compare with that are like these by design, chosen at random from the same shelf, would make it"
-        f" evidence or take it away. So can {WORD_FOR_WORD}."
+        " evidence or take it away."
     )
 
 
@@ -245,4 +267,4 @@ def _describe_overall_changes(
     if null_answers:
         search = "" if all(answer["searched"] for answer in null_answers) else f" or {WORD_FOR_WORD}"
         sentences.append(f"Where nothing was found, more texts{search} may find something.")
-    return " ".join(sentences) or "A new audit, of other texts or of another model."
+    return " ".join(sentences) or OTHER_AUDIT

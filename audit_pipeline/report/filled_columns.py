@@ -27,7 +27,7 @@ from audit_pipeline.evidence.evaluate_options import build_evaluate_command, cho
 from audit_pipeline.extraction.conclusions import log_cost_of_draws
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.roc import roc_points
-from audit_pipeline.report.answer_kinds import LIMITS, SIGNS, kind_of, not_shown
+from audit_pipeline.report.answer_kinds import LIMITS, OTHER_AUDIT, SIGNS, Other, kind_of, not_shown, suggest_others
 from audit_pipeline.report.ask_words import AskCounts, QuizCounts, describe_asking, warn_of_versions
 from audit_pipeline.report.attempt_words import describe_absence, describe_attempts, describe_plan
 from audit_pipeline.report.brief import overall_brief, page_heading
@@ -124,6 +124,9 @@ def _fill_tests(tests: list[Row]) -> None:
             p_value=test["p_value"],
             p_values_so_far=test["p_values_so_far"],
             claim_level=test["claim_level"],
+            n=test["n"],
+            n_held_out=test["n_held_out"],
+            detectable=test["detectable_auroc"],
             direction=test["direction"],
             origin=ScoreOrigin(test["_handed_over"], stated_by),
         )
@@ -143,13 +146,17 @@ def _find_test_claim_source(test: Row) -> str | None:
 def _fill_searches(searches: list[Row]) -> None:
     for search in searches:
         counted = SearchCounts(
-            search["documents"],
-            search["reproduced"],
-            search["held_out"],
-            search["held_out_reproduced"],
-            search["set_apart"],
-            search["prefix_tokens"] + search["suffix_tokens"],
-            search["reason"],
+            documents=search["documents"],
+            without_window=search["_without_window"],
+            reproduced=search["reproduced"],
+            stand_out=search["_stand_out"],
+            held_out=search["held_out"],
+            held_out_reproduced=search["held_out_reproduced"],
+            set_apart=search["set_apart"],
+            window=search["prefix_tokens"] + search["suffix_tokens"],
+            reason=search["reason"],
+            grid=bool(search["grid_settings"]),
+            asked=search["_asked"],
         )
         search["conclusion"] = asdict(describe_extraction(search["model_title"], search["benchmark_title"], counted))
         _fill_attempted(search)
@@ -183,9 +190,12 @@ def _fill_attempted(row: Row) -> None:
 def _fill_answers(answers: list[Row]) -> None:
     for answer in answers:
         level, verdict, stated_by = answer["claim_level"], answer["split_verdict"], answer["claim_stated_by"]
-        answer["labels_by"] = describe_label_origin(answer["_builder"], answer["_origin"])
+        answer["labels_by"] = describe_label_origin(answer["_builder"], answer["_origin"], answer["design_stated_by"])
         answer["claim_in_words"] = None if level is None else describe_claim_level(level, stated_by)
         answer["verdict_in_words"] = None if verdict is None else describe_verdict(verdict, stated_by)
+        done: set[Other] = {name for name, is_done in (("search", answer["_searched"]), ("canaries", answer["_canaries"])) if is_done}
+        changes = (answer["what_would_change"], suggest_others(answer["outcome"], done))
+        answer["what_would_change"] = " ".join(filter(None, changes)) or OTHER_AUDIT
         _fill_attempted(answer)
 
 
@@ -310,6 +320,9 @@ def _fill_limits(limits: list[Row]) -> None:
 def _fill_sheets(sheets: list[Row]) -> None:
     for sheet in sheets:
         sheet["not_shown"] = not_shown([answer["sign"] for answer in sheet["answers"]])
+        sheet["labels_by"] = describe_label_origin(sheet["_builder"], sheet["_origin"], sheet["_design_stated_by"])
+        sheet["tried"] = [words for words in map(describe_attempts, sheet["_attempted"]) if words is not None]
+        sheet["planned"] = [words for words in map(describe_plan, sheet["_attempted"]) if words is not None]
 
 
 def _fill_benchmarks(benchmarks: list[Row]) -> None:

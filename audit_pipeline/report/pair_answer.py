@@ -20,7 +20,7 @@ from audit_pipeline.metrics.claims import find_claim_source, warn_of_few_texts
 from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, smallest_q
 from audit_pipeline.report.answer_kinds import kind_of
 from audit_pipeline.report.brief import brief_of
-from audit_pipeline.report.choice import classify_headline_choice
+from audit_pipeline.report.choice import CHOSEN_RULES, classify_headline_choice
 from audit_pipeline.report.inline_picture import draw_auroc_axis_markdown, draw_share_bar_markdown
 from audit_pipeline.report.vocabulary import (
     OPPOSITE,
@@ -92,7 +92,7 @@ class PairAnswer:
 
 
 def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPair, run_id: str) -> PairAnswer:
-    """The answer of a pair; ``tables``: EVALUATIONS, GROUP_TESTS, DECISIONS and CORPUS_TESTS of one run, by name.
+    """The answer of a pair; ``tables``: those that PAIR_ANSWERS is made from, of one run, by name.
 
     The first of these steps in which a detector answers decides which it is: evaluated, tested, scored.
     """
@@ -102,7 +102,8 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPai
     setting, chosen = _choose_headline_setting(detectors, tests, pair_facts)
     corpus_tests = tables["corpus_tests"].to_pylist()
     whole_set = next((row["direction"] for row in corpus_tests if row["test"] == "dataset_inference"), None)
-    found = _collect_findings(evaluated, tests, setting, pair_facts, whole_set)
+    quoted = _find_quoted_rate(tables["contamination_rates"].to_pylist(), setting)
+    found = _collect_findings(evaluated, tests, setting, pair_facts, whole_set, quoted)
     words = build_answer(found)
     documents = found.documents
     detector, parameters = setting or (None, None)
@@ -135,11 +136,12 @@ def _collect_findings(
     setting: Setting | None,
     pair_facts: AskedPair,
     whole_set: str | None,
+    quoted: Row | None,
 ) -> PairFindings:
     """The findings that the answer rests on: of the ``setting`` that answers, or of every one where none does.
 
     ``evaluations`` and ``tests``: the rows at default parameters. ``whole_set``: the direction that dataset inference
-    found.
+    found. ``quoted``: the row of CONTAMINATION_RATES that the first screen quotes.
     """
     detectors = [row for row in evaluations if row["detector"] != BLIND_CONTROL]
     board = next((row for row in detectors if _setting_of(row) == setting), None) or min(
@@ -169,6 +171,8 @@ def _collect_findings(
         documents=_summarise_documents(tested, tests, setting),
         audited=pair_facts.audited,
         whole_set=whole_set,
+        flagged=None if quoted is None else Estimate(quoted["flagged"], quoted["flagged_low"], quoted["flagged_high"]),
+        flagged_alpha=None if quoted is None else quoted["alpha"],
         warning=warning,
         fewest_groups=None if of_board is None or of_board.value is None else pair_facts.fewest_groups,
         origin=ScoreOrigin(
@@ -216,6 +220,18 @@ def _find_estimate(evaluations: Sequence[Row], setting: Setting | None, metric: 
     return None if row is None else Estimate(row["value"], row["ci_low"], row["ci_high"], row["method"])
 
 
+def _find_quoted_rate(rates: Sequence[Row], setting: Setting | None) -> Row | None:
+    """The share of all audited texts that a threshold of the setting flags: of the one that the first screen quotes."""
+    places = {rule: place for place, rule in enumerate(CHOSEN_RULES)}
+    known = [row for row in rates if row["unit"] == "benchmark" and row["is_default"] and _setting_of(row) == setting]
+    return min(known, key=lambda row: places.get((row["rule"], row["alpha"]), len(places)), default=None)
+
+
+def _count_above_all(tests: Sequence[Row]) -> int:
+    """How many of the tested documents of a setting score higher than every document they were compared with."""
+    return sum(row["p_value"] * (row["n_calibration_groups"] + 1) < 1.5 for row in tests)
+
+
 def _find_direction(tests: Sequence[Row]) -> str | None:
     return min((row["direction"] for row in tests if row["direction"] is not None), default=None)
 
@@ -253,6 +269,7 @@ def _summarise_documents(
             direction=_find_direction([row for row in tests if _setting_of(row) == setting]),
             calibration_groups=calibration,
             smallest_q=smallest_q(calibration, len(own)),
+            above_all=_count_above_all(own),
         )
     if not audited_tests:
         return None
@@ -271,6 +288,7 @@ def _summarise_documents(
         smallest_q=smallest_q(
             calibration, len(groups), benjamini_yekutieli_factor(n_tests) * n_tests / max(1, len(able))
         ),
+        above_all=max(_count_above_all([row for row in able if _setting_of(row) == of]) for of in settings),
     )
 
 

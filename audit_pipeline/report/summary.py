@@ -6,15 +6,18 @@ one benchmark (answer.py), numbers (number_format.py), layout (sections/).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK_TAKES
+from audit_pipeline.metrics.claims import AUROC_OF_INTEREST, detectable_auroc
 from audit_pipeline.report.answer_kinds import kind_of
 from audit_pipeline.report.number_format import count, number, probability, things
 from audit_pipeline.report.vocabulary import (
     CHANCE,
+    NO_CONCLUSION,
     OPPOSITE,
     P_LEVEL,
     SIGN_FORGOTTEN,
@@ -28,8 +31,9 @@ from audit_pipeline.report.vocabulary import (
 
 _SEEN = ("passages_reproduced", "asked_reproduced")
 COULD_NOT_TEST = "This test could not have found anything:"
+COULD_HARDLY_TEST = "This test could hardly have found anything:"
 
-TestOutcome = Literal["found", "not_found", "opposite_direction", "refused"]
+TestOutcome = Literal["found", "not_found", "opposite_direction", "hardly_testable", "refused"]
 Row = Mapping[str, Any]
 
 
@@ -40,13 +44,17 @@ def describe_whole_set_test(
     p_value: float | None,
     p_values_so_far: int,
     claim_level: str,
+    n: int,
+    n_held_out: int,
+    detectable: float | None,
     direction: str | None = None,
     origin: ScoreOrigin | None = None,
 ) -> tuple[TestOutcome, str]:
     """The result of a test of a whole set: its kind, and in one line.
 
     It counts as found where the p-value times the number of p-values of this set and model so far (Bonferroni) is at
-    most 0.05: who tests a set until something is found has to pay for it. ``direction``: as of CORPUS_TESTS.
+    most 0.05: who tests a set until something is found has to pay for it; and nothing was found where it could have
+    been. ``n``, ``n_held_out``, ``detectable`` (its ``detectable_auroc``) and ``direction``: as of CORPUS_TESTS.
     """
     name = TEST_IN_WORDS.get(test, test.replace("_", " "))
     stands_out, vain = TEST_RESULTS.get(test, (f"The set stands out by the test {name}", f"not by the test {name}"))
@@ -54,19 +62,45 @@ def describe_whole_set_test(
     if refusal is not None or p_value is None:
         return "refused", f"{COULD_NOT_TEST} {refusal or 'it has no p-value'} (test: {name})."
     if direction == OPPOSITE:
-        what = "Nothing found: together the held-out texts score higher than the audited ones."
+        what = f"{NO_CONCLUSION} together the held-out texts score higher than the audited ones."
         return "opposite_direction", f"{what}{f' {SIGN_FORGOTTEN}' if known.handed_over else ''}"
     p = f"p = {probability(p_value)}"
     allowed = min(1.0, p_value * max(1, p_values_so_far))
     if allowed > P_LEVEL:
         but = "" if p_value > P_LEVEL else f", {probability(allowed)} with all {p_values_so_far} p-values allowed for"
-        return "not_found", f"Nothing found: {vain} ({p}{but}). That clears nobody."
+        could_have, effect = _describe_detectable_effect(n, n_held_out, detectable, max(1, p_values_so_far))
+        if not could_have:
+            return "hardly_testable", f"{COULD_HARDLY_TEST} {effect} (test: {name}; {p}{but})."
+        return "not_found", f"Nothing found: {vain} ({p}{but}), and it would have found {effect}. That clears nobody."
     if claim_level == SOUND:
         stated = f" (as stated by {known.stated_by})" if known.stated_by else ""
         return "found", f"{stands_out} ({p}): a sound test{stated} finds training on this set."
     if claim_level == STATISTICAL:
         return "found", f"{stands_out} ({p}): statistical evidence of training on this set."
     return "found", f"{stands_out} ({p}): worth a closer look, and no evidence."
+
+
+def _describe_detectable_effect(n: int, n_held_out: int, detectable: float | None, p_values: int) -> tuple[bool, str]:
+    """Whether so many p-values together let a test find an effect that matters, and what it would have found: of
+    canaries every published one ranking first."""
+    allowing = f", with {count(p_values)} p-values allowed for" if p_values > 1 else ""
+    if detectable is None:
+        log_smallest = -n * math.log1p(n_held_out / n)
+        if log_smallest > math.log(P_LEVEL / p_values) + 1e-9:
+            return False, f"{things(n_held_out, 'canary', 'canaries')} to compare with are too few{allowing}"
+        if n > 1:
+            return True, f"it if each of {count(n)} published canaries had ranked first{allowing}"
+        first = int(P_LEVEL / p_values * (n_held_out + 1) + 1e-9)
+        return True, f"it among the first {count(first)} of {count(n_held_out + 1)}{allowing}"
+    # Of one p-value to several: both are so many standard errors above chance.
+    by_one = detectable_auroc(1.0, P_LEVEL) - CHANCE
+    reached = CHANCE + (detectable - CHANCE) / by_one * (detectable_auroc(1.0, P_LEVEL / p_values) - CHANCE)
+    if reached > AUROC_OF_INTEREST:
+        times = math.ceil(((reached - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
+        return False, (
+            f"{times} times as much is needed to find an AUROC of {AUROC_OF_INTEREST:g} four times in five{allowing}"
+        )
+    return True, f"an AUROC of {number(reached)} (0.5 is chance) four times in five{allowing}"
 
 
 def is_shown_first(test: Row) -> bool:
@@ -159,6 +193,7 @@ _KINDS_OF_TESTS: Mapping[str, str] = {
     "look": "with something to look at, screening only",
     "not_found": "with nothing found",
     "opposite_direction": "in the opposite direction",
+    "hardly_testable": "that could hardly have found anything",
 }
 
 
@@ -183,7 +218,7 @@ _KINDS: Mapping[str, str] = {
     "evidence": "with statistical evidence of training",
     "look": "with something to look at, screening only",
     "nothing found": "with nothing found",
-    "no conclusion": "that could not have found anything",
+    "no conclusion": "without a conclusion",
 }
 
 

@@ -17,6 +17,8 @@ from audit_pipeline.report.number_format import count, cut, things
 
 COULD_NOT = "This comparison could not have found anything:"
 """How the headline of every answer begins that is no finding, but an inability."""
+COULD_HARDLY = "This comparison could hardly have found anything:"
+"""The same where only an effect that is larger than one that matters could have been found."""
 NO_CONCLUSION = "No conclusion:"
 """How a headline begins where something differs, and it cannot be said what that means."""
 
@@ -28,6 +30,7 @@ SEPARABLE = "separable without a model"
 STATISTICAL = "statistical evidence"
 SOUND = "sound test"
 OPPOSITE = "opposite"
+TRAINING = "training"
 
 SIGN_FORGOTTEN = "Was the sign of the scores forgotten?"
 HIGHER_FOR_MEMBERS = (
@@ -67,7 +70,7 @@ LABELS_IN_WORDS: Mapping[str, str] = {
     "temporal": "dates of publication",
     "controlled": "chance, drawn here before the model was trained",
     "found_in_corpus": "corpus: what a search of all of it found, word for word",
-    "shelf": "config/benchmarks.yaml, of the texts that are held out or known; nobody knows the others",
+    "shelf": "{stated_by}, of the texts that are held out or known; nobody knows the others",
 }
 """Who says which texts are members, by the benchmark's builder; of rows, whoever published them."""
 
@@ -97,10 +100,12 @@ def describe_claim_level(name: str, stated_by: str | None = None) -> str:
     return next((words for known, words in CLAIM_IN_WORDS.items() if known == name), name)
 
 
-def describe_label_origin(builder: str | None, origin: str | None) -> str | None:
-    """Who says which texts are members; None where the benchmark does not say how it was built."""
+def describe_label_origin(builder: str | None, origin: str | None, stated_by: str | None) -> str | None:
+    """Who says which texts are members, and which the model cannot have read; None where the benchmark does not say how
+    it was built. ``stated_by``: whose statement its design is."""
     if builder is None or builder in LABELS_IN_WORDS:
-        return LABELS_IN_WORDS.get(builder or "")
+        words = LABELS_IN_WORDS.get(builder or "")
+        return None if words is None else words.format(stated_by=stated_by or "config/benchmarks.yaml")
     return f"whoever published the rows ({origin})" if origin else "whoever published the rows"
 
 
@@ -111,7 +116,7 @@ def describe_text_counts(split_counts: Sequence[Mapping[str, Any]]) -> str:
     if audited and held_out and audited["unknown"] == audited["texts"]:
         members = f" and {things(held_out['members'], 'known member', 'known members')}" if held_out["members"] else ""
         return (
-            f"{things(audited['texts'], 'passage', 'passages')} of"
+            f"{things(audited['texts'], 'text', 'texts')} of"
             f" {things(audited['groups'], 'audited document', 'audited documents')}, {count(held_out['nonmembers'])}"
             f"{members} of {count(held_out['groups'])} held-out."
         )
@@ -189,7 +194,8 @@ class ScoreOrigin:
     @property
     def opposite(self) -> str:
         """The headline where members score lower than non-members."""
-        return f"Nothing found: the scores point away from training.{f' {SIGN_FORGOTTEN}' if self.handed_over else ''}"
+        forgotten = f" {SIGN_FORGOTTEN}" if self.handed_over else ""
+        return f"{NO_CONCLUSION} the scores point away from training.{forgotten}"
 
     @property
     def why_lower(self) -> str:
@@ -231,7 +237,8 @@ class ShelfDocuments:
     ``tested`` documents, of which ``standing_out`` do; ``tests`` p-values by ``detectors``, of which ``can_stand_out``
     are by detectors that are not known to run against training. ``direction``: which of the labelled texts score
     higher, training (members), opposite, none; None where none are known. ``calibration_groups``: the fewest that any
-    was compared with; ``smallest_q``: the smallest q-value that so many allow.
+    was compared with; ``smallest_q``: the smallest q-value that so many allow; ``above_all``: documents that score
+    higher than every one they were compared with, by the detector by which most do.
     """
 
     tested: int
@@ -242,6 +249,7 @@ class ShelfDocuments:
     direction: str | None
     calibration_groups: int
     smallest_q: float
+    above_all: int
 
 
 @dataclass(frozen=True)
@@ -259,9 +267,10 @@ class PairFindings:
 
     ``auroc`` and ``margin`` (over the blind control) are of the detector that answers; where nobody named one of
     several there are none, but ``every`` one of them. ``blind``: the AUROC of the blind control. ``audited``: documents
-    of unknown membership. ``whole_set``: the direction that dataset inference found. ``warning``: what to heed when
-    reading the AUROC. ``fewest_groups``: of the compared side that has fewer. ``member_before`` and ``nonmember_from``:
-    the dates that labels by date go by.
+    of unknown membership. ``whole_set``: the direction that dataset inference found. ``flagged``: the share of audited
+    texts at or above the threshold that is quoted, which aims at a share of ``flagged_alpha`` by accident. ``warning``:
+    what to heed when reading the AUROC. ``fewest_groups``: of the compared side that has fewer. ``member_before`` and
+    ``nonmember_from``: the dates that labels by date go by.
     """
 
     sides: Sides
@@ -274,6 +283,8 @@ class PairFindings:
     documents: ShelfDocuments | None = None
     audited: int = 0
     whole_set: str | None = None
+    flagged: Estimate | None = None
+    flagged_alpha: float | None = None
     warning: str | None = None
     fewest_groups: int | None = None
     origin: ScoreOrigin = field(default_factory=ScoreOrigin)

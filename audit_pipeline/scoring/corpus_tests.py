@@ -69,6 +69,7 @@ class CorpusTest:
     assumption: str
     claim_level: ClaimLevel
     method: str
+    detectable_auroc: float | None = None
 
     def row(self, run_id: str) -> dict[str, object]:
         """The row, written by the run ``run_id``."""
@@ -171,6 +172,7 @@ def run_order_test(
         assumption=tested.assumption,
         claim_level="sound test" if order_by_chance else "screening only",
         method=f"{tested.method}; statistic: nats by which the published order of a shard is likelier; seed {seed}",
+        detectable_auroc=tested.detectable_auroc,
     )
 
 

@@ -241,6 +241,13 @@ CORPUS_TESTS = _build_findings_table(
             "ones) | none; null: the test knows one direction only, was refused, or is of an earlier version",
             later=True,
         ),
+        Column(
+            "detectable_auroc",
+            pa.float64(),
+            "how often an audited text (or the published order) has to be the likelier one for this test to find it"
+            " four times in five, with one p-value at 5%; null: refused, or a rank of canaries, which is exact",
+            null=True,
+        ),
     ),
 )
 
@@ -248,7 +255,7 @@ PAIR_ANSWERS = _build_findings_table(
     "pair_answers",
     "what the scores of a model on a benchmark come to, in words, as every run concluded it",
     current="the answers from scores",
-    made_from=("evaluations", "group_tests", "decisions", "corpus_tests"),
+    made_from=("evaluations", "group_tests", "decisions", "contamination_rates", "corpus_tests"),
     columns=(
         MODEL,
         BENCHMARK,

@@ -182,6 +182,9 @@ SCORED_SETTINGS = Table(
         Column("scored", pa.int64(), "of them, with a score"),
         Column("not_applicable", pa.int64(), "of them, texts that the detector does not apply to"),
         Column("failed", pa.int64(), "of them, texts on which it failed"),
+        Column(
+            "audited", pa.int64(), "of them, evaluated texts that are not known to be non-members: those asked about"
+        ),
         RUN_ID.with_changes("the run that wrote the rows; joins to lineage.run_id"),
     ),
 )

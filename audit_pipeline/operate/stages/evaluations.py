@@ -38,7 +38,7 @@ from audit_pipeline.operate.stages.scores import statistics_version
 from audit_pipeline.report.pair_answer import AskedPair, PairAnswer, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_extra
 
-ANSWERS_VERSION = "1"
+ANSWERS_VERSION = "2"
 """Of the rules and sentences of answers."""
 
 

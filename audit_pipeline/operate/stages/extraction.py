@@ -45,6 +45,7 @@ from audit_pipeline.models.tokenized_model import TokenizedModel, build_referenc
 from audit_pipeline.operate.stages.scores import statistics_version
 from audit_pipeline.operate.ui_summary import Shown
 from audit_pipeline.report.extraction_words import SearchCounts, describe_extraction
+from audit_pipeline.report.vocabulary import Q_LEVEL
 from audit_pipeline.sources.config import all_sources
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
@@ -329,12 +330,16 @@ def summarise_extraction(report: ExtractionReport) -> Shown:
     held_out_reproduced = sum(row["claim"] == "reproduced" for row in held_out)
     counted = SearchCounts(
         documents=len(audited),
+        without_window=sum(row["side"] == "audited" and not row["windows"] for row in rows),
         reproduced=len(reproduced),
+        stand_out=sum(row["q_bh"] is not None and row["q_bh"] <= Q_LEVEL for row in audited),
         held_out=len(held_out),
         held_out_reproduced=held_out_reproduced,
         set_apart=sum(row["set_apart"] for row in rows),
         window=rows[0]["prefix_tokens"] + rows[0]["suffix_tokens"] if rows else 0,
         reason=max((row["reason"] for row in rows if row["reason"] is not None), default=None),
+        grid=any(row["grid_settings"] for row in rows),
+        asked=False,
     )
     words = describe_extraction(report.pair.model, report.pair.benchmark, counted)
     leads = {

@@ -6,7 +6,12 @@
 -- answers: what was concluded: from answers in words, word for word, by tests of the whole set, from scores
 -- not_shown: what answers of these kinds do not show
 -- compared: the texts that were evaluated and that calibrate, a row a split
--- label_source: what the labels are known from; null where it was not kept
+-- labels_by: who says which texts are members, or cannot have been read; null where it was not kept
+-- tried: how much was tried, for the search and for the scores
+-- planned: whether either was planned beforehand
+-- blind: AUROC of the blind control, which never sees the model; its method says why there is none
+-- works: titles of documents that were asked about, and of those that they are compared with: a row a side
+-- titles: the first by title
 -- model: the model's name in commands
 -- fingerprint: of the model that the current results are of
 -- tokenizer: fingerprint of its tokenizer
@@ -52,6 +57,15 @@ WITH pairs AS (
         'scores', 'evaluations', 'document_memorisation', 'corpus_tests', 'pair_answers', 'chat_documents', 'chat_quiz'
     )
     GROUP BY ALL
+), works AS (
+    SELECT benchmark, list({'side': side, 'documents': documents, 'titles': titles[1:12]} ORDER BY side) AS works
+    FROM (
+        SELECT benchmark, side, count(*) AS documents, list(title ORDER BY title, document_id) AS titles
+        FROM (
+            SELECT DISTINCT benchmark, document_id, CASE WHEN label = 0 THEN 'held_out' ELSE 'audited' END AS side
+            FROM examples SEMI JOIN pairs USING (benchmark) WHERE label = 0 OR split = 'evaluation'
+        ) JOIN (SELECT document_id, cut(title, 70) AS title FROM documents) USING (document_id) GROUP BY ALL
+    ) GROUP BY ALL
 ), used AS (
     SELECT benchmark, count(*) AS documents,
         sha256(string_agg(sha256, chr(10) ORDER BY sha256)) AS documents_digest,
@@ -63,14 +77,20 @@ WITH pairs AS (
 SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS number, pairs.model, pairs.benchmark,
     model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title, concluded.question,
     concluded.answers, NULL::VARCHAR[] AS not_shown, coalesce(answers.counted, []) AS compared,
-    benchmarks.manifest ->> 'label_source' AS label_source, made.fingerprint,
+    NULL::VARCHAR AS labels_by, NULL::VARCHAR[] AS tried, NULL::VARCHAR[] AS planned, answers.blind,
+    coalesce(works.works, []) AS works, made.fingerprint,
     made.tokenizer, (
         SELECT any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200)) FROM models
         WHERE models.fingerprint = made.fingerprint
     ) AS loaded_from,
     made.digest, made.first_at, made.last_at, coalesce(made.runs, []) AS runs, coalesce(used.documents, 0) AS documents,
-    used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all
+    used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all,
+    benchmarks.manifest ->> '$.spec.builder' AS _builder, benchmarks.manifest ->> 'origin' AS _origin,
+    benchmarks.design_stated_by AS _design_stated_by,
+    [attempt FOR attempt IN [searched._attempted, answers._attempted] IF attempt IS NOT NULL] AS _attempted
 FROM pairs JOIN concluded USING (model, benchmark) LEFT JOIN made USING (model, benchmark)
-LEFT JOIN answers USING (model, benchmark) LEFT JOIN used ON used.benchmark = pairs.benchmark
+LEFT JOIN answers USING (model, benchmark)
+LEFT JOIN extraction_counts AS searched USING (model, benchmark)
+LEFT JOIN works ON works.benchmark = pairs.benchmark LEFT JOIN used ON used.benchmark = pairs.benchmark
 LEFT JOIN benchmarks ON benchmarks.benchmark = pairs.benchmark
 ORDER BY number LIMIT 12;

@@ -60,6 +60,7 @@ WITH latest AS (
 SELECT model, benchmark, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title, design,
     test, NULL::test_outcome AS outcome, NULL::sign AS sign, NULL::VARCHAR AS headline, refused,
     finite(p_value) AS p_value, finite(statistic) AS statistic, n, n_held_out, assumption, direction,
+    detectable_auroc,
     claim_level, NULL::VARCHAR AS claim_stated_by, NULL::VARCHAR AS claim_in_words, method,
     p_values_so_far, finished_at, run_id,
     row_number() OVER (
@@ -79,6 +80,10 @@ SELECT model, benchmark, run_id, model_title(model) AS model_title, benchmark_ti
     sum(windows)::BIGINT AS windows, sum(every.set_apart)::BIGINT AS set_apart,
     sum(predictable)::BIGINT AS predictable, any_value(prefix_tokens) AS prefix_tokens,
     any_value(suffix_tokens) AS suffix_tokens, any_value(stride) AS stride, any_value(NULL::search_words) AS conclusion,
+    count(*) FILTER (side = 'audited' AND windows = 0) AS _without_window,
+    count(*) FILTER (side = 'audited' AND q_bh <= 0.05) AS _stand_out,
+    EXISTS (FROM current_chat_documents AS asked
+        WHERE asked.model = every.model AND asked.benchmark = every.benchmark) AS _asked,
     max(every.grid_settings) AS grid_settings, NULL::VARCHAR AS tried, NULL::VARCHAR AS planned,
     any_value(present.settings_used::JSON ->> '$.price_per_million')::DOUBLE AS price, any_value(present) AS _attempted
 FROM current_document_memorisation AS every LEFT JOIN (
@@ -95,6 +100,7 @@ WITH ladder AS (
         count(*) FILTER (is_headline AND side = 'audited' AND answered = 0) AS unanswered,
         count(*) FILTER (is_headline AND side = 'audited' AND claim = 'reproduced') AS reproduced,
         count(*) FILTER (is_headline AND side = 'audited' AND claim = 'not graded') AS not_graded,
+        count(*) FILTER (is_headline AND side = 'audited' AND q_bh <= 0.05) AS stand_out,
         count(*) FILTER (is_headline AND side = 'held_out') AS held_out_asked,
         count(*) FILTER (is_headline AND side = 'held_out' AND answered > 0) AS held_out,
         count(*) FILTER (is_headline AND side = 'held_out' AND claim = 'reproduced') AS held_out_reproduced,
@@ -127,7 +133,7 @@ WITH ladder AS (
 SELECT model, benchmark, coalesce(ladder.run_id, quizzes.run_id) AS run_id, model_title(model) AS model_title,
     benchmark_title(benchmark) AS benchmark_title, rung, coalesce(documents, 0) AS documents,
     coalesce(unanswered, 0) AS unanswered, coalesce(reproduced, 0) AS reproduced,
-    coalesce(not_graded, 0) AS not_graded, coalesce(held_out_asked, 0) AS held_out_asked,
+    coalesce(not_graded, 0) AS not_graded, coalesce(stand_out, 0) AS stand_out, coalesce(held_out_asked, 0) AS held_out_asked,
     coalesce(held_out, 0) AS held_out,
     coalesce(held_out_reproduced, 0) AS held_out_reproduced, compared_with, longest_run,
     coalesce(elsewhere, []) AS elsewhere, coalesce(requests, 0) AS requests,
@@ -236,7 +242,10 @@ SELECT pairs.model, pairs.benchmark, model_title(pairs.model) AS model_title,
     } END AS documents,
     pairs.audited_at, coalesce(firsts.is_current, pairs.is_current) AS is_current,
     NULL::VARCHAR AS tried, NULL::VARCHAR AS planned, pairs.builder AS _builder, pairs.origin AS _origin,
-    present AS _attempted
+    present AS _attempted,
+    EXISTS (FROM extraction_counts AS counted WHERE counted.model = pairs.model
+        AND counted.benchmark = pairs.benchmark AND counted.documents > 0) AS _searched,
+    EXISTS (FROM tests WHERE tests.model = pairs.model AND test = 'canary_rank' AND refused IS NULL) AS _canaries
 FROM pairs JOIN current_pair_answers AS answer USING (model, benchmark) LEFT JOIN options USING (model, benchmark)
 LEFT JOIN firsts USING (model, benchmark) LEFT JOIN every USING (model, benchmark)
 LEFT JOIN rates ON rates.model = answer.model AND rates.benchmark = answer.benchmark

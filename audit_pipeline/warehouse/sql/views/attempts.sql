@@ -19,9 +19,9 @@ WITH entries AS (
     GROUP BY ALL
 ), scored AS (
     SELECT benchmark, model, run_id, max(texts) AS tried, max(settings) AS settings FROM (
-        SELECT benchmark, model, run_id, max(texts) AS texts, count(*) AS settings FROM scored_settings GROUP BY ALL
+        SELECT benchmark, model, run_id, nullif(max(audited), 0) AS texts, count(*) AS settings FROM scored_settings GROUP BY ALL
         UNION ALL
-        SELECT benchmark, model, run_id, max(n_members + n_nonmembers), count(DISTINCT (detector, parameters))
+        SELECT benchmark, model, run_id, max(n_members), count(DISTINCT (detector, parameters))
         FROM evaluations WHERE detector <> 'blind_control' GROUP BY ALL
     ) GROUP BY ALL
 ), concluded AS (
@@ -84,7 +84,8 @@ WITH entries AS (
     FROM entries ASOF LEFT JOIN sealed_plans AS plans ON plans.benchmark = entries.benchmark
         AND plans.model = entries.model AND entries.started_at > plans.sealed_at
 ), drawn AS (
-    SELECT DISTINCT benchmark, document_id FROM examples
+    -- Audited ones: documents that are held out in two benchmarks make no second try.
+    SELECT DISTINCT benchmark, document_id FROM examples WHERE split = 'evaluation' AND label IS DISTINCT FROM 0
 ), shared AS (
     SELECT DISTINCT drawn.benchmark, other.benchmark AS other FROM drawn JOIN drawn AS other USING (document_id)
 ), every AS (
@@ -115,13 +116,13 @@ COMMENT ON COLUMN attempts.kind IS 'search | grid | asked | detectors | tests of
 COMMENT ON COLUMN attempts.settings_used IS 'canonical JSON of the options, as the lineage has it; null: not kept';
 COMMENT ON COLUMN attempts.settings IS 'settings that were computed: of a search 1, of asking its rungs and the quiz, of detectors each with its parameters';
 COMMENT ON COLUMN attempts.tried IS
-    'windows of audited documents (of a grid: at all settings together), new requests about them, or texts; null where the rows are not there';
+    'windows of audited documents (of a grid: at all settings together), new requests about them, or audited texts (those evaluated that are not known to be non-members); null where the rows are not there';
 COMMENT ON COLUMN attempts.unit IS 'windows | requests | texts: what tried counts';
 COMMENT ON COLUMN attempts.found IS
     'audited documents with a passage (search), audited documents reproduced by the rung named beforehand or, where more, recognised in the quiz (asked), settings that reach 0.001 (grid), tests (Bonferroni), documents that stand out by the answer of the run, or 1 where all texts together do (detectors); null: no conclusion';
 COMMENT ON COLUMN attempts.outcome IS 'what it came to, in words';
 COMMENT ON COLUMN attempts.same_texts_as IS
-    'null: a run on the benchmark itself; else the benchmark that was run, of which the same model read some of these documents';
+    'null: a run on the benchmark itself; else the benchmark that was run, in which the same model was audited on some of these audited documents';
 COMMENT ON COLUMN attempts.plan_sha256 IS 'the plan that was in force: the last that was sealed before the work started';
 COMMENT ON COLUMN attempts.sealed_at IS 'when that plan was sealed; null: there was none';
 COMMENT ON COLUMN attempts.is_current IS 'whether the results of the run are the current ones of its benchmark and model';
