@@ -18,7 +18,7 @@ from audit_pipeline.cli.options import BETWEEN_0_AND_1, json_option
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.evaluate_options import EvaluateOptions
 from audit_pipeline.metrics.claims import Design
-from audit_pipeline.operate.console import Row, escape_control_characters, say, show_table, tell, tell_skipped
+from audit_pipeline.operate.console import Columns, Row, escape_control_characters, say, show_table, tell, tell_skipped
 from audit_pipeline.operate.options import FILE, PATH
 from audit_pipeline.report.number_format import DASH, format_thousands, interval, number
 
@@ -54,6 +54,7 @@ def evaluate(no_text: bool, **options: Any) -> None:
 
     No model is run: FILE is a table of scores, one row per text and detector.
     """
+    from audit_pipeline.metrics.roc import METRICS
     from audit_pipeline.operate.evaluate_file import evaluate_file
 
     asked = EvaluateOptions(**options, no_text=no_text or not texts_are_quoted())
@@ -67,8 +68,13 @@ def evaluate(no_text: bool, **options: Any) -> None:
         for row in done.findings.tables["evaluations"].to_pylist()
         if row["is_default"] and row["value"] is not None
     ]
-    plain = [(name, name) for name in ("detector", "metric")]
-    show_table("evaluations", rows, [*plain, ("value", "value", number), ("95% interval", _format_interval)])
+    columns: Columns = [
+        ("detector", "detector"),
+        ("metric", "metric", lambda name: METRICS[name].label),
+        ("value", "value", number),
+        ("95% interval", _format_interval),
+    ]
+    show_table("evaluations", rows, columns)
     if answer is None or answer["sides"] != "audited against held-out":
         detector = None if answer is None else answer["detector"]
         show_comparisons(done.paths, done.pair.model, done.pair.benchmark, detector)

@@ -21,7 +21,7 @@ from audit_pipeline.cli.shared import (
     load_dagster_definitions,
     resolve_model_option,
 )
-from audit_pipeline.operate.console import Row, say, show_table, tell, tell_step
+from audit_pipeline.operate.console import Columns, Row, say, show_table, tell, tell_step
 from audit_pipeline.report.number_format import DASH, estimate
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ def _read_benchmark(benchmark: str, paths: DataPaths) -> BuiltBenchmark:
 
 def _show_findings(findings: Sequence[Finding]) -> None:
     """Every number, one side beside the other."""
+    from audit_pipeline.unlearning.measures import METRIC_IN_WORDS
+
     rows: dict[tuple[str, str], dict[str, object]] = {}
     for finding in findings:
         row = rows.setdefault((finding.metric, finding.role), {"metric": finding.metric, "role": finding.role})
@@ -96,9 +98,10 @@ def _show_findings(findings: Sequence[Finding]) -> None:
         }
     heads = (("to be forgotten", "forget"), ("held out", "holdout"), ("one against the other", "both"))
     sides = [(head, partial(_format_side_cell, side)) for head, side in heads]
-    show_table("unlearning", list(rows.values()), [("metric", "metric"), ("model", "role"), *sides])
+    columns: Columns = [("metric", "metric", METRIC_IN_WORDS.__getitem__), ("model", "role"), *sides]
+    show_table("unlearning", list(rows.values()), columns)
     for reason, metrics in _list_metrics_by_reason(findings).items():
-        say(f"Without a value: {', '.join(metrics)}: {reason}")
+        say(f"Without a value: {', '.join(METRIC_IN_WORDS[metric] for metric in metrics)}: {reason}")
 
 
 def _format_side_cell(side: str, row: Row) -> str:

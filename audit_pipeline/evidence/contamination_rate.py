@@ -216,7 +216,7 @@ def _explain_refusal(fpr: Rate, tpr: Rate) -> str | None:
     least = difference_interval(tpr, fpr).low
     if least is None or least <= MIN_DIFFERENCE:
         return (
-            f"members are hardly flagged more often than non-members: the lower bound of TPR - FPR is {least:.3f} "
+            f"members are hardly flagged more often than non-members: the lower bound of TPR - FPR is {least:z.3f} "
             f"on calibration texts, it needs to exceed {MIN_DIFFERENCE:g}"
         )
     return None

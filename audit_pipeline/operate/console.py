@@ -280,7 +280,7 @@ def format_cell_value(value: object) -> str:
     """A cell of a table of results."""
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else escape_control_characters(str(value))
+    return f"{value:z.4g}" if isinstance(value, float) else escape_control_characters(str(value))
 
 
 def tell_skipped(skipped_rows: Sequence[SkippedRow], total: int | None = None, what: str = "row(s)") -> None:

@@ -1,7 +1,7 @@
 """How numbers, intervals, times and settings are written for people: in the report, and on a terminal.
 
 What belongs here: one spelling for one kind of value; a terminal gets plain characters. What does not: sentences
-(vocabulary.py), layout (sections/).
+(vocabulary.py), layout (sections/). A number that is rounded to zero has no sign (the z of Python's format).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ DASH = "–"
 
 def number(value: float | None) -> str:
     """A metric with three decimals; a dash where it is not defined."""
-    return DASH if value is None or math.isnan(value) else f"{value:.3f}".replace("-", "\u2212")
+    return DASH if value is None or math.isnan(value) else f"{value:z.3f}".replace("-", "\u2212")
 
 
 def percent(value: float | None) -> str:
     """A rate in percent with one decimal; a dash where it is not defined."""
-    return DASH if value is None or math.isnan(value) else f"{100 * value:.1f}%"
+    return DASH if value is None or math.isnan(value) else f"{100 * value:z.1f}%"
 
 
 def share(value: float | None) -> str:
@@ -29,7 +29,7 @@ def share(value: float | None) -> str:
     a percent is told from nothing."""
     if value is None or math.isnan(value):
         return DASH
-    return "<0.01%" if 0 < value < 0.00005 else f"{100 * value:.2f}%"
+    return "<0.01%" if 0 < value < 0.00005 else f"{100 * value:z.2f}%"
 
 
 def draws(log10: float | None) -> str:
@@ -70,17 +70,17 @@ def probability(value: float | None) -> str:
     if 0 < value < 0.001:
         digits, _, exponent = f"{value:.1e}".partition("e")
         return f"{digits}×10{str(int(exponent)).translate(_RAISED)}"
-    return f"{value:.3f}"
+    return f"{value:z.3f}"
 
 
 def score(value: float | None) -> str:
     """A score with four significant digits: detectors differ in scale."""
-    return DASH if value is None or math.isnan(value) else f"{value:.4g}".replace("-", "\u2212")
+    return DASH if value is None or math.isnan(value) else f"{value:z.4g}".replace("-", "\u2212")
 
 
 def signed(value: float | None) -> str:
     """A difference with its sign; a dash where it is not defined."""
-    return DASH if value is None or math.isnan(value) else f"{value:+.3f}".replace("-", "\u2212")
+    return DASH if value is None or math.isnan(value) else f"{value:+z.3f}".replace("-", "\u2212")
 
 
 def interval(ends: Sequence[float | None], rate: bool = False, sign: bool = False) -> str:
@@ -89,7 +89,7 @@ def interval(ends: Sequence[float | None], rate: bool = False, sign: bool = Fals
     if low is None or high is None:
         return ""
     if rate:
-        return f"[{100 * low:.1f}, {100 * high:.1f}]"
+        return f"[{100 * low:z.1f}, {100 * high:z.1f}]"
     return f"[{signed(low)}, {signed(high)}]" if sign else f"[{number(low)}, {number(high)}]"
 
 
@@ -107,9 +107,9 @@ def estimate(
     if value is None:
         return missing_text
     if low is None or high is None:
-        return f"{value:{format_spec}}"
-    low_end, high_end = (format(end, format_spec).removesuffix("%") for end in (low, high))
-    return f"{value:{format_spec}} [{low_end}, {high_end}]"
+        return f"{value:z{format_spec}}"
+    low_end, high_end = (format(end, f"z{format_spec}").removesuffix("%") for end in (low, high))
+    return f"{value:z{format_spec}} [{low_end}, {high_end}]"
 
 
 def setting(parameters: str | None) -> str:

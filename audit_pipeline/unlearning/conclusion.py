@@ -192,7 +192,7 @@ def _explain_unclear_prior(rows: Mapping[Key, Row], before: Row, after: Row) -> 
     if before["ci_low"] <= LEAST_RULED_OUT:
         return (
             "There are too few texts to tell whether the model before knew them: its PrivLeak may be as low as "
-            f"{before['ci_low']:.0f}."
+            f"{before['ci_low']:z.0f}."
         )
     return None
 
@@ -319,8 +319,8 @@ def _format_with_interval(row: Row) -> str:
     if row["value"] is None:
         return "not defined"
     if row["ci_low"] is None:
-        return f"{row['value']:.0f}"
-    return f"{row['value']:.0f} [{row['ci_low']:.0f}, {row['ci_high']:.0f}]"
+        return f"{row['value']:z.0f}"
+    return f"{row['value']:z.0f} [{row['ci_low']:z.0f}, {row['ci_high']:z.0f}]"
 
 
 def _format_percent(value: float | None) -> str:

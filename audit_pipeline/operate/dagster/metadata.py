@@ -6,6 +6,7 @@ What belongs here: conversions. What does not: choosing what is shown (operate/s
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from audit_pipeline.report.inline_picture import IN_PLACE
 
 REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
 """In processes of `corpus-audit dev`: where it serves the report."""
+_BREAKS = re.compile(r"(?<=[:/_|])(?=\w)")
 _LONG = 250
 """Characters from which on a value is shown only when it is asked for."""
 
@@ -75,9 +77,12 @@ def row_count_metadata(count: int) -> dict[str, int]:
 
 
 def markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) -> dg.MetadataValue:
-    """A small table; cells are escaped, because names and reasons may hold untrusted text."""
+    """A small table; cells are escaped, because names and reasons may hold untrusted text.
+
+    A name may be broken after its :, /, _ and |: as one word it pushes what comes after it out of a narrow window.
+    """
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(_escape_cell(value) for value in row) + " |" for row in body]
+    lines += ["| " + " | ".join(_escape_cell(_BREAKS.sub("\u200b", str(value))) for value in row) + " |" for row in body]
     return dg.MetadataValue.md("\n".join(lines))
 
 

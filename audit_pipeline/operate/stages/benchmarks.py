@@ -295,9 +295,9 @@ def _matched_rows(matched_sides: Mapping[str, Mapping[str, Any]]) -> Body:
 
 
 def _format_number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return "–" if value is None else f"{value:z.4g}"
 
 
 def _format_with_interval(row: Mapping[str, Any], name: str) -> tuple[str, str]:
     low, high = row["ci_low"], row["ci_high"]
-    return _format_number(row[name]), "–" if low is None else f"{low:.3f} to {high:.3f}"
+    return _format_number(row[name]), "–" if low is None else f"{low:z.3f} to {high:.3f}"

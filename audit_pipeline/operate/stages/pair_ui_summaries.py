@@ -163,4 +163,4 @@ def _pictures(report: EvaluationReport) -> dict[str, str]:
 
 
 def _format_numbers(row: Mapping[str, Any], *names: str) -> list[str]:
-    return ["–" if row[name] is None else f"{row[name]:.3g}" for name in names]
+    return ["–" if row[name] is None else f"{row[name]:z.3g}" for name in names]
