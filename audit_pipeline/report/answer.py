@@ -168,7 +168,10 @@ def _describe_detectable_effect(documents: ShelfDocuments) -> tuple[str, int]:
     groups = documents.calibration_groups
     as_high = math.floor(Q_LEVEL * (groups + 1) / (documents.tests * factor) + 1e-9) - 1
     if as_high >= 1:
-        return f"any document that scores higher than all but {count(as_high)} of {count(groups)} comparison documents", 1
+        return (
+            f"any document that scores higher than all but {count(as_high)} of {count(groups)} comparison documents",
+            1,
+        )
     if as_high == 0:
         return f"any document that scores higher than all {count(groups)} comparison documents", 1
     detectors = max(1, documents.can_stand_out // documents.tested)
@@ -252,7 +255,9 @@ def _list_differences(findings: PairFindings) -> list[str]:
     flagged, alpha, documents = findings.flagged, findings.flagged_alpha, findings.documents
     if flagged is not None and alpha is not None and flagged.low is not None and flagged.low > alpha:
         ends = interval((flagged.low, flagged.high), rate=True)
-        found.append(f"{percent(flagged.value)} {ends} of the texts are flagged where {level(alpha)} would be by accident")
+        found.append(
+            f"{percent(flagged.value)} {ends} of the texts are flagged where {level(alpha)} would be by accident"
+        )
     if documents is not None and _is_above_all_too_often(documents):
         found.append(
             f"{count(documents.above_all)} of {things(documents.tested, 'document', 'documents')} score higher than every"
@@ -322,12 +327,10 @@ def _are_all_scores_equal(aurocs: Sequence[Estimate | None]) -> bool:
 
 
 def find_detectable_auroc(aurocs: Sequence[Estimate]) -> float:
-    """The AUROC that the comparison with the widest interval would have found four times in five."""
-    return max(
-        detectable_auroc((auroc.high - auroc.low) / (2 * _Z_95), P_LEVEL / 2)
-        for auroc in aurocs
-        if auroc.low is not None and auroc.high is not None
-    )
+    """The AUROC that the comparison with the widest interval would have found four times in five; infinite where none
+    has an interval."""
+    widths = [auroc.high - auroc.low for auroc in aurocs if auroc.low is not None and auroc.high is not None]
+    return detectable_auroc(max(widths, default=math.inf) / (2 * _Z_95), P_LEVEL / 2)
 
 
 def _describe_no_difference(bounded: Sequence[Estimate]) -> tuple[str, str]:

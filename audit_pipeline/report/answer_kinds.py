@@ -46,7 +46,7 @@ class AnswerKind:
     ``place``: smaller is shown first. ``how_sure`` and ``what_would_change`` are sentences, None where they depend on
     more than the kind; the braces of ``how_sure`` are filled by brief.py. ``worth``: what something that stands out may
     claim; None: as the claim level of the answer says. ``helped_by``: what else may change such an answer; ``others``:
-    what does not rest on these scores and may find what they do not show, said where it has not been done.
+    what does not rest on these scores and may find what they do not show, canaries last; said where it is not done.
     """
 
     name: str
@@ -139,7 +139,7 @@ _DECLARED = (
         5,
         ("Not sure at all, in either direction.{words_alone} Whatever the model’s scores show may be that difference."),
         f"Other texts: {ALIKE}. More texts of the same kind, or another detector, change nothing.",
-        others=("canaries", "search"),
+        others=("search", "canaries"),
     ),
     AnswerKind(
         "no_document_stands_out",
@@ -223,7 +223,8 @@ def kind_of(outcome: str) -> AnswerKind:
 def suggest_others(outcome: str, done: Collection[Other]) -> str:
     """What may find what such an answer does not show, as a sentence; empty where all of it is ``done``."""
     left = [_OTHERS[other] for other in kind_of(outcome).others if other not in done]
-    return f"{capitalise_first(' and '.join(left))} can find what scores do not show." if left else ""
+    comma = "," if "canaries" in kind_of(outcome).others and "canaries" not in done else ""
+    return f"{capitalise_first(' and '.join(left))}{comma} can find what scores do not show." if left else ""
 
 
 LIMITS: Sequence[tuple[str, str]] = (

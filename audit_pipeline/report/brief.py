@@ -150,7 +150,7 @@ def _describe_possible_changes(outcome: str, findings: PairFindings) -> str:
         return "More texts make the range narrower (corpus-audit power says how many are needed)."
     if outcome == "no_document_stands_out" and not _is_single_document_detectable(findings):
         return "More documents that the model cannot have read let smaller differences count."
-    return kind_of(outcome).what_would_change or ""
+    return kind_of(outcome).what_would_change or OTHER_AUDIT
 
 
 ENOUGH = 0.55
@@ -158,13 +158,14 @@ ENOUGH = 0.55
 
 
 def _is_hardly_narrower_with_more(findings: PairFindings) -> bool:
-    known = [findings.auroc] if findings.auroc is not None else [finding.auroc for finding in findings.every]
+    known = [finding.auroc for finding in findings.every] if findings.auroc is None else [findings.auroc]
     return find_detectable_auroc(known) <= ENOUGH
 
 
 def _is_single_document_detectable(findings: PairFindings) -> bool:
     documents = findings.documents
-    assert documents is not None
+    if documents is None:
+        return False
     factor = benjamini_yekutieli_factor(documents.tests) if documents.detectors > 1 else 1.0
     return documents.calibration_groups >= count_held_out_needed(documents.tests, 1, Q_LEVEL, factor)
 
@@ -266,5 +267,5 @@ def _describe_overall_changes(
         sentences.append(f"Where there is something to look at, {ALIKE}, would make it evidence or take it away.")
     if null_answers:
         search = "" if all(answer["searched"] for answer in null_answers) else f" or {WORD_FOR_WORD}"
-        sentences.append(f"Where nothing was found, more texts{search} may find something.")
+        sentences.append(f"Where nothing stands out, more texts{search} may find something.")
     return " ".join(sentences) or OTHER_AUDIT

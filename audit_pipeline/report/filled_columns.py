@@ -27,7 +27,7 @@ from audit_pipeline.evidence.evaluate_options import build_evaluate_command, cho
 from audit_pipeline.extraction.conclusions import log_cost_of_draws
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.roc import roc_points
-from audit_pipeline.report.answer_kinds import LIMITS, OTHER_AUDIT, SIGNS, Other, kind_of, not_shown, suggest_others
+from audit_pipeline.report.answer_kinds import LIMITS, SIGNS, Other, kind_of, not_shown, suggest_others
 from audit_pipeline.report.ask_words import AskCounts, QuizCounts, describe_asking, warn_of_versions
 from audit_pipeline.report.attempt_words import describe_absence, describe_attempts, describe_plan
 from audit_pipeline.report.brief import overall_brief, page_heading
@@ -193,9 +193,10 @@ def _fill_answers(answers: list[Row]) -> None:
         answer["labels_by"] = describe_label_origin(answer["_builder"], answer["_origin"], answer["design_stated_by"])
         answer["claim_in_words"] = None if level is None else describe_claim_level(level, stated_by)
         answer["verdict_in_words"] = None if verdict is None else describe_verdict(verdict, stated_by)
-        done: set[Other] = {name for name, is_done in (("search", answer["_searched"]), ("canaries", answer["_canaries"])) if is_done}
+        is_done: Mapping[Other, bool] = {"search": answer["_searched"], "canaries": answer["_canaries"]}
+        done = {name for name, value in is_done.items() if value}
         changes = (answer["what_would_change"], suggest_others(answer["outcome"], done))
-        answer["what_would_change"] = " ".join(filter(None, changes)) or OTHER_AUDIT
+        answer["what_would_change"] = " ".join(filter(None, changes))
         _fill_attempted(answer)
 
 

@@ -102,7 +102,8 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPai
     setting, chosen = _choose_headline_setting(detectors, tests, pair_facts)
     corpus_tests = tables["corpus_tests"].to_pylist()
     whole_set = next((row["direction"] for row in corpus_tests if row["test"] == "dataset_inference"), None)
-    quoted = _find_quoted_rate(tables["contamination_rates"].to_pylist(), setting)
+    # Where every text is labelled, the rates are of both sides together.
+    quoted = _find_quoted_rate(tables["contamination_rates"].to_pylist(), setting) if pair_facts.audited else None
     found = _collect_findings(evaluated, tests, setting, pair_facts, whole_set, quoted)
     words = build_answer(found)
     documents = found.documents

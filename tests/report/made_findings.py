@@ -341,6 +341,7 @@ def corpus_tests(run: str) -> list[dict[str, object]]:
             "statistic": None if refused else 2.25,
             "n": 120,
             "n_held_out": 300,
+            "detectable_auroc": 0.69,
             "assumption": "held-out texts are of the same distribution as the audited ones",
             "claim_level": "screening only",
             "method": "twice the median p-value of ten splits",

@@ -125,7 +125,7 @@ def test_the_denominator_is_on_the_first_screen_in_the_section_and_in_json(found
     text = found.pages[TINY].text
     first_screen = text[: text.index("Instrument check.")]
     assert f"{TRIED} {PLANNED}" in first_screen
-    assert "60 texts at 22 settings of detectors; 2 other runs on these texts, 1 with a finding." in first_screen
+    assert "24 texts at 22 settings of detectors; 2 other runs on these texts, 1 with a finding." in first_screen
     assert f"{TRIED} {PLANNED}" in section(found, "extraction")
     report = found.reports[TINY]
     (search,), (answer,) = report.first_screen[0].word_for_word, report.answers

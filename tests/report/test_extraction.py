@@ -285,6 +285,14 @@ def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
     assert columns["reproduced_documents"]["items"]["properties"]["longest_run"]["description"].startswith("most char")
 
 
+def counts_of(documents: int, reproduced: int, held_out: int, held_out_reproduced: int, **others: Any) -> SearchCounts:
+    usual: dict[str, Any] = {"without_window": 0, "stand_out": 0, "grid": False, "asked": False}
+    return SearchCounts(
+        documents=documents, reproduced=reproduced, held_out=held_out, held_out_reproduced=held_out_reproduced,
+        set_apart=0, window=100, reason=TOO_SHORT, **{**usual, **others},
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("counted", "headline", "claim"),
     [
@@ -302,7 +310,7 @@ def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
     ],
 )
 def test_headlines(counted: tuple[int, int, int, int], headline: str, claim: str | None) -> None:
-    words = describe_extraction("M", "B", SearchCounts(*counted, set_apart=0, window=100, reason=TOO_SHORT))
+    words = describe_extraction("M", "B", counts_of(*counted))
     assert (words.headline, words.claim) == (headline, claim)
     assert (words.claim_in_words is None) is (claim is None)
 

@@ -25,9 +25,9 @@ def test_an_axis_is_seen_in_place() -> None:
     assert markdown.startswith("![AUROC: the detector 0.750; the words alone 0.500; chance 0.5](")
     drawn = svg_of(markdown)
     space = "{http://www.w3.org/2000/svg}"
-    # From 0.3 at 120 to 1 at 340: 0.75 is at 120 + 220 * 0.45 / 0.7.
-    assert [dot.get("cx") for dot in drawn.iter(f"{space}circle")] == ["261", "183"]
-    assert [path.get("d") for path in drawn.iter(f"{space}path")][1:] == ["M230 13H293", "M183 39H340"]
+    # From 0.3 at 96 to 1 at 250: 0.75 is at 96 + 154 * 0.45 / 0.7.
+    assert [dot.get("cx") for dot in drawn.iter(f"{space}circle")] == ["195", "140"]
+    assert [path.get("d") for path in drawn.iter(f"{space}path")][1:] == ["M173 13H217", "M140 39H250"]
     assert {text.text for text in drawn.iter(f"{space}text")} >= {"0.750", "0.5 chance", "the words alone"}
 
 
@@ -36,4 +36,4 @@ def test_a_count_is_seen_in_place() -> None:
     assert len(markdown) < IN_PLACE
     assert markdown.startswith(f"![3 of {count(1200)} documents that stand out](")
     bars = [path.get("d") for path in svg_of(markdown).iter("{http://www.w3.org/2000/svg}path")]
-    assert bars == ["M0 5h220v12h-220z", "M0 5h1v12h-1z"]
+    assert bars == ["M0 5h300v12h-300z", "M0 5h1v12h-1z"]

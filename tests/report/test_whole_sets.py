@@ -30,7 +30,14 @@ def write_test(
     """One test of a whole set, in a run of its own: a canary that was found, by a sound test, unless told otherwise."""
     row: dict[str, object] = {
         **{"model": model, "benchmark": CANARIES, "test": "canary_rank", "status": "ok", "reason": None},
-        **{"p_value": 1e-6, "statistic": 1.0, "n": 1, "n_held_out": 999_999, "assumption": "chance drew the canary"},
+        **{
+            "p_value": 1e-6,
+            "statistic": 1.0,
+            "n": 1,
+            "n_held_out": 999_999,
+            "detectable_auroc": None,
+            "assumption": "chance drew the canary",
+        },
         **{"claim_level": "sound test", "method": "made up", "direction": None, "run_id": run_id},
         **changes,
     }
@@ -77,13 +84,13 @@ def test_a_canary_stands_before_audits_that_found_nothing(audited: Folder) -> No
     assert "None of" in found.reports[SMALL].first_screen[0].summary, "the other model"
 
 
-INFERENCE = {"test": "dataset_inference"}
+INFERENCE = {"test": "dataset_inference", "detectable_auroc": 0.69}
 REFUSED = {"status": "refused", "reason": "x", "p_value": None}
 NOTHING = (
     "Nothing found: the published canary does not clearly rank higher than those that were never published"
-    " (p = 0.400). That clears nobody."
+    " (p = 0.400), and it would have found it among the first 50\u202f000 of 1\u202f000\u202f000. That clears nobody."
 )
-REVERSED = "Nothing found: together the held-out texts score higher than the audited ones."
+REVERSED = "No conclusion: together the held-out texts score higher than the audited ones."
 
 
 @pytest.mark.parametrize(
@@ -111,14 +118,14 @@ def test_what_found_nothing_says_so(
             assert "No p-value: x" in page.text
         else:
             assert told in summary
-            assert told in first_screen(page)
+            assert told.replace("\u202f", " ") in first_screen(page)
 
 
 def test_every_test_of_a_set_is_counted(folder: Folder) -> None:
     for place in range(3):
         write_test(folder, run_id=f"run-{place}", at=DAY + timedelta(hours=place), p_value=0.3 - place / 10 - 0.08)
     write_test(folder, run_id="other-set", benchmark="another")
-    write_test(folder, SMALL, test="sharded_permutation", assumption="every order was as likely")
+    write_test(folder, SMALL, test="sharded_permutation", detectable_auroc=0.69, assumption="every order was as likely")
     found = written(folder)
     tests = {test.benchmark: test for test in found.reports[TINY].corpus_tests}
     assert (tests[CANARIES].p_values_so_far, tests["another"].p_values_so_far) == (3, 1)
@@ -154,8 +161,9 @@ def test_a_result_says_no_more_than_its_level() -> None:
     for level, evidence in (("screening only", False), ("statistical evidence", True), ("sound test", True)):
         for p_value, many, outcome in ((0.05, 1, "found"), (0.05, 2, "not_found"), (0.0501, 1, "not_found")):
             kind, words = describe_whole_set_test(
-                test="sharded_permutation", refusal=None, p_value=p_value, p_values_so_far=many, claim_level=level
-            )
+                test="sharded_permutation", refusal=None, p_value=p_value, p_values_so_far=many, claim_level=level,
+                n=500, n_held_out=1000, detectable=0.6,
+            )  # fmt: skip
             assert kind == outcome
             assert ("training" in words) == (evidence and outcome == "found")
             assert "prove" not in words

@@ -15,7 +15,7 @@ from scipy.stats import false_discovery_control
 
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, detectable_auroc, smallest_q
+from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answer, find_detectable_auroc, smallest_q
 from audit_pipeline.report.answer_kinds import KINDS, LIMITS
 from audit_pipeline.report.number_format import (
     count,
@@ -73,7 +73,12 @@ def words_of(
     return build_answer(PairFindings(sides=sides, claim_level=level, split_verdict=verdict, **given))
 
 
-def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction: str | None = None) -> ShelfDocuments:
+TESTED: Mapping[str, Any] = {"n": 1, "n_held_out": 999, "detectable": 0.69}
+
+
+def shelf(
+    standing_out: int, *, tested: int = 20, groups: int = 2000, direction: str | None = None, above_all: int = 0
+) -> ShelfDocuments:
     return ShelfDocuments(
         tested=tested,
         standing_out=standing_out,
@@ -83,6 +88,7 @@ def shelf(standing_out: int, *, tested: int = 20, groups: int = 2000, direction:
         direction=direction,
         calibration_groups=groups,
         smallest_q=smallest_q(groups, tested),
+        above_all=above_all,
     )
 
 
@@ -91,7 +97,7 @@ OPENINGS: Mapping[str, str] = {
     "stands out": r"(Members|[\d ]+ of [\d ]+ documents?|The set) stands? out: ",
     "nothing found": "Nothing found( word for word in|: |, and this comparison would have found )",
     "no conclusion": (
-        "This (comparison|test) could not have found anything: |No conclusion: "
+        "This (comparison|test) could (not|hardly) have found anything: |No conclusion: "
         "|Too short for extraction: nothing can be concluded"
     ),
 }
@@ -117,6 +123,7 @@ def test_a_test_of_a_whole_set_is_told_by_its_kind(
         p_values_so_far=1,
         claim_level=claim_level,
         direction=direction,
+        **TESTED,
     )
     assert_of_its_sign(headline, KINDS[outcome].sign)
 
@@ -143,13 +150,16 @@ def test_what_is_said_of_two_sides() -> None:
 def test_what_a_comparison_would_have_found() -> None:
     """Against a simulation: an AUROC's estimate whose standard error gives so wide an interval."""
     standard_error = 0.2 / (2 * 1.96)
-    detectable = detectable_auroc(0.4, 0.6)
+    detectable = find_detectable_auroc([Estimate(0.5, 0.4, 0.6), Estimate(0.5, 0.45, 0.55)])
     estimates = np.random.default_rng(7).normal(detectable, standard_error, 200_000)
     assert np.mean(estimates - 1.96 * standard_error > 0.5) == pytest.approx(0.8, abs=0.01)
     few = words_of(0.05, 0.95)
     # 0.5 + 2.8 * 0.9 / 3.92 = 1.143: ((1.143 - 0.5) / 0.2) ** 2 = 10.3 times as many texts for 0.7.
     assert few.outcome == "too_few_texts"
     assert "11 times as many are needed to find an AUROC of 0.7" in few.headline
+    # 2.8016 standard errors above chance: 0.7 where the interval is 0.27985 wide.
+    assert words_of(0.37, 0.6498).outcome == "no_difference"
+    assert words_of(0.37, 0.6499).headline.startswith("This comparison could hardly have found anything: too few texts")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +167,7 @@ def test_what_a_comparison_would_have_found() -> None:
     [
         (1, 59, "any document that scores higher than all but 2 of 59 comparison documents"),
         (6, 119, "any document that scores higher than all 119 comparison documents"),
-        (6, 118, "2 documents that all score higher than all 118 comparison documents"),
+        (6, 118, "2 of 6 documents together, were each to score higher than all 118 comparison documents"),
     ],
 )
 def test_what_would_have_stood_out_by_scipy(tested: int, groups: int, told: str) -> None:
@@ -297,6 +307,7 @@ def test_scores_that_run_the_other_way_are_no_finding_at_any_level(
         claim_level=claim,
         direction="opposite",
         origin=origin,
+        **TESTED,
     )
     assert test[0] == "opposite_direction"
     assert ("sign of the scores forgotten" in test[1]) == origin.handed_over
@@ -337,7 +348,8 @@ def detector_answer(name: str, low: float | None, high: float | None) -> Detecto
     ("intervals", "verdict", "outcome"),
     [
         ([(0.6, 0.7), (0.9, 0.99)], "undetermined", "no_detector_named"),
-        ([(0.4, 0.7), (0.45, 0.6)], "undetermined", "no_difference"),
+        ([(0.4, 0.6), (0.45, 0.6)], "undetermined", "no_difference"),
+        ([(0.3, 0.7), (0.45, 0.6)], "undetermined", "too_few_texts"),
         ([(0.2, 0.3), (0.3, 0.4)], "undetermined", "reversed_difference"),
         ([(0.2, 0.3), (0.6, 0.7)], "undetermined", "no_detector_named"),
         ([(0.9, 0.99), (0.9, 0.99)], "separable without a model", "separable"),
@@ -419,6 +431,7 @@ def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
         p_values_so_far=1,
         claim_level="sound test",
         origin=stated,
+        **TESTED,
     )
     assert "a sound test (as stated by whoever ran this) finds training" in test
     assert "nothing here can check it" in describe_claim_level("sound test", "whoever ran this")
@@ -428,9 +441,12 @@ def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
 
 
 def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
-    assert describe_label_origin("given", None) == "the column label of the table that was handed over"
-    assert describe_label_origin("labelled", "the folder mia") == "whoever published the rows (the folder mia)"
-    assert describe_label_origin(None, None) is None
+    assert describe_label_origin("given", None, None) == "the column label of the table that was handed over"
+    assert describe_label_origin("labelled", "the folder mia", None) == "whoever published the rows (the folder mia)"
+    assert describe_label_origin(None, None, None) is None
+    assert describe_label_origin("shelf", None, "whoever ran it") == (
+        "whoever ran it, of the texts that are held out or known; nobody knows the others"
+    )
     counted = [
         {"split": "evaluation", "texts": 3, "groups": 2, "members": 1, "nonmembers": 2, "unknown": 0},
         {"split": "calibration", "texts": 1, "groups": 1, "members": 0, "nonmembers": 1, "unknown": 0},
@@ -442,7 +458,7 @@ def test_whose_the_labels_are_and_how_many_texts_there_were() -> None:
     assert describe_text_counts([]) == ""
     audited = {"split": "evaluation", "texts": 97, "groups": 6, "members": 0, "nonmembers": 0, "unknown": 97}
     held_out = {"split": "calibration", "texts": 87, "groups": 6, "members": 0, "nonmembers": 87, "unknown": 0}
-    assert describe_text_counts([audited, held_out]) == "97 passages of 6 audited documents, 87 of 6 held-out."
+    assert describe_text_counts([audited, held_out]) == "97 texts of 6 audited documents, 87 of 6 held-out."
 
 
 @pytest.mark.parametrize("tested", [1, 2, 7, 20])

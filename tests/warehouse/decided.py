@@ -97,6 +97,7 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
             **{
                 "n": 24,
                 "n_held_out": 24,
+                "detectable_auroc": 0.69,
                 "assumption": "made up",
                 "claim_level": "screening only",
                 "method": "made up",

@@ -98,8 +98,32 @@ def test_detectors_and_runs_on_the_same_documents_elsewhere(searched: Folder) ->
     )
     assert rows == [
         ("run-same_documents", "search", 1, 2, "windows", "same_documents"),
-        ("run-scores", "detectors", len(DETECTORS), 60, "texts", None),
+        # Of 60 texts the members among those that are evaluated: the others were not asked about.
+        ("run-scores", "detectors", len(DETECTORS), 24, "texts", None),
     ]
+
+
+@pytest.mark.parametrize("shared", ["held out in both", "audited here and held out there", "audited in both"])
+def test_only_audited_documents_make_another_run_one_on_these_texts(folder: Folder, shared: str) -> None:
+    """Two shelves of one model: of the documents of the first, the second takes those of one side alone."""
+    folder.write_documents("notes")
+    folder.write_examples("notes_32")
+    folder.write_card(TINY)
+    taken = 1 if shared.startswith("audited") else 0
+    rows = [
+        {
+            **row,
+            "benchmark": "second",
+            "label": 1 if shared == "audited in both" else 0,
+            **({} if row["label"] == taken else {"document_id": f"second:{place}"}),
+        }
+        for place, row in enumerate(folder.examples["notes_32"])
+    ]
+    write_table(folder.paths.examples("second"), table_from_rows(rows, EXAMPLES))
+    write_extraction(folder, PAIR, "run-first", DAY, shelf(FOUND))
+    write_extraction(folder, Pair("second", TINY), "run-second", DAY + HOUR, shelf(FOUND))
+    found = sees(folder, "SELECT run_id FROM attempts WHERE benchmark = 'notes_32' AND same_texts_as IS NOT NULL")
+    assert found == ([("run-second",)] if shared == "audited in both" else [])
 
 
 def test_what_was_sealed_before_the_current_search_is_in_force(searched: Folder) -> None:

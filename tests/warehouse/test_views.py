@@ -70,7 +70,14 @@ def test_a_later_run_without_rows_takes_the_earlier_rows_back(decided: Folder) -
 def test_a_test_that_another_command_ran_takes_no_other_back(decided: Folder) -> None:
     first = {
         **{"model": OLD_MODEL, "benchmark": "notes_32", "test": "canary_rank", "status": "ok", "reason": None},
-        **{"p_value": 0.01, "statistic": 1.0, "n": 9, "n_held_out": 9, "assumption": "made up"},
+        **{
+            "p_value": 0.01,
+            "statistic": 1.0,
+            "n": 9,
+            "n_held_out": 9,
+            "detectable_auroc": 0.69,
+            "assumption": "made up",
+        },
         **{"claim_level": "sound test", "method": "made up", "direction": None, "run_id": "canaries"},
     }
     later = DAY + timedelta(days=2)

@@ -82,7 +82,9 @@ def markdown_table(header: tuple[str, ...], body: Sequence[tuple[object, ...]]) 
     A name may be broken after its :, /, _ and |: as one word it pushes what comes after it out of a narrow window.
     """
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    lines += ["| " + " | ".join(_escape_cell(_BREAKS.sub("\u200b", str(value))) for value in row) + " |" for row in body]
+    lines += [
+        "| " + " | ".join(_escape_cell(_BREAKS.sub("\u200b", str(value))) for value in row) + " |" for row in body
+    ]
     return dg.MetadataValue.md("\n".join(lines))
 
 
