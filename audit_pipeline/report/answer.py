@@ -244,8 +244,8 @@ def build_answer(findings: PairFindings) -> Words:
     return Words(
         "texts_differ",
         f"{NO_CONCLUSION} {no_single}{'; '.join(differences)}.",
-        "So the audited texts differ from those that the model cannot have read by more than chance allows. Nothing says"
-        f" of which that is so, or why. {words.explanation}",
+        "So the audited texts differ from those that the model cannot have read by more than chance allows. Nothing"
+        f" says of which that is so, or why. {words.explanation}",
     )
 
 
@@ -260,8 +260,8 @@ def _list_differences(findings: PairFindings) -> list[str]:
         )
     if documents is not None and _is_above_all_too_often(documents):
         found.append(
-            f"{count(documents.above_all)} of {things(documents.tested, 'document', 'documents')} score higher than every"
-            " comparison document"
+            f"{count(documents.above_all)} of {things(documents.tested, 'document', 'documents')} score higher than"
+            " every comparison document"
         )
     if findings.sides == "audited against held-out":
         aurocs = [findings.auroc, *(finding.auroc for finding in findings.every)]
@@ -340,8 +340,8 @@ def _describe_no_difference(bounded: Sequence[Estimate]) -> tuple[str, str]:
         times = math.ceil(((detectable - CHANCE) / (AUROC_OF_INTEREST - CHANCE)) ** 2)
         return (
             "too_few_texts",
-            f"{COULD_NOT if detectable > 1 else COULD_HARDLY} too few texts; {times} times as many are needed to find an"
-            f" AUROC of {AUROC_OF_INTEREST:g} four times in five.",
+            f"{COULD_NOT if detectable > 1 else COULD_HARDLY} too few texts; {times} times as many are needed to find"
+            f" an AUROC of {AUROC_OF_INTEREST:g} four times in five.",
         )
     return (
         "no_difference",

@@ -129,7 +129,7 @@ def describe_absence(reproduced: int, points: Sequence[Row]) -> str | None:
     if dose is None or reproduced:
         return dose
     if points[-1]["reached"]["value"] < MOSTLY_FOUND:
-        return f"{dose} So from nothing found nothing follows."
+        return f"{dose} So that nothing was found says little."
     return (
         f"{dose} So that nothing was found speaks against many readings of a text like the control's, not against few."
     )

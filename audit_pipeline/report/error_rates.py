@@ -16,7 +16,7 @@ from audit_pipeline.report.answer_kinds import not_shown
 from audit_pipeline.report.attempt_words import describe_attempts, describe_dose, describe_plan, format_interval
 from audit_pipeline.report.number_format import count, cut, day, level, percent, things
 from audit_pipeline.report.summary import instrument_words
-from audit_pipeline.report.vocabulary import Q_LEVEL
+from audit_pipeline.report.vocabulary import Q_LEVEL, describe_blind_control, describe_label_origin
 
 Row = Mapping[str, Any]
 
@@ -85,6 +85,9 @@ def _describe_work(page: Row) -> Iterator[str]:
     for answer in page["answers"]:
         by = f" by the detector {answer['detector']}" if answer["detector"] else " by several detectors, none named"
         yield f"Scores: the texts of “{answer['title']}” were scored{by}{_describe_run(answer, '; ')}."
+        said_by = describe_label_origin(answer["builder"], answer["origin"], answer["design_stated_by"])
+        if said_by:
+            yield f"What the model has read, or cannot have read, of “{answer['title']}” is known from {said_by}."
         yield from filter(None, [describe_attempts(answer["attempted"])])
 
 
@@ -100,6 +103,8 @@ def _describe_checks(page: Row) -> Iterator[str]:
             f"Checked on {day(page['checked_at'])}, by the record of this data folder: " if page["checked_at"] else ""
         )
         yield f"{when}{instrument_words(page['checks'])}"
+    for answer in page["answers"]:
+        yield f"The words of “{answer['title']}” alone, without the model: {describe_blind_control(answer['blind'])}."
     if not page["searches"]:
         return
     if not page["doses"]:

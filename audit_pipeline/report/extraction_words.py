@@ -91,7 +91,7 @@ def describe_extraction(model: str, benchmark: str, counts: SearchCounts) -> Ext
 
 
 def _find_outcome(counts: SearchCounts) -> str:
-    """Of the kinds of answer_kinds.py: nothing was found only where most documents were searched and none stands out."""
+    """The kind (answer_kinds.py): nothing was found only where most documents were searched and none stands out."""
     if not counts.documents:
         return "passages_too_short"
     if counts.reproduced:
@@ -131,8 +131,8 @@ def _state_search_headline(counts: SearchCounts, outcome: str) -> str:
     if outcome == "passages_stand_out":
         verb = "stands" if counts.stand_out == 1 else "stand"
         return (
-            f"{count(counts.stand_out)} of {those} {verb} out: the model gives no passage word for word, but the strongest"
-            f" is likelier than those of held-out documents (q ≤ {Q_LEVEL})."
+            f"{count(counts.stand_out)} of {those} {verb} out: the model gives no passage word for word, but the"
+            f" strongest is likelier than those of held-out documents (q ≤ {Q_LEVEL})."
         )
     if outcome == "passages_hardly_searched":
         return (

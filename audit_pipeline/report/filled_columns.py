@@ -39,6 +39,7 @@ from audit_pipeline.report.summary import TestOutcome, describe_whole_set_test, 
 from audit_pipeline.report.vocabulary import (
     Estimate,
     ScoreOrigin,
+    describe_blind_control,
     describe_claim_level,
     describe_label_origin,
     describe_verdict,
@@ -322,6 +323,7 @@ def _fill_sheets(sheets: list[Row]) -> None:
     for sheet in sheets:
         sheet["not_shown"] = not_shown([answer["sign"] for answer in sheet["answers"]])
         sheet["labels_by"] = describe_label_origin(sheet["_builder"], sheet["_origin"], sheet["_design_stated_by"])
+        sheet["words_alone"] = describe_blind_control(sheet["_blind"]) if sheet["_has_scores"] else None
         sheet["tried"] = [words for words in map(describe_attempts, sheet["_attempted"]) if words is not None]
         sheet["planned"] = [words for words in map(describe_plan, sheet["_attempted"]) if words is not None]
 

@@ -72,12 +72,12 @@ def describe_whole_set_test(
         if not could_have:
             return "hardly_testable", f"{COULD_HARDLY_TEST} {effect} (test: {name}; {p}{but})."
         return "not_found", f"Nothing found: {vain} ({p}{but}), and it would have found {effect}. That clears nobody."
-    if claim_level == SOUND:
-        stated = f" (as stated by {known.stated_by})" if known.stated_by else ""
-        return "found", f"{stands_out} ({p}): a sound test{stated} finds training on this set."
-    if claim_level == STATISTICAL:
-        return "found", f"{stands_out} ({p}): statistical evidence of training on this set."
-    return "found", f"{stands_out} ({p}): worth a closer look, and no evidence."
+    stated = f" (as stated by {known.stated_by})" if known.stated_by else ""
+    worth = {
+        SOUND: f"a sound test{stated} finds training on this set",
+        STATISTICAL: "statistical evidence of training on this set",
+    }.get(claim_level, "worth a closer look, and no evidence")
+    return "found", f"{stands_out} ({p}): {worth}."
 
 
 def _describe_detectable_effect(n: int, n_held_out: int, detectable: float | None, p_values: int) -> tuple[bool, str]:
@@ -243,13 +243,16 @@ def instrument_words(checks: Sequence[Row]) -> str:
         return "The instrument check has no result: no detector has an AUROC on it."
     exposed, control = Estimate(**chosen["exposed"]), Estimate(**chosen["twin"])
     works = exposed.low is not None and exposed.low > CHANCE
-    clean = control.low is None or control.high is None or control.low <= CHANCE <= control.high
+    unknown = control.low is None or control.high is None
+    clean = control.low is not None and control.high is not None and control.low <= CHANCE <= control.high
     reached = (
         f"(AUROC {number(exposed.value)} in a model trained on known texts, {number(control.value)} in the control"
         f" model, which was not; {chosen['detector']})"
     )
     if works and clean:
         return f"The instrument works {reached}. In large models texts leave less behind."
+    if works and unknown:
+        return f"The instrument reacts {reached}; whether to training alone is not known: the control has no interval."
     if works:
         return f"The instrument reacts, and to more than training {reached}: in the control model it should be at 0.5."
     return f"The instrument does not find what is there {reached}: a result at chance means little then."

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from audit_pipeline.metrics.claims import AS_STATED_IN_WORDS, CLAIM_IN_WORDS, VERDICT_IN_WORDS
-from audit_pipeline.report.number_format import count, cut, things
+from audit_pipeline.report.number_format import count, cut, interval, number, things
 
 COULD_NOT = "This comparison could not have found anything:"
 """How the headline of every answer begins that is no finding, but an inability."""
@@ -107,6 +107,15 @@ def describe_label_origin(builder: str | None, origin: str | None, stated_by: st
         words = LABELS_IN_WORDS.get(builder or "")
         return None if words is None else words.format(stated_by=stated_by or "config/benchmarks.yaml")
     return f"whoever published the rows ({origin})" if origin else "whoever published the rows"
+
+
+def describe_blind_control(blind: Mapping[str, Any] | None) -> str:
+    """How well the blind control tells the two sides apart, or why it was not computed."""
+    if blind is None or blind["value"] is None:
+        why = f" ({blind['method']})" if blind is not None and blind["method"] else ""
+        return f"the blind control was not computed{why}, so nobody knows how far they tell the two sides apart"
+    ends = interval((blind["low"], blind["high"]))
+    return f"the blind control tells the two sides apart with an AUROC of {number(blind['value'])} {ends}".rstrip()
 
 
 def describe_text_counts(split_counts: Sequence[Mapping[str, Any]]) -> str:

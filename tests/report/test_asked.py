@@ -334,8 +334,9 @@ QUIZ = QuizCounts(
     held_out_accuracy=0.25, style_accuracy=0.25, held_out_style_accuracy=0.25, auroc=0.5, style_auroc=0.5,
 )  # fmt: skip
 COUNTS = AskCounts(
-    rung="instruction", documents=3, unanswered=0, reproduced=0, not_graded=0, stand_out=0, held_out_asked=4, held_out=4,
-    held_out_reproduced=0, compared_with=4, longest_run=7, elsewhere=[], requests=40, not_measured=0, quiz=None,
+    rung="instruction", documents=3, unanswered=0, reproduced=0, not_graded=0, stand_out=0, held_out_asked=4,
+    held_out=4, held_out_reproduced=0, compared_with=4, longest_run=7, elsewhere=[], requests=40, not_measured=0,
+    quiz=None,
 )  # fmt: skip
 NOT_COMPARED = replace(COUNTS, compared_with=None)
 UNASKED = replace(COUNTS, rung=None, documents=0)

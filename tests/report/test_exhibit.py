@@ -214,7 +214,7 @@ def test_dose_and_response_in_a_sentence(found: Written) -> None:
         " control check, trained here. Other models need other doses."
     )
     assert (describe_dose(points) or "").startswith("A text that was read 16 times would have been found in 50.0%")
-    assert (describe_absence(0, points) or "").endswith("So from nothing found nothing follows.")
+    assert (describe_absence(0, points) or "").endswith("So that nothing was found says little.")
     enough = [*points, point(32, 0.95), point(64, 0.8), point(128, 0.9)]
     assert "read 128 times would have been found in 90.0%" in (describe_absence(0, enough) or "")
     assert "speaks against many readings" in (describe_absence(0, enough) or "")
@@ -256,6 +256,27 @@ def test_the_page_on_error_rates(found: Written) -> None:
     assert found.reports["across"].error_rates == []
 
 
+def test_the_sheet_says_whose_word_it_is_what_was_tried_and_what_was_not_computed(found: Written) -> None:
+    (sheet,) = found.reports[TINY].sheets
+    text = found.pages[TINY].text
+    text = text[text.index("What was looked at") : text.index("Benchmark’s digest")]
+    works = {works.side: works for works in sheet.works}
+    assert {side: row.documents for side, row in works.items()} == {"audited": 6, "held_out": 6}
+    assert works["audited"].titles[0] == "notes 1"
+    assert "Asked about: " in text
+    assert "Compared with, as not read by the model: " in text
+    assert all(title in text for side in works.values() for title in side.titles)
+    assert sheet.labels_by == "dates of publication"
+    assert "dates of publication. Nothing here checks it." in text
+    assert sheet.tried[0] == TRIED
+    assert TRIED in text
+    assert PLANNED in text
+    assert "nobody knows how far they tell the two sides apart" in text
+    parts = {part.heading: part.sentences for part in found.reports[TINY].error_rates[0].parts}
+    assert any("dates of publication" in sentence for sentence in parts["What was done, and with what"])
+    assert any(sheet.words_alone in sentence for sentence in parts["Whether the method was tested here"])
+
+
 def test_without_a_plan_it_says_so(folder: Folder) -> None:
     write_exhibit(folder, planned=False)
     folder.write_documents("speeches")
@@ -267,6 +288,7 @@ def test_without_a_plan_it_says_so(folder: Folder) -> None:
     assert f"notes_32: {TRIED} Not planned beforehand." in text[: text.index("Instrument check.")], "of several results"
     assert found.reports[TINY].extraction[0].deviations == []
     assert "Deviations from the plan" not in found.pages[TINY].html
+    assert {words for sheet in found.reports[TINY].sheets for words in sheet.planned} == {"Not planned beforehand."}
 
 
 def test_the_copy_is_valid_by_the_schema(found: Written) -> None:
@@ -348,7 +370,7 @@ SEARCH: Mapping[str, Any] = {
 }
 ANSWER: Mapping[str, Any] = {
     **{"title": "B", "detector": "loss", "tests": None, "decisions": [], "attempted": None, "finished_at": None},
-    "code_version": None,
+    **{"code_version": None, "blind": None, "builder": None, "origin": None, "design_stated_by": None},
 }
 
 

@@ -7,6 +7,7 @@ import math
 import re
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest

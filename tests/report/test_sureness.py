@@ -122,7 +122,7 @@ def test_no_answer_is_surer_than_its_level(findings: PairFindings) -> None:
         (documents_of(12, 59), None, "no_document_stands_out", "would have found 4 of 12 documents together"),
         (documents_of(12, 58), None, "documents_cannot_stand_out", "could hardly have found anything: only 5 of 12"),
         (documents_of(1, 19), None, "no_document_stands_out", "any document that scores higher than all 19"),
-        # The 5 highest of 32 are audited: C(12, 5) / C(32, 5) = 0.0039. Of 71: the highest 12 / 71, 2 of them 66 / 2485.
+        # The 5 highest of 32 are audited: C(12, 5) / C(32, 5) = 0.0039. Of 71: the highest 12 / 71, two 66 / 2485.
         (documents_of(12, 20, above_all=5), None, "texts_differ", "5 of 12 documents score higher than every"),
         (documents_of(12, 59, above_all=1), None, "no_document_stands_out", "Nothing found"),
         (documents_of(12, 59, above_all=2), None, "texts_differ", "2 of 12 documents score higher than every"),
@@ -171,7 +171,7 @@ def test_a_test_of_a_whole_set_found_nothing_only_where_it_could_have(
         direction=direction,
     )  # fmt: skip
     assert (outcome == "not_found") == headline.startswith("Nothing found")
-    assert ("no conclusion" == KINDS[outcome].sign) == headline.startswith(("No conclusion", "This test could hardly"))
+    assert (KINDS[outcome].sign == "no conclusion") == headline.startswith(("No conclusion", "This test could hardly"))
     if outcome != "not_found":
         return
     assert p_value * p_values > 0.05
@@ -184,7 +184,7 @@ def test_a_test_of_a_whole_set_found_nothing_only_where_it_could_have(
 
 
 def test_what_a_rank_test_of_orders_finds() -> None:
-    """Against a simulation of 40 shards: the mean of their uniform ranks at 5%, for ranks that are higher by as much."""
+    """Against a simulation of 40 shards: the mean of their uniform ranks at 5%, for ranks that are so much higher."""
     detectable = detectable_auroc(1 / math.sqrt(12 * 40), 0.05)
     ranks = uniform.rvs(size=(20_000, 40), random_state=3).mean(axis=1)
     limit = np.quantile(ranks, 0.95)

@@ -30,6 +30,7 @@ from audit_pipeline.report.number_format import (
     probability,
     score,
     setting,
+    share,
     signed,
 )
 from audit_pipeline.report.summary import describe_whole_set_test, instrument_words, sort_by_kind, summarise_results
@@ -496,6 +497,8 @@ def test_what_the_instrument_check_says() -> None:
     assert "0.950" in instrument_words([check(0.9, 1.0)])
     assert instrument_words([check(0.4, 0.6)]).startswith("The instrument does not find")
     assert instrument_words([check(0.9, 1.0, (0.6, 0.7))]).startswith("The instrument reacts, and to more")
+    unknown = {**check(0.9, 1.0), "twin": asdict(Estimate(0.5))}
+    assert "whether to training alone is not known" in instrument_words([unknown])
 
 
 def said(outcome: str, **others: object) -> dict[str, Any]:
@@ -569,6 +572,12 @@ def test_numbers_in_words() -> None:
         "[25.0, 100.0]",
     )
     assert interval([-0.25, 1.0], sign=True) == "[−0.250, +1.000]"
+    tiny = -1e-9
+    assert (number(tiny), signed(tiny), percent(tiny), score(-0.0), share(tiny), probability(-0.0)) == (
+        *("0.000", "+0.000", "0.0%", "0", "0.00%", "0.000"),
+    )
+    assert (interval([tiny, 1.0]), interval([tiny, 1.0], rate=True)) == ("[0.000, 1.000]", "[0.0, 100.0]")
+    assert (estimate(tiny, tiny, 0.5), estimate(tiny, None, None, ".0%")) == ("0.000 [0.000, 0.500]", "0%")
     assert (score(-0.01234567), score(123456.0), signed(-0.25), signed(None)) == (
         "−0.01235",
         "1.235e+05",

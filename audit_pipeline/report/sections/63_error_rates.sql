@@ -29,7 +29,8 @@ WITH done AS (
 ), scored AS (
     SELECT list({
         'title': answers.benchmark_title, 'detector': answers.detector, 'tests': answers.documents.tests,
-        'decisions': coalesce(decided.decisions, []), 'attempted': answers._attempted,
+        'decisions': coalesce(decided.decisions, []), 'attempted': answers._attempted, 'blind': answers.blind,
+        'builder': answers._builder, 'origin': answers._origin, 'design_stated_by': answers.design_stated_by,
         'finished_at': done.finished_at, 'code_version': done.code_version
     } ORDER BY shown.place) AS found, list(answers.sign) AS signs
     FROM shown_pairs AS shown JOIN answers USING (model, benchmark)

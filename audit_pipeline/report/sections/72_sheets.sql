@@ -9,7 +9,7 @@
 -- labels_by: who says which texts are members, or cannot have been read; null where it was not kept
 -- tried: how much was tried, for the search and for the scores
 -- planned: whether either was planned beforehand
--- blind: AUROC of the blind control, which never sees the model; its method says why there is none
+-- words_alone: how well the blind control tells the two sides apart, or why it was not computed; null without scores
 -- works: titles of documents that were asked about, and of those that they are compared with: a row a side
 -- titles: the first by title
 -- model: the model's name in commands
@@ -77,7 +77,8 @@ WITH pairs AS (
 SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS number, pairs.model, pairs.benchmark,
     model_title(pairs.model) AS model_title, benchmark_title(pairs.benchmark) AS benchmark_title, concluded.question,
     concluded.answers, NULL::VARCHAR[] AS not_shown, coalesce(answers.counted, []) AS compared,
-    NULL::VARCHAR AS labels_by, NULL::VARCHAR[] AS tried, NULL::VARCHAR[] AS planned, answers.blind,
+    NULL::VARCHAR AS labels_by, NULL::VARCHAR[] AS tried, NULL::VARCHAR[] AS planned,
+    NULL::VARCHAR AS words_alone,
     coalesce(works.works, []) AS works, made.fingerprint,
     made.tokenizer, (
         SELECT any_value(cut(coalesce(resolved_from, '') || coalesce(', revision ' || revision, ''), 200)) FROM models
@@ -86,7 +87,7 @@ SELECT row_number() OVER (ORDER BY pairs.place, pairs.model, pairs.benchmark) AS
     made.digest, made.first_at, made.last_at, coalesce(made.runs, []) AS runs, coalesce(used.documents, 0) AS documents,
     used.documents_digest, coalesce(used.listed[1:8], []) AS listed, count(*) OVER () AS in_all,
     benchmarks.manifest ->> '$.spec.builder' AS _builder, benchmarks.manifest ->> 'origin' AS _origin,
-    benchmarks.design_stated_by AS _design_stated_by,
+    benchmarks.design_stated_by AS _design_stated_by, answers.blind AS _blind, answers.model IS NOT NULL AS _has_scores,
     [attempt FOR attempt IN [searched._attempted, answers._attempted] IF attempt IS NOT NULL] AS _attempted
 FROM pairs JOIN concluded USING (model, benchmark) LEFT JOIN made USING (model, benchmark)
 LEFT JOIN answers USING (model, benchmark)
