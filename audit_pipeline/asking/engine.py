@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,6 +38,14 @@ from audit_pipeline.errors import (
     withhold_quotes,
 )
 from audit_pipeline.fetch.retry import RetryPolicy, build_async_retryer, is_transient_status, parse_retry_after
+from audit_pipeline.fetch.server_answers import (
+    ACCEPTED,
+    DamagedAnswerError,
+    OversizedAnswerError,
+    guard_response_async,
+    put_body,
+    redact,
+)
 
 PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
 """About two minutes in all."""
@@ -49,6 +57,20 @@ _OF_KEYS = (401, 403)
 # What an interface's template may put around a prompt: roles, the date, a line of its own.
 _TEMPLATE_TOKENS = 100
 _NO_KEY = "no-key"
+# Of all tokenizers in use none cuts prose into longer tokens on the mean.
+_BYTES_PER_TOKEN = 16
+# What comes with an answer (filters, citations, signatures), and the most of a token: JSON escapes a byte in up to six.
+_FIXED_BYTES, _BYTES_PER_ANSWER_TOKEN = 1 << 20, 256
+_COUNTS = {
+    "openai": ("usage", ("prompt_tokens",), ("completion_tokens",)),
+    "anthropic": (
+        "usage",
+        ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+        ("output_tokens",),
+    ),
+    "gemini": ("usageMetadata", ("promptTokenCount",), ("candidatesTokenCount", "thoughtsTokenCount")),
+}
+"""Where each interface counts tokens: those of the prompt, and those of the answer."""
 _FILTERED = "content_filter"
 # OpenAI's and Azure's, with status 400.
 _FILTER_CODES = ("content_filter", "content_policy_violation", "invalid_prompt")
@@ -130,6 +152,11 @@ def _bound(prompt: Prompt, sampling: Sampling) -> _Bound:
     """The most tokens of a request, by the bytes that are sent: models cut text into tokens of a byte or more."""
     sent = len(prompt.user.encode()) + len((prompt.system or "").encode())
     return _Bound(sent + _TEMPLATE_TOKENS, sampling.max_tokens)
+
+
+def _count_least(text: str) -> int:
+    """The fewest tokens that ``text`` can have."""
+    return max(len(text.split()), -(-len(text.encode()) // _BYTES_PER_TOKEN))
 
 
 def estimate(entry: ChatModel, requests: Iterable[tuple[Prompt, Sampling]]) -> Estimate:
@@ -218,10 +245,13 @@ def ask_all(
 
 @dataclass
 class _Exchange:
-    """What one attempt has sent and got."""
+    """What one attempt has sent and got; ``counts``: tokens of prompt and answer as the server counts them, if it does."""
 
+    provider: str
+    most_bytes: int
     is_sent: bool = False
     response: Any = None
+    counts: tuple[Any, Any] | None = None
 
     @property
     def is_refusal(self) -> bool:
@@ -254,6 +284,7 @@ class _Session:
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _settled: asyncio.Event = field(default_factory=asyncio.Event)
     _under_way: int = 0
+    _has_told_counts: bool = False
     _not_before: float = 0.0
 
     async def ask(
@@ -328,13 +359,18 @@ class _Session:
             await self._sleep(wait)
         most = _bound(prompt, sampling)
         await self._reserve(most)
-        exchange, asked_at, begun = _Exchange(), datetime.now(UTC), time.monotonic()
+        exchange = _Exchange(
+            self.entry.model.partition("/")[0], _FIXED_BYTES + sampling.max_tokens * _BYTES_PER_ANSWER_TOKEN
+        )
+        asked_at, begun = datetime.now(UTC), time.monotonic()
         _EXCHANGE.set(exchange)
         reply: ChatReply | Exception
         try:
             async with asyncio.timeout(self.entry.timeout_seconds):
                 answer = await send(prompt, sampling)
-            reply = _read_reply(answer, exchange, self.entry, asked_at, time.monotonic() - begun)
+            reply = self._bound_counts(
+                _read_reply(answer, exchange, self.entry, asked_at, time.monotonic() - begun), exchange, prompt, most
+            )
             self.allowance.settle(most, reply.prompt_tokens, reply.output_tokens)
         except TimeoutError:
             reply = _PassingError("no answer in time")
@@ -356,6 +392,31 @@ class _Session:
             raise reply
         return reply
 
+    def _bound_counts(self, reply: ChatReply, exchange: _Exchange, prompt: Prompt, most: _Bound) -> ChatReply:
+        """The reply with as many tokens as the server counts, as far as there can be so many.
+
+        What is sent and what comes have at least so many tokens; a count that is none, or above what was asked for, is
+        replaced by the most. Without any count tokens and cost stay None.
+        """
+        if exchange.counts is None:
+            return reply
+        least = (max(1, _count_least("\n".join(filter(None, prompt)))), _count_least(reply.text))
+        # A side that is not counted of an answer without words is no fault: Google's says nothing of it.
+        given = [0 if count is None and not fewest else count for count, fewest in zip(exchange.counts, least, strict=True)]
+        counts = [
+            max(count, fewest) if type(count) is int and min(1, fewest) <= count <= largest else largest
+            for count, fewest, largest in zip(given, least, most, strict=True)
+        ]
+        if counts != given and not self._has_told_counts:
+            self._has_told_counts = True
+            said = " and ".join(str(count)[:20] for count in given)
+            self.tell(
+                f"{self.entry.name}: the server counts {said} tokens of prompt and answer, which cannot be: "
+                f"{counts[0]:,} and {counts[1]:,} are counted, and such counts are replaced from now on"
+            )
+        cost = self.entry.cost_of(*counts)
+        return replace(reply, prompt_tokens=counts[0], output_tokens=counts[1], cost=cost)
+
     async def _reserve(self, most: _Bound) -> None:
         """Count the attempt; where that fails, first wait for others that may take less than is kept for them."""
         while True:
@@ -375,6 +436,10 @@ class _Session:
     def _explain(self, error: Exception, exchange: _Exchange, prompt: Prompt, secret: str) -> Exception:
         """What a fault is: one that may pass, or the end of the run."""
         who, response = f"{self.entry.name} at {self.entry.host}", exchange.response
+        if any(isinstance(link, OversizedAnswerError) for link in _chain(error)):
+            return ModelError(f"{who}: its answer is longer than the {exchange.most_bytes:,} bytes that are taken")
+        if any(isinstance(link, DamagedAnswerError) for link in _chain(error)):
+            return _PassingError("its answer is damaged, or compressed as was not asked for")
         if response is not None and response.status_code != _OK:
             words = _withhold(str(_read_error(response).get("message", "")), prompt, secret)
             return self._explain_refusal(who, response, words)
@@ -466,11 +531,40 @@ def _refuse_another(**_: Any) -> Any:
 async def _note_request(request: Any) -> None:
     for name in _NOT_THE_ENTRYS:
         request.headers.pop(name, None)
+    request.headers["Accept-Encoding"] = ACCEPTED
     _EXCHANGE.get().is_sent = True
 
 
 async def _note_response(response: Any) -> None:
-    _EXCHANGE.get().response = response
+    """Keep the response, bounded and without the key, and set what it counts aside: litellm fails at counts that are
+    none."""
+    exchange = _EXCHANGE.get()
+    exchange.response = response
+    await guard_response_async(response, exchange.most_bytes)
+    body = b"".join([chunk async for chunk in response.stream])
+    with suppress(ValueError, RecursionError):
+        reply = json.loads(body, parse_int=_read_int)
+        if response.status_code == _OK and isinstance(reply, dict):
+            name, *sides = _COUNTS[exchange.provider]
+            usage = reply.get(name)
+            if isinstance(usage, dict):
+                exchange.counts = tuple(_add_counts(usage, side) for side in sides)
+            reply[name] = {count: 0 for side in sides for count in side}
+            put_body(response, json.dumps(reply).encode())
+            return
+    put_body(response, body)
+
+
+def _read_int(digits: str) -> int:
+    # Python refuses to read longer ones.
+    return int(digits[:100])
+
+
+def _add_counts(usage: dict[str, Any], names: tuple[str, ...]) -> Any:
+    """The sum of the counts that are there; one that is none as it is, and None where none is there."""
+    found = [usage[name] for name in names if usage.get(name) is not None]
+    wrong = [count for count in found if type(count) is not int or count < 0]
+    return wrong[0] if wrong else sum(found) if found else None
 
 
 def _clean(said: Any) -> str | None:
@@ -492,11 +586,6 @@ def _read_reply(answer: Any, exchange: _Exchange, entry: ChatModel, asked_at: da
         # litellm maps these to OpenAI's: what Anthropic calls a refusal would be a filter.
         native = body.get("stop_reason") or next((one.get("finishReason") for one in body.get("candidates", ())), None)
     choice = answer.choices[0]
-    # Where the interface does not count, litellm would guess.
-    counts = {"usage", "usageMetadata"} & set(body)
-    prompt_tokens, output_tokens = (
-        (answer.usage.prompt_tokens, answer.usage.completion_tokens) if counts else (None, None)
-    )
     return ChatReply(
         _clean(choice.text if entry.interface == "completions" else choice.message.content) or "",
         _clean(native or choice.finish_reason),
@@ -504,9 +593,9 @@ def _read_reply(answer: Any, exchange: _Exchange, entry: ChatModel, asked_at: da
         _clean(_read_number(exchange.response, body)),
         asked_at,
         seconds,
-        prompt_tokens,
-        output_tokens,
-        None if prompt_tokens is None or output_tokens is None else entry.cost_of(prompt_tokens, output_tokens),
+        None,
+        None,
+        None,
     )
 
 
@@ -534,4 +623,4 @@ def _read_error(response: Any) -> dict[str, Any]:
 
 def _withhold(words: str, prompt: Prompt, secret: str) -> str:
     """``words`` in one line, not too long, less the key, and less what they quote of the prompt."""
-    return withhold_quotes(to_one_line(words).replace(secret, "***")[:_WORDS], "\n".join(filter(None, prompt)))
+    return withhold_quotes(redact(to_one_line(words), [secret])[:_WORDS], "\n".join(filter(None, prompt)))

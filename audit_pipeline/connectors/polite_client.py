@@ -11,11 +11,8 @@ none of that: it stores what was read already, and paces and limits nothing (ans
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
 import time
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -41,6 +38,7 @@ from audit_pipeline.fetch.retry import (
     parse_retry_after,
     redact_passwords,
 )
+from audit_pipeline.fetch.server_answers import ACCEPTED, DamagedAnswerError, OversizedAnswerError, Unpacker
 
 STORE_NAME = "responses.sqlite"
 ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
@@ -115,7 +113,7 @@ class PoliteClient:
         self._session = requests.Session()
         self._session.headers["User-Agent"] = politeness.user_agent
         # Only what is decompressed below, with a limit and a look at whether it is whole.
-        self._session.headers["Accept-Encoding"] = "gzip"
+        self._session.headers["Accept-Encoding"] = ACCEPTED
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(folder / _LOCK_NAME)
         self._store = ResponseStore(folder / STORE_NAME)
@@ -290,9 +288,7 @@ class PoliteClient:
             self._raise_retryable_error(url, f"the server answered {status}", status, headers.get("Retry-After"))
         if status != 200:
             raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
-        content = _decompress(
-            url, _read_body(url, response, limit, deadline), headers.get("Content-Encoding", ""), limit
-        )
+        content = _read_body(url, response, limit, deadline)
         media_type, charset = _parse_content_type(headers.get("Content-Type", ""))
         return FetchedPage(url, status, content, media_type, datetime.now(UTC), from_cache=False, charset=charset)
 
@@ -304,35 +300,25 @@ class PoliteClient:
 
 
 def _read_body(url: str, response: requests.Response, limit: int, deadline: float) -> bytes:
-    """The body as it was sent, at most ``limit`` bytes of it."""
+    """The body, unpacked; at most ``limit`` bytes of it."""
     announced = response.headers.get("Content-Length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise FetchError(url, f"its answer is {int(announced)} bytes long, more than the {limit} that are taken")
-    body = bytearray()
-    # read1 comes back with what there is, so a server that drips cannot hold us for ever.
-    while chunk := response.raw.read1(_CHUNK, decode_content=False):
-        body += chunk
-        if len(body) > limit:
-            raise FetchError(url, f"its answer is longer than the {limit} bytes that are taken")
-        if time.monotonic() > deadline:
-            raise _PassingError("its answer took too long")
-    return bytes(body)
-
-
-def _decompress(url: str, body: bytes, encoding: str, limit: int) -> bytes:
-    encoding = encoding.strip().lower()
-    if encoding in {"", "identity"}:
-        return body
-    if encoding not in {"gzip", "x-gzip"}:
-        raise FetchError(url, f"its answer is compressed as {encoding}, which was not asked for")
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(body)) as unpacked:
-            content = unpacked.read(limit + 1)
-    except (EOFError, OSError, zlib.error) as error:
-        raise _PassingError("its compressed answer was cut short or damaged") from error
-    if len(content) > limit:
-        raise FetchError(url, f"its answer unpacks to more than the {limit} bytes that are taken")
-    return content
+        unpacker = Unpacker(response.headers.get("Content-Encoding", ""), limit)
+    except DamagedAnswerError as error:
+        raise FetchError(url, str(error)) from error
+    try:
+        # read1 comes back with what there is, so a server that drips cannot hold us for ever.
+        while chunk := response.raw.read1(_CHUNK, decode_content=False):
+            unpacker.feed(chunk)
+            if time.monotonic() > deadline:
+                raise _PassingError("its answer took too long")
+        return unpacker.finish()
+    except OversizedAnswerError as error:
+        raise FetchError(url, str(error)) from error
+    except DamagedAnswerError as error:
+        raise _PassingError(str(error)) from error
 
 
 def _parse_content_type(header: str) -> tuple[str, str | None]:

@@ -47,9 +47,6 @@ def _dc_pdd(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequenc
         token = int(statistics.token_id[outside][0])
         reason = f"token {token} is not in the frequency table, which ends at {len(log_frequency) - 1}: count again"
         return [Outcome.failed(reason)] * len(settings)
-    # The bound would pass an infinite log-probability, or a NaN, off as a number.
-    if not np.isfinite(statistics.logprob).all():
-        return [Outcome.failed("a token's log-probability is not a finite number")] * len(settings)
     every = calibrated_probabilities(statistics.logprob, log_frequency[statistics.token_id])
 
     def group(given: Settings, same: Sequence[Settings]) -> list[Outcome]:

@@ -48,6 +48,12 @@ class Outcome(NamedTuple):
         return cls(None, "failed", reason)
 
 
+UNKNOWN_LOGPROB = (
+    "a token's log-probability is not a finite number: it is minus infinity, or the server that runs the model gives a "
+    "placeholder or a floor in its place"
+)
+
+
 def to_canonical_value(value: ParameterValue) -> ParameterValue:
     """``value`` as contracts.canonical_json spells it: 0.3, not 0.30000000000000004."""
     return float(f"{value:.12g}") if isinstance(value, float) else value
@@ -148,10 +154,13 @@ class Detector:
     def score(self, statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
         """One outcome per setting; ``not_applicable`` where the text has no scored token or a need is not met.
 
+        ``failed`` where the log-probability of a token is not a finite number: the model does not say how likely it is.
         What a setting leaves out is at its default.
         """
         if not len(statistics):
             return [Outcome.not_applicable("the text has no scored token")] * len(settings)
+        if not np.isfinite(statistics.logprob).all():
+            return [Outcome.failed(UNKNOWN_LOGPROB)] * len(settings)
         for need in self.needs:
             lacking = statistics.lacking(need)
             if lacking is not None:

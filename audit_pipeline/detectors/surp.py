@@ -25,8 +25,8 @@ def _surp(statistics: TextStatistics, settings: Sequence[Settings]) -> list[Outc
     would rank the text against others: it is not applicable.
     """
     logprob, entropy = statistics.logprob.astype(np.float64), -statistics.mean.astype(np.float64)
-    if not (np.isfinite(logprob).all() and np.isfinite(entropy).all()):
-        return [Outcome.failed("a token's log-probability or entropy is not a finite number")] * len(settings)
+    if not np.isfinite(entropy).all():
+        return [Outcome.failed("a token's entropy is not a finite number")] * len(settings)
     rising = np.argsort(logprob, kind="stable")
     return [
         _outcome(logprob[rising], entropy[rising], float(setting["k"]), float(setting["max_entropy"]))

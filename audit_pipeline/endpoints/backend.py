@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from audit_pipeline.endpoints.answers import request_answers
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.endpoints.client import Client
-from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt
+from audit_pipeline.endpoints.exchange import AnswerDetail, NoStringError, Prompt, build_prompt, find_floor
 from audit_pipeline.endpoints.probe import Check, ProbeResult, client_of
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -106,13 +107,26 @@ class EndpointBackend:
         try:
             with closing(request_answers(self.client, part, detail, leave_out=leave_out)) as found:
                 for answers_of_one in found:
-                    done += [
-                        WindowResult(window, WindowStatistics(window, _select_columns(answer.values, work)), None)
-                        for window, answer in answers_of_one
-                    ]
+                    for window, answer in answers_of_one:
+                        self._set_floor_apart(work, window, answer.values["logprob"])
+                        values = _select_columns(answer.values, work)
+                        done.append(WindowResult(window, WindowStatistics(window, values), None))
         except AuditError as fault:
             return done, fault
         return done, None
+
+    def _set_floor_apart(self, work: Work, window: Window, logprobs: npt.NDArray[Any]) -> None:
+        """Put NaN in the place of log-probabilities that the server ends at, and report those that are not known."""
+        floor = find_floor(logprobs)
+        if floor is not None:
+            logprobs[logprobs == floor] = np.nan
+        if unknown := int(np.isnan(logprobs).sum()):
+            sha256 = work.prepared.encoded[window.text].text_sha256
+            why = "it gives none" if floor is None else f"its log-probabilities end at {floor:.6g}"
+            self.client.tell(
+                f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {unknown} of "
+                f"{len(logprobs)} tokens are not known ({why})"
+            )
 
     def _require_same(self, check: Check, fault: AuditError | None) -> None:
         try:

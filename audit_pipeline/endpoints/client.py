@@ -27,12 +27,17 @@ import httpx2
 from audit_pipeline.endpoints.budget import Budget
 from audit_pipeline.errors import AuditError, ModelError, TransientError, to_one_line, withhold_quotes
 from audit_pipeline.fetch.retry import RetryPolicy, build_async_retryer, causes, is_transient_status, parse_retry_after
+from audit_pipeline.fetch.server_answers import (
+    DamagedAnswerError,
+    OversizedAnswerError,
+    guard_response_async,
+    redact,
+)
 from audit_pipeline.models.config import Endpoint
 
 PATIENCE = RetryPolicy(attempts=8, first=0.5, longest=60.0, jitter=1.0)
 """About two minutes in all: what a server needs to be started again."""
 _LONGEST_PAUSE = 300.0
-_LONGEST_ANSWER = 1 << 30
 _WORDS = 300
 _FEW_WORDS = 80
 # Ids in a row: no message has as many of its own.
@@ -49,13 +54,15 @@ class ServerRequest:
     """One request: ``path`` below the endpoint's address, ``body`` to be posted as JSON (None: a GET request).
 
     ``root``: the path is below the server's root instead, for servers whose own routes are not among OpenAI's.
-    ``tokens`` is what it costs: those of the prompt, and the one that is generated.
+    ``tokens`` is what it costs: those of the prompt, and the one that is generated. ``most_bytes``: no answer that is
+    longer is read.
     """
 
     path: str
     body: Mapping[str, Any] | None = None
     tokens: int = 0
     root: bool = False
+    most_bytes: int = 4 << 20
 
 
 class RefusedError(ModelError):
@@ -65,6 +72,10 @@ class RefusedError(ModelError):
         super().__init__(message)
         self.status = status
         self.words = words
+
+
+class OversizedError(ModelError):
+    """An answer that is longer than it can be."""
 
 
 class UnansweredError(TransientError):
@@ -254,10 +265,13 @@ class _Session:
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes(error)):
                 raise ModelError(f"{self._client.who}: its certificate is not trusted") from error
             if isinstance(error, httpx2.LocalProtocolError | httpx2.UnsupportedProtocol):
-                raise ModelError(f"{self._client.who}: cannot be asked ({self._redact_message(str(error))})") from error
+                words = redact(to_one_line(error), [self._key] if self._key else [])[:_WORDS]
+                raise ModelError(f"{self._client.who}: cannot be asked ({words})") from error
             raise _PassingError(_BROKEN.get(type(error), "the connection failed")) from error
-        except httpx2.DecodingError as error:
-            raise _PassingError("its compressed answer is damaged") from error
+        except DamagedAnswerError as error:
+            raise _PassingError(str(error)) from error
+        except OversizedAnswerError as error:
+            raise OversizedError(f"{self._client.who}: {error}") from error
 
     async def _exchange(self, http_request: ServerRequest) -> bytes:
         if self._http is None:
@@ -271,34 +285,24 @@ class _Session:
             else json.dumps(http_request.body, separators=(",", ":")).encode(),
             headers={
                 "Content-Type": "application/json",
-                # A compressed answer that ends too early goes unnoticed.
+                # A server on this machine or the next would compress for nothing.
                 "Accept-Encoding": "identity",
                 **({} if self._key is None else {"Authorization": f"Bearer {self._key}"}),
             },
         )
         response = await self._http.send(request, stream=True)
-        chunks: list[bytes] = []
-        length = 0
         try:
-            async for chunk in response.aiter_bytes():
-                chunks.append(chunk)
-                length += len(chunk)
-                if length > _LONGEST_ANSWER:
-                    raise ModelError(f"{self._client.who}: its answer is longer than {_LONGEST_ANSWER} bytes")
+            await guard_response_async(response, http_request.most_bytes)
+            body = await response.aread()
         finally:
             await response.aclose()
-        body = b"".join(chunks)
         if response.status_code != _OK:
             self._refuse(response, body, http_request)
         return body
 
     def _refuse(self, response: httpx2.Response, body: bytes, http_request: ServerRequest) -> NoReturn:
-        status, words = (
-            response.status_code,
-            _remove_prompt_quotes(
-                http_request, self._redact_message(_extract_error_message(self._redact_key_in_body(body)))
-            ),
-        )
+        status = response.status_code
+        words = _remove_prompt_quotes(http_request, to_one_line(_extract_error_message(body))[:_WORDS])
         what = f"the server answered {status}" + (f" ({words})" if words else "")
         if status == _CONFLICT or is_transient_status(status):
             pause = parse_retry_after(response.headers.get("Retry-After"))
@@ -313,14 +317,6 @@ class _Session:
         if response.has_redirect_location:
             advice = ": it leads elsewhere, and is not followed: name the address that it leads to as url"
         raise RefusedError(f"{self._client.who}: {what} to /{http_request.path}{advice}", status, words)
-
-    def _redact_key_in_body(self, body: bytes) -> bytes:
-        return body if self._key is None else body.replace(self._key.encode(), b"***")
-
-    def _redact_message(self, text: str) -> str:
-        """``text`` in one line, not too long, less the key: servers quote it where they refuse it."""
-        text = to_one_line(text)
-        return (text if self._key is None else text.replace(self._key, "***"))[:_WORDS]
 
 
 _BROKEN: Mapping[type[Exception], str] = {

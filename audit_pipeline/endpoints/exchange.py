@@ -8,6 +8,7 @@ windows there are (token_statistics/tokens.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from audit_pipeline.catalogue.contracts import TOPK_ENTRIES
 from audit_pipeline.endpoints.client import ServerRequest
@@ -112,8 +113,37 @@ _ROUNDING_OF_MASS = 0.1
 
 LARGEST_ID = int(np.iinfo(np.int32).max)
 _LARGEST = float(np.finfo(np.float32).max)
+# No model in use has logits that lie so far apart.
+_LEAST = -999.0
+# Between the two, placeholders are whole numbers (-100). A float32 that is as low is one by chance in 131,072.
+_LEAST_FRACTION = -99.0
+_LARGEST_VOCABULARY = 300_000
+# vLLM writes about 110.
+_BYTES_PER_ENTRY = 400
+_FIXED_BYTES = 1 << 20
+_FLOOR_TIES, _NEXT_VALUES = 3, 5
+_LARGEST_FLOOR = math.log(0.5)
+
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
-"""A number of an answer that its column can hold, as the next three are."""
+"""A number of an answer that its column can hold, as the counts and ids below are."""
+
+
+def _replace_placeholder(value: Any) -> Any:
+    if value is None:
+        return math.nan
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    is_placeholder = value <= _LEAST or (value <= _LEAST_FRACTION and value == int(value))
+    return math.nan if is_placeholder else value
+
+
+Logprob = Annotated[float, BeforeValidator(_replace_placeholder)]
+"""A log-probability in an answer (nats); NaN where the server does not say it.
+
+JSON has no minus infinity. Servers write null, -9999 (vLLM, OpenAI), -100, -1000, -1e30 or the least float in its place,
+some for every token that is not among their best ones: what the model gave is not known. So null, -999 and less, and
+whole numbers of -99 and less are read as NaN.
+"""
 Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 Rank = Annotated[int, Field(ge=1, le=LARGEST_ID)]
@@ -177,6 +207,7 @@ class Dialect:
 class Place:
     """What an answer holds of one token of the prompt: its own log-probability, the ``best`` ones, best first.
 
+    ``own`` is NaN where it is not known.
     ``best_ids`` go with ``best`` where the server names ids. ``rank`` is 0 for the best token.
     """
 
@@ -197,6 +228,12 @@ def parse_answer(shape: type[Shape], body: bytes) -> Shape:
         raise BadAnswerError(f"its answer has not the expected form ({location or 'JSON'}: {first['msg']})") from error
 
 
+def find_most_bytes(prompt: Prompt, detail: AnswerDetail) -> int:
+    """The most bytes that an answer can take: several times what servers write for each token of each place."""
+    best = _LARGEST_VOCABULARY if detail.best == WHOLE else detail.best
+    return _FIXED_BYTES + prompt.cost * (best + 3) * _BYTES_PER_ENTRY
+
+
 def require_entry_per_token(entries: int, tokens: int) -> None:
     """Raise BadAnswerError where an answer has not one entry for each token that was sent."""
     if entries == tokens:
@@ -208,8 +245,12 @@ def require_entry_per_token(entries: int, tokens: int) -> None:
 
 
 def values_from_places(places: Sequence[Place], detail: AnswerDetail) -> dict[str, npt.NDArray[Any]]:
-    """The statistics of the scored tokens. Raises BadAnswerError where they cannot be log-probabilities."""
+    """The statistics of the scored tokens; ``logprob`` is NaN where it is not known.
+
+    Raises BadAnswerError where the others cannot be what was asked for.
+    """
     own = np.array([place.own for place in places], dtype=np.float32)
+    own[own > _ROUNDING] = np.nan
     values: dict[str, npt.NDArray[Any]] = {"logprob": own}
     if all(place.rank is not None for place in places):
         values["rank"] = np.array([place.rank for place in places], dtype=np.int32)
@@ -220,13 +261,34 @@ def values_from_places(places: Sequence[Place], detail: AnswerDetail) -> dict[st
             raise BadAnswerError("its answer has a mean above 0 or a deviation below 0")
     if detail.best:
         values |= _best_values_from_places(places)
-    if any(np.isnan(array).any() for array in values.values()) or (own > _ROUNDING).any():
+    if any(np.isnan(array).any() for name, array in values.items() if name != "logprob"):
         raise _build_logprobs_error()
     return values
 
 
 def _build_logprobs_error() -> BadAnswerError:
     return BadAnswerError("its answer has log-probabilities that are none")
+
+
+def find_floor(logprobs: npt.NDArray[np.float32]) -> float | None:
+    """The value that a server gives all tokens of a text [n] that are less likely; None where it does not look so.
+
+    A floor is the least value where it is there at least three times, and more than twice as often as any of the next
+    five: of real log-probabilities there are the fewest at the least ones, and floats hardly ever tie there. Values
+    from log(.5) on are none: rounded, those of a memorised text tie. False alarms, on the 193 texts (20,766 tokens) of
+    SmolLM2-135M and on 2,000 normal samples each of 10 to 1,000 values: none in float32; at most 1 in 1,000 texts when
+    rounded to 2 to 4 decimals or in float16, and 4 in 1,000 in bfloat16.
+    """
+    values, counts = np.unique(logprobs[~np.isnan(logprobs)], return_counts=True)
+    if not len(values) or values[0] >= _LARGEST_FLOOR:
+        return None
+    is_floor = counts[0] >= _FLOOR_TIES and counts[0] > 2 * counts[1 : 1 + _NEXT_VALUES].max(initial=0)
+    return float(values[0]) if is_floor else None
+
+
+def to_best(logprob: float) -> float:
+    """A best token's log-probability: minus infinity where it is not known, so that it comes last."""
+    return -math.inf if math.isnan(logprob) else logprob
 
 
 def _best_values_from_places(places: Sequence[Place]) -> dict[str, npt.NDArray[Any]]:

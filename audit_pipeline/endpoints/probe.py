@@ -17,7 +17,7 @@ from pydantic import Field
 
 from audit_pipeline.endpoints.answers import request_answers
 from audit_pipeline.endpoints.budget import Budget
-from audit_pipeline.endpoints.client import Client, RefusedError, ServerRequest, UnansweredError
+from audit_pipeline.endpoints.client import Client, OversizedError, RefusedError, ServerRequest, UnansweredError
 from audit_pipeline.endpoints.exchange import (
     WHOLE,
     Answer,
@@ -26,6 +26,7 @@ from audit_pipeline.endpoints.exchange import (
     BadAnswerError,
     Prompt,
     build_prompt,
+    find_floor,
     parse_answer,
 )
 from audit_pipeline.errors import ModelError
@@ -89,8 +90,9 @@ def probe_endpoint(model: TokenizedModel, client: Client) -> ProbeResult:
     if not takes_ids:
         _require_same_special_tokens(model, client)
     prompts = _build_prompts(model, TEXTS, as_string=not takes_ids)
-    first, second = (_request_answers_in_order(client, prompts, AnswerDetail(0)) for _ in range(2))
+    first, second = (_request_known_answers(client, prompts, AnswerDetail(0)) for _ in range(2))
     _require_spread(client, first)
+    _require_no_floor(client, first)
     noise = max(_deviation(*pair) for pair in zip(first, second, strict=True))
     _require_little_noise(client, noise)
     _require_moments(model, client, prompts)
@@ -110,7 +112,7 @@ class Check:
 
     def require_same(self, *, with_retries: bool = True) -> None:
         """Raise ModelError where another model answers; else as :meth:`Client.iterate_answers` does."""
-        found = _request_answers_in_order(self._client, self._prompts, AnswerDetail(0), None if with_retries else _ONCE)
+        found = _request_known_answers(self._client, self._prompts, AnswerDetail(0), None if with_retries else _ONCE)
         if is_different_model(self._seen, replace(self._seen, values=_extract_logprobs(found))):
             raise ModelError(
                 f"{self._client.who}: the model behind the endpoint changed while it was asked: run it again"
@@ -125,14 +127,23 @@ def _require_spread(client: Client, answers: Sequence[Answer]) -> None:
     """Refuse a server that finds every token of different texts as likely as every other, or none of them unlikely."""
     values = np.concatenate([answer.values["logprob"] for answer in answers])
     highest, lowest = values.max(), values.min()
-    # Where all are minus infinity, their difference is no number.
-    is_even = highest == lowest or highest - lowest < _LEAST_SPREAD
+    is_even = highest - lowest < _LEAST_SPREAD
     if is_even or lowest > _CERTAIN:
         given = f"{np.exp(highest):.3g}" if is_even else "more than one half"
         raise ModelError(
             f"{client.who}: it gives each of the {len(values)} tokens of {len(answers)} different texts a "
             "probability of "
             f"{given}, which no model does: it makes its answers up, or something in between does"
+        )
+
+
+def _require_no_floor(client: Client, answers: Sequence[Answer]) -> None:
+    """Refuse a server that gives its least likely tokens one probability."""
+    floor = find_floor(np.concatenate([answer.values["logprob"] for answer in answers]))
+    if floor is not None:
+        raise ModelError(
+            f"{client.who}: its log-probabilities end at {floor:.6g}: whatever is less likely gets that, and no text "
+            "could be scored rightly. Set the server to give log-probabilities as they are"
         )
 
 
@@ -166,6 +177,21 @@ def _request_answers_in_order(
     return [by_number[number] for number in range(len(prompts))]
 
 
+def _request_known_answers(
+    client: Client, prompts: Sequence[Prompt], detail: AnswerDetail, patience: RetryPolicy | None = None
+) -> list[Answer]:
+    """As :func:`_request_answers_in_order`; raises ModelError where a log-probability is not known."""
+    answers = _request_answers_in_order(client, prompts, detail, patience)
+    logprobs = np.concatenate([answer.values["logprob"] for answer in answers])
+    if unknown := int(np.isnan(logprobs).sum()):
+        raise ModelError(
+            f"{client.who}: it gives no log-probability for {unknown} of the {len(logprobs)} tokens of plain texts "
+            "(minus infinity, a number in its place such as -9999, or one above 0): it does not say how likely every "
+            "token is, as is needed"
+        )
+    return answers
+
+
 class _Listed(AnswerPart):
     id: str | None = None
     max_model_len: Annotated[int, Field(ge=2)] | None = None
@@ -179,7 +205,7 @@ def _require_window_fits(model: TokenizedModel, client: Client) -> None:
     """Refuse a window that the server has no room for, where the server says how much it has (vLLM, SGLang)."""
     try:
         listed = parse_answer(_Models, client.ask(ServerRequest("models")))
-    except (RefusedError, BadAnswerError):
+    except (RefusedError, OversizedError, BadAnswerError):
         return
     rooms = [
         listed_model.max_model_len
@@ -253,7 +279,7 @@ def _find_top_logprobs_limit(client: Client, prompt: Prompt, error: RefusedError
 def _require_aligned(model: TokenizedModel, client: Client, takes_ids: bool) -> None:
     """Refuse log-probabilities that are not those of their own tokens."""
     [prompt] = _build_prompts(model, [COUNTING], as_string=not takes_ids)
-    [answer] = _request_answers_in_order(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
+    [answer] = _request_known_answers(client, [prompt], AnswerDetail(min(1, client.endpoint.top_logprobs)))
     own = answer.values["logprob"]
     best = answer.values.get("max_logprob", np.full_like(own, _CERTAIN))
     # The beginning may be anything yet.

@@ -24,6 +24,7 @@ from rfc3161_client import (
 )
 
 from audit_pipeline.errors import DataError, TransientError
+from audit_pipeline.fetch.server_answers import DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 
 _TIMEOUT = 30.0
 _MOST_BYTES = 1 << 20
@@ -58,17 +59,19 @@ def request_timestamp(url: str, content: bytes) -> Timestamp:
     digest.
     """
     try:
-        answer = requests.post(
-            url,
-            data=build_timestamp_request(content),
-            headers={"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"},
-            timeout=_TIMEOUT,
-            allow_redirects=False,
-        )
+        with requests.Session() as session:
+            session.mount(url, GuardedAdapter(_MOST_BYTES))
+            answer = session.post(
+                url,
+                data=build_timestamp_request(content),
+                headers={"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"},
+                timeout=_TIMEOUT,
+                allow_redirects=False,
+            )
         answer.raise_for_status()
-    except requests.RequestException as error:
+    except (requests.RequestException, OversizedAnswerError, DamagedAnswerError) as error:
         raise AuthorityError(f"the timestamp authority {url} cannot be reached: {error}; try again later") from error
-    if answer.status_code != requests.codes.ok or len(answer.content) > _MOST_BYTES:
+    if answer.status_code != requests.codes.ok:
         raise AuthorityError(f"the timestamp authority {url} gave no timestamp (status {answer.status_code})")
     return read_timestamp(answer.content, content)
 

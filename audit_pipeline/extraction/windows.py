@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind, digest, text_sha256
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -150,11 +151,17 @@ def count_tokens_to_run(
 
 
 def read_windows(model: TokenizedModel, windows: Sequence[EncodedText], location: CacheLocation) -> pa.Table:
-    """The cached rows (EXTRACTION) of ``windows``, each once, by their beginning."""
+    """The cached rows (EXTRACTION) of ``windows``, each once, by their beginning.
+
+    Those with a log-probability that is not known (NaN) are left out: whether they can be drawn is not known either.
+    """
     cache = caches_of(model, location, ("extraction",))["extraction"]
-    return cache.read(compute_row_key(model, window) for window in windows).sort_by(
-        [("text_sha256", "ascending"), ("start", "ascending")]
-    )
+    rows = cache.read(compute_row_key(model, window) for window in windows)
+    logprobs = rows["logprob"].combine_chunks()
+    unknown = pc.unique(pc.list_parent_indices(logprobs).filter(pc.is_nan(logprobs.flatten())))
+    is_known = np.ones(len(rows), dtype=np.bool_)
+    is_known[unknown.to_numpy()] = False
+    return rows.filter(pa.array(is_known)).sort_by([("text_sha256", "ascending"), ("start", "ascending")])
 
 
 def _prepare_windows(model: TokenizedModel, windows: Sequence[EncodedText], cache: PartCache, kind: Kind) -> Prepared:

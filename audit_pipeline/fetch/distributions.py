@@ -39,6 +39,13 @@ from audit_pipeline.fetch.retry import (
     format_request_error,
     is_transient_fault,
 )
+from audit_pipeline.fetch.server_answers import (
+    ACCEPTED,
+    MOST_JSON,
+    DamagedAnswerError,
+    GuardedAdapter,
+    OversizedAnswerError,
+)
 
 _SUFFIX = ".tar.gz"
 
@@ -140,6 +147,9 @@ def _final_version(text: str | None) -> Version | None:
 
 def _client(index: Index) -> PyPISimple:
     session = requests.Session()
+    for scheme in ("https://", "http://"):
+        session.mount(scheme, GuardedAdapter(MOST_JSON))
+    session.headers["Accept-Encoding"] = ACCEPTED
     if index.certificates:
         if not Path(index.certificates).exists():
             raise _FetchError(f"the certificates that pip is configured with are missing: {index.certificates}")
@@ -154,6 +164,8 @@ def _fetch_project_page(client: PyPISimple, project: str, index: Index) -> Proje
         return _call_with_retries(lambda: client.get_project_page(project, timeout=index.timeout), index)
     except NoSuchProjectError:
         raise SourceError(f"{project}: the package index has no such project") from None
+    except (OversizedAnswerError, DamagedAnswerError) as error:
+        raise _FetchError(f"no usable answer from the package index ({error})") from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValidationError) as error:
         raise _FetchError(f"the index's answer is not a package list ({format_public_error(error)})") from error
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx2
-from huggingface_hub import constants
+from huggingface_hub import constants, get_session
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -28,6 +28,7 @@ from huggingface_hub.errors import (
 
 from audit_pipeline.errors import AuditError, DataError, TransientError, to_one_line
 from audit_pipeline.fetch.retry import is_transient_status, parse_retry_after
+from audit_pipeline.fetch.server_answers import MOST_JSON, DamagedAnswerError, OversizedAnswerError, guard_response
 
 _UNAUTHORISED, _FORBIDDEN = 401, 403
 _LONGEST_REASON = 300
@@ -84,13 +85,30 @@ def hub_faults_as_errors(
 
     The message begins with ``name`` and ends with the ``remedy``: what to do.
     """
+    guard_hub_answers()
     try:
         yield
+    except (OversizedAnswerError, DamagedAnswerError) as error:
+        raise lasting_error(f"{name} cannot be fetched: {error}, {remedy}") from error
     except (httpx2.HTTPError, HFValidationError, RevisionResolutionError, OSError) as error:
         fault = fault_of(error, revision) or HubFault(
             f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False
         )
         raise (transient_error if fault.passing else lasting_error)(f"{name} {fault.why}, {remedy}") from error
+
+
+def guard_hub_answers() -> None:
+    """Bound what the hub answers to the client of this process, but for files, and keep the token out of it."""
+    hooks = get_session().event_hooks["response"]
+    if _guard_answer not in hooks:
+        hooks.append(_guard_answer)
+
+
+def _guard_answer(response: httpx2.Response) -> None:
+    # Small files are below /api/resolve-cache.
+    is_file = response.is_success and "/resolve" in response.request.url.path
+    if response.request.method != "HEAD" and not is_file:
+        guard_response(response, MOST_JSON)
 
 
 def is_missing(error: HfHubHTTPError | httpx2.HTTPStatusError) -> bool:

@@ -27,6 +27,8 @@ from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.models.config import Endpoint
 
 LENGTH = 24
+# Another where answers are read otherwise: the rows of before are then those of another model.
+_READING = "endpoint 2"
 
 _LEAST_TOLERANCE = 0.1
 _TIMES_NOISE = 3.0
@@ -123,7 +125,7 @@ def history_path(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPath
 
 def _build_endpoint_key(endpoint: Endpoint, tokenizer_fingerprint: str) -> tuple[object, ...]:
     address = endpoint.url.rstrip("/")
-    return "endpoint", address, endpoint.model, endpoint.revision, endpoint.dialect, tokenizer_fingerprint
+    return _READING, address, endpoint.model, endpoint.revision, endpoint.dialect, tokenizer_fingerprint
 
 
 def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPaths) -> EndpointHistory:

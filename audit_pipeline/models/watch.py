@@ -30,7 +30,8 @@ from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.problems import Fault, InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError, TransientError, to_one_line
-from audit_pipeline.fetch.hub_faults import fault_of, is_missing
+from audit_pipeline.fetch.hub_faults import fault_of, guard_hub_answers, is_missing
+from audit_pipeline.fetch.server_answers import DamagedAnswerError, OversizedAnswerError
 from audit_pipeline.models.config import ModelEntry
 
 FILE_NAME = "watch.yaml"
@@ -290,8 +291,11 @@ def _limit_hub_timeout() -> Iterator[None]:
 
 @contextmanager
 def _translate_hub_errors(name: str) -> Iterator[None]:
+    guard_hub_answers()
     try:
         yield
+    except (OversizedAnswerError, DamagedAnswerError) as error:
+        raise ModelError(f"{name} cannot be watched: {error}: check that HF_ENDPOINT is the hub's address") from error
     except OfflineModeIsEnabled as error:
         raise ModelError(
             f"{name} cannot be watched while HF_HUB_OFFLINE is set: unset it, or switch the watcher off"

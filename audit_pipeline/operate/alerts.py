@@ -413,12 +413,13 @@ def _pause_asked_for(error: BaseException) -> float | None:
 def _post_once(url: str, content: Mapping[str, object], timeout: float) -> int:
     """Post JSON once; the answer's status, or _BusyError where it may be another in a moment."""
     headers = {"Content-Type": "application/json"}
-    answer = requests.post(
-        url, data=_to_json(content).encode(), headers=headers, timeout=timeout, allow_redirects=False
-    )
-    if is_transient_status(answer.status_code):
-        raise _BusyError(answer.status_code, parse_retry_after(answer.headers.get("Retry-After")))
-    return answer.status_code
+    # Its body says nothing that is needed, and is not read.
+    with requests.post(
+        url, data=_to_json(content).encode(), headers=headers, timeout=timeout, allow_redirects=False, stream=True
+    ) as answer:
+        if is_transient_status(answer.status_code):
+            raise _BusyError(answer.status_code, parse_retry_after(answer.headers.get("Retry-After")))
+        return answer.status_code
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import MEMBER
 from audit_pipeline.detectors.combined import COMBINED, DEFAULT, RANKS, join_detector_names, split_detector_names
+from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.detectors.registry import ONE_PASS, parse_set
 from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
@@ -59,7 +60,7 @@ def test_a_text_that_one_of_them_does_not_score_is_not_ranked(text_statistics: M
     found = {"good": text_statistics([-1.0]), "bad": text_statistics([math.nan]), "none": text_statistics([])}
     ranked = rank_texts(found, LOSS_AND_MIN_K)
     assert ranked["good"] == [1.0, 1.0], "alone among those that both score"
-    assert ranked["bad"] == Lacking("loss does not score it: the score is not a finite number: nan")
+    assert ranked["bad"] == Lacking(f"loss does not score it: {UNKNOWN_LOGPROB}")
     assert ranked["none"] == Lacking("loss does not score it: the text has no scored token")
     assert rank_texts({}, LOSS_AND_MIN_K) == {}
 

@@ -178,7 +178,7 @@ def fewer(answer: Json, body: Json) -> Json:
         (
             "vllm",
             evenly(lambda number: -9999.0),
-            r"each of the \d+ tokens of 5 different texts a probability of 0,",
+            r"no log-probability for \d+ of the \d+ tokens of plain texts",
         ),
         (
             "vllm",

@@ -27,20 +27,22 @@ from audit_pipeline.endpoints.exchange import (
     AnswerPart,
     BadAnswerError,
     Count,
-    Number,
+    Logprob,
     OtherTokensError,
     Place,
     Prompt,
+    find_most_bytes,
     parse_answer,
     require_entry_per_token,
+    to_best,
     values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
 
 class _Logprobs(AnswerPart):
-    token_logprobs: list[Number | None]
-    top_logprobs: list[Mapping[str, Number] | None] | None = None
+    token_logprobs: list[Logprob]
+    top_logprobs: list[Mapping[str, Logprob] | None] | None = None
     text_offset: list[int] | None = None
 
 
@@ -72,7 +74,7 @@ def build_echo_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
         "max_tokens": 1,
         "temperature": 0,
     }
-    return ServerRequest("completions", body, prompt.cost)
+    return ServerRequest("completions", body, prompt.cost, most_bytes=find_most_bytes(prompt, detail))
 
 
 def parse_echo_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
@@ -136,7 +138,6 @@ def _build_answer(prompt: Prompt, detail: AnswerDetail, completion: _Completion,
     )
 
 
-def _build_place(own_logprob: float | None, best_logprobs: Mapping[str, float]) -> Place:
-    if own_logprob is None:
-        raise BadAnswerError("its answer lacks a token's own log-probability")
-    return Place(own=own_logprob, best=[max(own_logprob, *best_logprobs.values())] if best_logprobs else [])
+def _build_place(own: float, best_logprobs: Mapping[str, float]) -> Place:
+    best = [max(map(to_best, (own, *best_logprobs.values())))] if best_logprobs else []
+    return Place(own=own, best=best)

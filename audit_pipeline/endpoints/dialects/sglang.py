@@ -16,17 +16,19 @@ from audit_pipeline.endpoints.exchange import (
     AnswerDetail,
     AnswerPart,
     BadAnswerError,
-    Number,
+    Logprob,
     Place,
     Prompt,
     TokenId,
+    find_most_bytes,
     parse_answer,
     require_entry_per_token,
+    to_best,
     values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
-_Triple = tuple[Number | None, TokenId, Any]
+_Triple = tuple[Logprob, TokenId, Any]
 """A log-probability, the id of its token, and the token's text."""
 
 
@@ -49,7 +51,7 @@ def build_sglang_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetai
         "logprob_start_len": 0,
         "top_logprobs_num": detail.best,
     }
-    return ServerRequest("generate", body, prompt.cost, root=True)
+    return ServerRequest("generate", body, prompt.cost, root=True, most_bytes=find_most_bytes(prompt, detail))
 
 
 def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
@@ -70,9 +72,6 @@ def parse_sglang_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> An
     )
 
 
-def _build_place(own_logprob: float | None, best_tokens: list[_Triple]) -> Place:
-    given = [(value, token) for value, token, _ in best_tokens if value is not None]
-    if own_logprob is None or len(given) < len(best_tokens):
-        raise BadAnswerError("its answer lacks a token's log-probability")
-    given.sort(key=lambda entry: -entry[0])
-    return Place(own=own_logprob, best=[value for value, _ in given], best_ids=[token for _, token in given])
+def _build_place(own: float, best_tokens: list[_Triple]) -> Place:
+    best = sorted(((to_best(value), token) for value, token, _ in best_tokens), key=lambda entry: -entry[0])
+    return Place(own=own, best=[value for value, _ in best], best_ids=[token for _, token in best])

@@ -25,18 +25,18 @@ from audit_pipeline.endpoints.exchange import (
     AnswerDetail,
     AnswerPart,
     BadAnswerError,
-    Number,
+    Logprob,
     Place,
     Prompt,
     Rank,
+    find_most_bytes,
     parse_answer,
     require_entry_per_token,
+    to_best,
     values_from_places,
 )
 from audit_pipeline.models.config import Endpoint
 
-# JSON has no infinity.
-_MINUS_INFINITY = -9999.0
 # What the plugin answers to; its two entries have ids that no token has.
 WITH_MOMENTS = 22
 _MEAN, _STD = -1, -2
@@ -45,7 +45,7 @@ _Key = Annotated[int, Field(ge=_STD, le=LARGEST_ID)]
 
 @dataclass(frozen=True)
 class _Entry:
-    logprob: Number
+    logprob: Logprob
     rank: Rank | None = None
 
 
@@ -69,7 +69,7 @@ def build_vllm_request(endpoint: Endpoint, prompt: Prompt, detail: AnswerDetail)
         "temperature": 0,
         "return_token_ids": True,
     }
-    return ServerRequest("completions", body, prompt.cost)
+    return ServerRequest("completions", body, prompt.cost, most_bytes=find_most_bytes(prompt, detail))
 
 
 def parse_vllm_answer(prompt: Prompt, detail: AnswerDetail, body: bytes) -> Answer:
@@ -104,10 +104,10 @@ def _build_place(entry: Mapping[int, _Entry] | None, token: int, detail: AnswerD
     # The token itself is always there: it is one too many where it is not among the best.
     if not whole and len(tokens) > (WITH_MOMENTS - 2 if detail.moments else detail.best):
         del tokens[token]
-    ordered = sorted(tokens.items(), key=lambda item: (-item[1].logprob, item[1].rank or 0))
-    best = [_to_logprob(found) for _, found in ordered]
+    ordered = sorted(tokens.items(), key=lambda item: (-to_best(item[1].logprob), item[1].rank or 0))
+    best = [to_best(found.logprob) for _, found in ordered]
     return Place(
-        own=_to_logprob(entry[token]),
+        own=entry[token].logprob,
         best=best,
         best_ids=[token for token, _ in ordered],
         rank=rank - 1,
@@ -130,7 +130,3 @@ def _compute_moments(logprobs: Sequence[float]) -> tuple[float, float]:
     p = np.exp(np.minimum(own, 0.0))
     mean = float((p * own).sum())
     return mean, float(np.sqrt((p * (own - mean) ** 2).sum()))
-
-
-def _to_logprob(entry: _Entry) -> float:
-    return -math.inf if entry.logprob <= _MINUS_INFINITY else entry.logprob

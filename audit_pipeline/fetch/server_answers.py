@@ -1,0 +1,217 @@
+"""Answers of servers as they may be kept: no longer than they can be, and without the keys that they were asked with.
+
+What belongs here: the bound on what an answer unpacks to, and searching it for keys, for all of our clients: model
+servers, chat, hub, package index, timestamps, webhooks and crawls. What does not: how long an answer can be (each
+client), which faults may pass (retry.py).
+
+A client of httpx or httpx2 calls :func:`guard_response` or :func:`guard_response_async` as its hook for responses, which
+sees them before anybody reads them; a session of requests has a :class:`GuardedAdapter`. zlib alone unpacks by bounded
+steps in all of them: gzip and deflate are taken, and nothing else is asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+from urllib.parse import parse_qs, quote, quote_plus, urlsplit
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+
+from audit_pipeline.errors import AuditError
+
+ACCEPTED = "gzip"
+"""What is to be sent as Accept-Encoding."""
+MOST_JSON = 32 << 20
+"""The most bytes of an answer whose length nothing else says. Parsed, JSON can take some 25 times as many of memory."""
+
+_CHUNK = 1 << 16
+# Shorter ones are placeholders ("EMPTY", "no-key"), which are in texts by chance.
+_SHORTEST_KEY = 8
+_OF_THE_BODY = ("Content-Encoding", "Content-Length", "Transfer-Encoding")
+_KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
+# An ASCII character that JSON need not escape, behind an even number of backslashes.
+_ESCAPED = re.compile(rb"(?<!\\)((?:\\\\)*)\\(?:u00([2-7][0-9a-fA-F])|(/))")
+
+
+class OversizedAnswerError(AuditError):
+    """An answer that is longer than it can be, or that unpacks to more."""
+
+
+class DamagedAnswerError(AuditError):
+    """A compressed answer that is cut short, damaged, or compressed in a way that was not asked for."""
+
+
+class Unpacker:
+    """Unpacks a body chunk by chunk; raises OversizedAnswerError once there are more than ``limit`` bytes of it."""
+
+    def __init__(self, encoding: str, limit: int) -> None:
+        self.encoding = encoding.strip().lower()
+        if self.encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise DamagedAnswerError(f"its answer is compressed as {self.encoding[:40]}, which was not asked for")
+        self.limit = limit
+        self.body = bytearray()
+        self._received = 0
+        self._stream = self._start() if self.encoding not in ("", "identity") else None
+
+    def _start(self, window: int = 32 + zlib.MAX_WBITS) -> Any:
+        # Deflate is zlib's format by the standard, and bare from some servers.
+        return zlib.decompressobj(window)
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes as they were sent."""
+        self._received += len(chunk)
+        if self._stream is None:
+            self.body += chunk
+        else:
+            self._unpack(chunk)
+        if max(len(self.body), self._received) > self.limit:
+            raise OversizedAnswerError(f"its answer is longer than the {self.limit:,} bytes that are taken")
+
+    def _unpack(self, chunk: bytes) -> None:
+        while chunk and len(self.body) <= self.limit:
+            if self._stream.eof:
+                self._stream = self._start()
+            try:
+                self.body += self._stream.decompress(chunk, self.limit + 1 - len(self.body))
+            except zlib.error as error:
+                if self.encoding == "deflate" and not self.body:
+                    self._stream = self._start(-zlib.MAX_WBITS)
+                    self.encoding = "bare deflate"
+                    continue
+                raise DamagedAnswerError("its compressed answer is cut short or damaged") from error
+            chunk = self._stream.unconsumed_tail or self._stream.unused_data
+
+    def finish(self) -> bytes:
+        """The whole body; raises DamagedAnswerError where it ends too early."""
+        if self._stream is not None and not self._stream.eof and self._received:
+            raise DamagedAnswerError("its compressed answer is cut short or damaged")
+        return bytes(self.body)
+
+
+def list_secrets(url: str, headers: Mapping[str, str]) -> list[str]:
+    """The keys that a request was sent with, by its address and headers."""
+    scheme, _, authorization = headers.get("authorization", headers.get("Authorization", "")).rpartition(" ")
+    found = [authorization, *(headers.get(name, "") for name in _KEY_HEADERS)]
+    if scheme.lower() == "basic":
+        with suppress(ValueError):
+            found.append(base64.b64decode(authorization).decode("latin-1").partition(":")[2])
+    found += chain.from_iterable(value for name, value in parse_qs(urlsplit(url).query).items() if name == "key")
+    return [key for key in dict.fromkeys(found) if len(key) >= _SHORTEST_KEY]
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """``text`` with *** in the place of each key, in whatever way it is written: as it is, in an address, in base64."""
+    lowered = text.lower()
+    for key in secrets:
+        for form in _list_forms(key):
+            if form.lower() in lowered:
+                text = re.sub(re.escape(form), "***", text, flags=re.IGNORECASE)
+    return text
+
+
+def redact_json(body: bytes, secrets: Iterable[str]) -> bytes:
+    """As :func:`redact`, of JSON, which may spell each character of a key by its number; unchanged without a key."""
+    plain = _ESCAPED.sub(_unescape, body) if b"\\u00" in body or b"\\/" in body else body
+    text = plain.decode("latin-1")
+    found = redact(text, secrets)
+    return body if found == text else found.encode("latin-1")
+
+
+def _unescape(match: re.Match[bytes]) -> bytes:
+    letter = b"/" if match[2] is None else bytes([int(match[2], 16)])
+    return match[0] if letter in b'"\\' else match[1] + letter
+
+
+def _list_forms(key: str) -> list[str]:
+    """The ways in which a key may be written, longest first."""
+    if len(key) < _SHORTEST_KEY:
+        return [key]
+    content = key.encode()
+    forms = {key, quote(key), quote(key, safe=""), quote_plus(key), json.dumps(key)[1:-1], content.hex()}
+    for before in range(3):
+        # Encoded together with others, as in "user:key": the characters that the key alone decides.
+        coded = base64.b64encode(bytes(before) + content).decode()
+        own = coded[math.ceil(before * 8 / 6) : (before + len(content)) * 8 // 6]
+        forms |= {own, own.replace("+", "-").replace("/", "_")}
+    return sorted(forms, key=len, reverse=True)
+
+
+def guard_response(response: Any, limit: int) -> None:
+    """Read a response (of httpx or httpx2, not read yet) whole, and put what may be kept of it in its place.
+
+    Raises OversizedAnswerError and DamagedAnswerError.
+    """
+    unpacker = Unpacker(response.headers.get("Content-Encoding", ""), limit)
+    for chunk in response.stream:
+        unpacker.feed(chunk)
+    response.stream.close()
+    _put_clean_body(response, unpacker.finish())
+
+
+async def guard_response_async(response: Any, limit: int) -> None:
+    """As :func:`guard_response`, for asynchronous clients."""
+    unpacker = Unpacker(response.headers.get("Content-Encoding", ""), limit)
+    async for chunk in response.stream:
+        unpacker.feed(chunk)
+    await response.stream.aclose()
+    _put_clean_body(response, unpacker.finish())
+
+
+def _put_clean_body(response: Any, body: bytes) -> None:
+    secrets = list_secrets(str(response.request.url), response.request.headers)
+    _redact_headers(response, secrets)
+    put_body(response, redact_json(body, secrets))
+
+
+def put_body(response: Any, body: bytes) -> None:
+    """Put ``body`` in the place of the response's own, which is read."""
+    # Each library takes a stream of its own alone.
+    response.stream = type(response)(response.status_code, content=body).stream
+
+
+def _redact_headers(response: Any, secrets: Iterable[str]) -> None:
+    for name, value in list(response.headers.items()):
+        response.headers[name] = redact(value, secrets)
+    for name in _OF_THE_BODY:
+        response.headers.pop(name, None)
+
+
+class GuardedAdapter(HTTPAdapter):
+    """As its base class, with answers of at most ``limit`` bytes and without keys, but for those read as a stream.
+
+    Raises OversizedAnswerError and DamagedAnswerError besides.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def send(self, request: requests.PreparedRequest, stream: bool = False, **options: Any) -> requests.Response:
+        """See the base class."""
+        response = super().send(request, stream=True, **options)
+        if stream or request.method == "HEAD":
+            return response
+        unpacker = Unpacker(response.headers.get("Content-Encoding", ""), self._limit)
+        try:
+            for chunk in response.raw.stream(_CHUNK, decode_content=False):
+                unpacker.feed(chunk)
+        except urllib3.exceptions.ProtocolError as error:
+            raise requests.exceptions.ChunkedEncodingError(error) from error
+        except urllib3.exceptions.TimeoutError as error:
+            raise requests.exceptions.ReadTimeout(error) from error
+        finally:
+            response.close()
+        secrets = list_secrets(request.url or "", request.headers)
+        _redact_headers(response, secrets)
+        response.raw = io.BytesIO(redact_json(unpacker.finish(), secrets))
+        return response

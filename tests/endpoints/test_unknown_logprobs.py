@@ -1,0 +1,175 @@
+"""Log-probabilities that a server does not say: placeholders for minus infinity, and floors, by text and at the probe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_endpoint import FakeEndpoint, Json
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import SENTENCES
+
+from audit_pipeline.catalogue.contracts import text_sha256
+from audit_pipeline.catalogue.paths import DataPaths
+from audit_pipeline.detectors import registry
+from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
+from audit_pipeline.endpoints.backend import EndpointBackend
+from audit_pipeline.endpoints.client import Client
+from audit_pipeline.endpoints.exchange import find_floor
+from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
+from audit_pipeline.endpoints.probe import probe_endpoint
+from audit_pipeline.errors import ModelError
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.scoring.session import Session
+from audit_pipeline.token_statistics.cached_texts import read_statistics
+from audit_pipeline.token_statistics.run import compute
+from audit_pipeline.token_statistics.tokens import encode
+
+Entry = Callable[..., TokenizedModel]
+Asking = Callable[..., Client]
+Change = Callable[[int, float], Any]
+DIALECTS = ("vllm", "sglang", "completions", "llama_cpp")
+PLACEHOLDERS = (-9999, -9999.0, -100, -1000, -1e30, -3.4e38, -1e300, -math.inf, math.nan, None, 0.5)
+
+
+def change_own(answer: Json, change: Change) -> Json:
+    """The answer with another log-probability of each of the prompt's own tokens, by its place."""
+    if "meta_info" in answer:
+        for place, triple in enumerate(answer["meta_info"]["input_token_logprobs"][1:], 1):
+            triple[0] = change(place, triple[0])
+        return answer
+    choice = answer["choices"][0]
+    if choice["logprobs"] is None:
+        for place, (entries, token) in enumerate(zip(choice["prompt_logprobs"], choice["prompt_token_ids"], strict=True)):
+            if entries is not None:
+                entries[str(token)]["logprob"] = change(place, entries[str(token)]["logprob"])
+        return answer
+    given_ = choice["logprobs"]["token_logprobs"]
+    choice["logprobs"]["token_logprobs"] = [
+        value if value is None else change(place, value) for place, value in enumerate(given_)
+    ]
+    return answer
+
+
+def changing_texts_alone(server: FakeEndpoint, model: TokenizedModel, change: Change) -> Callable[[Json, Json], Json]:
+    """A server that answers to the probe's texts as it should."""
+    probes = [tuple(text.token_id) for text in encode(model, PROBE_TEXTS)]
+
+    def bend(answer: Json, body: Json) -> Json:
+        prompt = body.get("input_ids") or body["prompt"]
+        ids = prompt if "input_ids" in body else prompt[0]
+        is_probe = prompt in PROBE_TEXTS if isinstance(prompt, str) else tuple(ids[1:]) in probes
+        return answer if is_probe else change_own(answer, change)
+
+    return bend
+
+
+def score(
+    model: TokenizedModel, client: Client, data: Path, texts: Sequence[str], server: FakeEndpoint, change: Change
+) -> list[dict[str, Any]]:
+    """The scores of the texts, which alone are changed."""
+    probed = probe_endpoint(model, client)
+    server.bend = changing_texts_alone(server, model, change)
+    compute(model, texts, DataPaths(data), lambda: EndpointBackend(model, client, probed))
+    names = [str(number) for number in range(len(texts))]
+    found: list[dict[str, Any]] = Session(model, registry.select(["loss"]), DataPaths(data)).score(names, texts).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("placeholder", PLACEHOLDERS, ids=str)
+def test_a_text_with_a_placeholder_is_not_scored(
+    placeholder: float | None, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    model, told = behind(dialect, top_logprobs=0), list[str]()
+
+    def change(place: int, value: float) -> float | None:
+        return placeholder if place == 5 else value
+
+    [row] = score(model, asking(model, tell=told.append), tmp_path, SENTENCES[:1], server, change)
+    assert (row["score"], row["status"], row["reason"]) == (None, "failed", UNKNOWN_LOGPROB)
+    assert f"{text_sha256(SENTENCES[0])} is not scored: the log-probabilities of 1 of " in told[-1]
+    asked = len(server.requests)
+    compute(model, SENTENCES[:1], DataPaths(tmp_path), lambda: pytest.fail("it is asked for again"))
+    assert len(server.requests) == asked
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("low", [-98.0, -99.5, -100.25, -998.5])
+def test_a_low_log_probability_is_one(
+    low: float, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    model = behind(dialect, top_logprobs=0)
+    [row] = score(
+        model, asking(model), tmp_path, SENTENCES[:1], server, lambda place, value: low if place == 5 else value
+    )
+    assert row["status"] == "ok"
+    assert row["score"] < low / 100
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("floor", [-3.0, -7.0])
+def test_a_floor_is_found_by_the_probe(
+    floor: float, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking
+) -> None:
+    server.bend = lambda answer, body: change_own(answer, lambda _, value: max(value, floor))
+    model = behind(dialect, top_logprobs=0)
+    with pytest.raises(ModelError, match=f"its log-probabilities end at {floor:.6g}: whatever is less likely"):
+        probe_endpoint(model, asking(model))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_text_at_a_floor_is_not_scored(
+    dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    model, told = behind(dialect, top_logprobs=0), list[str]()
+    rows = score(
+        model, asking(model, tell=told.append), tmp_path, SENTENCES[:2], server, lambda _, value: max(value, -6.0)
+    )
+    assert [(row["score"], row["reason"]) for row in rows] == [(None, UNKNOWN_LOGPROB)] * 2
+    assert sum("its log-probabilities end at -6" in line for line in told) == 2
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("placeholder", [-9999.0, math.nan, None])
+def test_a_placeholder_in_the_probes_texts_is_one_line(
+    placeholder: float | None, dialect: str, server: FakeEndpoint, behind: Entry, asking: Asking
+) -> None:
+    server.bend = lambda answer, body: change_own(answer, lambda place, value: placeholder if place == 5 else value)
+    model = behind(dialect, top_logprobs=0)
+    with pytest.raises(ModelError, match=r"it gives no log-probability for \d+ of the \d+ tokens of plain texts") as error:
+        probe_endpoint(model, asking(model))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "floor"),
+    [
+        ([-3.0, -3.0, -3.0], -3.0),
+        ([-3.0, -3.0, -1.0], None),
+        ([-9.5, -9.5, -9.5, -9.25, -9.25, -1.0], None),
+        ([-9.5, -9.5, -9.5, -9.25, -9.0, -1.0, -1.0, -1.0], None),
+        ([-9.5, -9.5, -9.5, -9.25, -9.0, -8.0, -7.0, -6.0, -1.0, -1.0, -1.0], -9.5),
+        # A memorised text, rounded.
+        ([-0.01, -0.01, -0.01, 0.0], None),
+        ([math.nan] * 3, None),
+        ([], None),
+    ],
+)
+def test_a_floor_is_the_least_value_where_it_is_the_commonest_of_the_least(
+    logprobs: list[float], floor: float | None
+) -> None:
+    assert find_floor(np.array(logprobs, dtype=np.float32)) == floor
+
+
+@given(st.lists(st.floats(-30, 0, width=32), max_size=60, unique=True), st.randoms())
+def test_values_that_do_not_tie_have_no_floor_and_order_is_nothing(values: list[float], order: Any) -> None:
+    assert find_floor(np.array(values, dtype=np.float32)) is None
+    tied = [*values, *[-31.0] * 3]
+    order.shuffle(tied)
+    assert find_floor(np.array(tied, dtype=np.float32)) == -31.0
