@@ -6,6 +6,7 @@ fetched (models/locate.py, models/watch.py, benchmarks/rows_origin.py, reference
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -90,6 +91,10 @@ def hub_faults_as_errors(
         yield
     except (OversizedAnswerError, DamagedAnswerError) as error:
         raise lasting_error(f"{name} cannot be fetched: {error}, {remedy}") from error
+    except (KeyError, TypeError, RecursionError, json.JSONDecodeError) as error:
+        raise lasting_error(
+            f"{name} cannot be fetched: unexpected answer: check that HF_ENDPOINT is the hub's address, {remedy}"
+        ) from error
     except (httpx2.HTTPError, HFValidationError, RevisionResolutionError, OSError) as error:
         fault = fault_of(error, revision) or HubFault(
             f"cannot be fetched: {to_one_line(error)[:_LONGEST_REASON]}", False

@@ -129,7 +129,7 @@ def redact_json(body: bytes, secrets: Iterable[str]) -> bytes:
 
 def _unescape(match: re.Match[bytes]) -> bytes:
     letter = b"/" if match[2] is None else bytes([int(match[2], 16)])
-    return match[0] if letter in b'"\\' else match[1] + letter
+    return match[1] + (b"\\" + letter if letter in b'"\\' else letter)
 
 
 def _list_forms(key: str) -> list[str]:

@@ -307,7 +307,7 @@ def _translate_hub_errors(name: str) -> Iterator[None]:
         if fault.passing:
             raise TransientError(f"{name} {fault.why}: it is asked for again next time") from error
         raise ModelError(f"{name} {fault.why}; correct config/{FILE_NAME}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(
             f"unexpected answer ({to_one_line(error)}): check that HF_ENDPOINT is the hub's address"
         ) from error
