@@ -146,7 +146,8 @@ def require_same_tensors(name: str, loading: Mapping[str, Any], parameters: Sequ
     """Raise ModelError where the files' tensors are not those of the model that config.json describes.
 
     ``loading`` is what transformers says of it, ``parameters`` are the names of the model's own tensors; ``is_packed``
-    says that weights are quantised, and that their scales are read by another package. Left to itself transformers fills what is missing or of another shape with random numbers, and leaves out what is too many.
+    says that weights are quantised: another package reads their scales. Left to itself transformers fills what is
+    missing or of another shape with random numbers, and leaves out what is too many.
     """
     if mismatched := sorted(loading["mismatched_keys"]):
         tensor, found, expected = mismatched[0]

@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache, DynamicCache
 
 from audit_pipeline.catalogue.contracts import MEASURED, SIGMA_FLOOR
 from audit_pipeline.errors import ModelError
+from audit_pipeline.models.suitability import silence_transformers
 from audit_pipeline.token_statistics.backend import FloatArray, WindowBranches, WindowResult, WindowStatistics
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Logits, Reduced, Scratch, head_of
 from audit_pipeline.token_statistics.branches import (
@@ -157,8 +158,8 @@ class ForwardPass(LocalPass):
             return
         apart = (found.log_softmax(-1) - expected.log_softmax(-1))[:-1].gather(1, ids[0, 1:, None].to(self._end))
         raise ModelError(
-            f"attention: {asked} gives other log-probabilities than transformers' default ({default}), up to "
-            f"{float(apart.abs().max()):.2g} nats for a token: leave attention out of the model's entry"
+            f"the model gives other log-probabilities with attention: {asked} than with transformers' default "
+            f"({default}), up to {float(apart.abs().max()):.2g} nats for a token: leave attention out of its entry"
         )
 
     def _check(self, head: Head | None) -> tuple[bool, bool]:
@@ -443,7 +444,8 @@ def format_branch_mode(*, packed: bool) -> str:
 
 
 def _set_attention(model: Any, attention: str) -> None:
-    model.set_attn_implementation(attention)
+    with silence_transformers():
+        model.set_attn_implementation(attention)
     if model.config._attn_implementation != attention:
         # Falcon asks its configuration at every pass, and transformers does not set that.
         model.config._attn_implementation = attention
