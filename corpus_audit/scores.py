@@ -140,8 +140,8 @@ def evaluate(asked: EvaluateOptions) -> AuditFindings:
     from audit_pipeline.report.page import read_conclusions  # noqa: PLC0415
     from audit_pipeline.warehouse.query import read_latest_findings  # noqa: PLC0415
 
-    paths = {name: Path(path) for name in ("scores", "texts", "out") if (path := getattr(asked, name)) is not None}
-    done = evaluate_file(replace(asked, **paths))
+    texts, out = (None if path is None else Path(path) for path in (asked.texts, asked.out))
+    done = evaluate_file(replace(asked, scores=Path(asked.scores), texts=texts, out=out))
     warn(f"skipped {row.location}: {row.reason}" for row in done.given.skipped)
     warn(done.given.notes)
     model, names, warehouse = done.pair.model, (done.pair.benchmark,), done.paths.warehouse

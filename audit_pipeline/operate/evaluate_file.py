@@ -70,8 +70,15 @@ def evaluate_file(options: EvaluateOptions) -> Evaluated:
     same = {name: value for name, value in settings.items() if name not in ("scores", "texts", "out", "no_text")}
     texts = None if options.texts is None else read_scored_texts(options.texts, options.text_column)
     run_id = f"evaluate-{digest({**same, 'texts': texts and sorted(texts.by_digest)})[:16]}"
-    drawn = {"calibration": options.calibration, "seed": options.seed}
-    given = read_given(options.scores, pair, run_id, **drawn, language=options.language, texts=texts)
+    given = read_given(
+        options.scores,
+        pair,
+        run_id,
+        calibration=options.calibration,
+        seed=options.seed,
+        language=options.language,
+        texts=texts,
+    )
     _check_headline(options, given.scores)
     benchmark = _given_benchmark(options, given, paths)
     known = benchmark.known_split(paths)

@@ -17,7 +17,7 @@ import duckdb
 
 from audit_pipeline.benchmarks.build import compute_wanted_digest, read_built_digest, read_source_version
 from audit_pipeline.benchmarks.config import BenchmarkSpec
-from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, RUN_TABLES, Pair
+from audit_pipeline.catalogue.contracts import DOCUMENT_MEMORISATION, PLANS, RUN_TABLES, Pair
 from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.integrity import digest_of_files
 from audit_pipeline.catalogue.lineage import (
@@ -53,7 +53,7 @@ from audit_pipeline.warehouse.query import open_read_only
 
 def note_published(paths: DataPaths, *, include_text: bool) -> None:
     """Keep what warehouse and report, which have just been written, were made with."""
-    write_json(paths.published, compute_current_inputs(include_text=include_text))
+    write_json(paths.published, compute_current_inputs(paths, include_text=include_text))
 
 
 def read_published_inputs(paths: DataPaths) -> Mapping[str, object] | None:
@@ -61,7 +61,7 @@ def read_published_inputs(paths: DataPaths) -> Mapping[str, object] | None:
     return read_json_if_whole(paths.published)
 
 
-def compute_current_inputs(*, include_text: bool | None = None) -> Mapping[str, object]:
+def compute_current_inputs(paths: DataPaths, *, include_text: bool | None = None) -> Mapping[str, object]:
     """What they would be made with now; texts are quoted as the environment says, unless that is given."""
     config = config_dir()
     return {
@@ -69,6 +69,7 @@ def compute_current_inputs(*, include_text: bool | None = None) -> Mapping[str, 
         "code": code_digest(),
         "packages": dict(package_versions()),
         "include_text": texts_are_quoted() if include_text is None else include_text,
+        "sealed plans": sum(1 for _ in paths.table(PLANS.name).rglob("*.parquet")),
     }
 
 
@@ -369,13 +370,13 @@ def _read_published_facts(request: PlanRequest, paths: DataPaths) -> facts.Publi
     )
     runs = _published_runs(paths)
     if runs is None or not all(file.exists() for file in files):
-        return facts.PublishedFacts(compute_current_inputs())
+        return facts.PublishedFacts(compute_current_inputs(paths))
     made_at = paths.warehouse.stat().st_mtime_ns
     if paths.published.stat().st_mtime_ns < made_at:
         # The report was made of an earlier warehouse: it is noted last of all that it was made.
-        return facts.PublishedFacts(compute_current_inputs())
+        return facts.PublishedFacts(compute_current_inputs(paths))
     return facts.PublishedFacts(
-        compute_current_inputs(), read_published_inputs(paths), runs, datetime.fromtimestamp(made_at / 1e9, UTC)
+        compute_current_inputs(paths), read_published_inputs(paths), runs, datetime.fromtimestamp(made_at / 1e9, UTC)
     )
 
 

@@ -96,7 +96,8 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     assert again["plans"]["own_files_64"] == first["plans"]["own_files_64"], "what is sealed is not sealed anew"
     assert (again["workspace"], again["work"]["tokens"]) == (str(paths.root.parent), 0), "no workspace in a workspace"
     assert not (paths.root.parent / "corpus-audit-check").exists()
-    assert "give both" in check("books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
+    assert "Planned beforehand: sealed on" in (paths.reports / "model=tiny.html").read_text()
+    assert "give both" in check("../books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
 
 
 @pytest.mark.parametrize(
