@@ -33,7 +33,7 @@ _MOST_NO_CHARACTERS, _MOST_NAMES, _MOST_MISREAD, _MOST_MARKED, _MOST_MIXED = 0.1
 _LEAST_UTF8 = 0.8
 _LEAST_PAIRS, _LEAST_LETTERS, _LEAST_DISTINCT, _LEAST_USES, _LEAST_FOLLOWING = 80, 0.7, 14, 5, 0.7
 # Mean log-probabilities of pairs: hardly any text of a language is below the first, most are above the second.
-_UNLIKELY, _LIKELY, _SPARED, _LEAST_ALTERNATION = -6.7, -6.0, 0.3, 0.75
+_UNLIKELY, _LIKELY, _LEAST_GAIN, _LEAST_ALTERNATION = -6.7, -6.0, 1.0, 0.75
 # The more the fewer pairs there are.
 _SCORE_MARGIN, _ALTERNATION_MARGIN = 6.0, 0.9
 _SHIFTS = [shift for size in range(1, 97) if size != ord("a") - ord("A") for shift in (size, -size)]
@@ -123,7 +123,7 @@ def _has_unlikely_letters(text: str) -> bool:
         return False
     if score is not None and _is_enciphered(pairs, score):
         return True
-    likely = _LIKELY if score is None else _LIKELY - _SPARED
+    likely = _LIKELY if score is None else max(score + _LEAST_GAIN, _UNLIKELY + _LEAST_GAIN / 5)
     return _is_in_order_of_use(counted) or any(_score_shifted(text, counted, shift) > likely for shift in _SHIFTS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape, unescape
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,70 @@ def test_joining_lines_loses_and_changes_no_word(pages: list[list[str]]) -> None
     """Whatever becomes a paragraph."""
     words = [word for lines in pages for line in lines for word in line.split()]
     assert join_paragraphs(pages)[0].split() == words
+
+
+def test_a_pdf_whose_font_says_nothing_of_its_letters_is_as_a_scan(tmp_path: Path) -> None:
+    with pytest.raises(NoTextError, match=r"2 of 2 pages: letters that form words of no language.* run text recogn"):
+        read(tmp_path, "a.pdf", pdf([shifted([FULL, NEXT, FULL])] * 2))
+
+
+def test_pages_of_such_a_font_are_left_out_with_their_share(tmp_path: Path) -> None:
+    pages = [[FULL, NEXT], shifted([FULL, NEXT, FULL]), shifted([NEXT, FULL, NEXT]), [NEXT, FULL], []]
+    whole = read(tmp_path, "a.pdf", pdf(pages))
+    assert whole.text == f"{FULL} {NEXT} {NEXT} {FULL}"
+    assert [label for _, label in whole.places] == ["page 1", "page 4"]
+    assert dict(whole.problems) == {
+        "2 of 5 pages": "letters that form words of no language",
+        "1 of 5 pages": "no text on them, only pictures (a scan?) or nothing",
+    }
+
+
+def shifted(lines: list[str]) -> list[str]:
+    """As a subset font without a way to Unicode comes out."""
+    return [
+        "".join(character if character == " " else chr(ord(character) - 29) for character in line) for line in lines
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.html", "a.docx", "a.epub"])
+def test_whatever_holds_letters_of_no_language_has_no_text(tmp_path: Path, name: str) -> None:
+    words = escape(" ".join(shifted([FULL, NEXT.replace(",", ""), FULL])))
+    contents = {
+        "a.html": f"<p>{words}</p>".encode(),
+        "a.docx": docx(paragraph(words)),
+        "a.epub": epub({"one.xhtml": page(f"<p>{words}</p>")}),
+    }
+    with pytest.raises(NoTextError, match="letters that form words of no language"):
+        read(tmp_path, name, contents.get(name, unescape(words).encode()))
+
+
+def test_chapters_without_text_are_named_with_their_share_of_the_book(tmp_path: Path) -> None:
+    chapters: dict[str, str | bytes] = {
+        "cover.xhtml": page("<img src='cover.png'/>"),
+        "1.xhtml": page(f"<p>{FULL}</p>"),
+        "2.xhtml": page("<img src='fixed.png'/>"),
+        "3.xhtml": page("<svg><text>drawn</text></svg>"),
+        "4.xhtml": page(""),
+        "5.xhtml": page("<object data='a.swf'></object>"),
+        "6.xhtml": b"\xff",
+        "7.xhtml": page(f"<p>{escape(' '.join(shifted([FULL, NEXT, FULL])))}</p>"),
+    }
+    whole = read(tmp_path, "a.epub", epub(chapters))
+    assert whole.text == FULL
+    assert dict(whole.problems) == {
+        "4 of 8 chapters (OPS/2.xhtml, OPS/3.xhtml, OPS/4.xhtml, …)": "no text in it, only pictures or nothing",
+        "1 of 8 chapters (OPS/6.xhtml)": "invalid UTF-8 at byte 0",
+        "1 of 8 chapters (OPS/7.xhtml)": "letters that form words of no language",
+    }, "a cover is no chapter that is lost"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("frames.html", b"<html><frameset><frame src='a.html'/></frameset></html>"),
+        ("script.html", b"<body><script>document.write('x')</script><noscript>Turn it on.</noscript></body>"),
+        ("pictures.docx", docx("<w:p><w:r><w:drawing/></w:r></w:p>")),
+    ],
+)
+def test_pages_and_letters_without_text_are_empty(tmp_path: Path, name: str, content: bytes) -> None:
+    assert not read(tmp_path, name, content).text
