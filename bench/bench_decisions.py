@@ -198,6 +198,8 @@ def corrected_rates(sets: int, designs: tuple[Design, ...], seed: int) -> Iterat
                         continue
                     rates = compute_unit_rates(audited, np.zeros(len(audited), dtype=np.intp), one)
                     low, high = rates.corrected_low[0], rates.corrected_high[0]
+                    if np.isnan(low):
+                        continue
                     held[share, rule].append(bool(low <= share <= high))
                     widths[share, rule].append(float(high - low))
         for (share, rule), kept in held.items():

@@ -53,6 +53,11 @@ ASSUMPTION = (
     "non-members as the audited texts would if it had not"
 )
 ASSUMPTION_OF_ONE_GROUP = f"{ASSUMPTION}; this one group differs from others as calibration groups differ"
+CONTRADICTED = (
+    "; here that is not so, and there is no interval: the share flagged is beyond what calibration members and "
+    "non-members can explain together"
+)
+"""Added to an assumption where no share of members is within the bounds of all terms."""
 ASSUMPTION_OF_AN_AVERAGE_GROUP = f"{ASSUMPTION}; of this one group too, not only of groups on average"
 
 _HALVINGS = 50
@@ -93,7 +98,8 @@ class Instrument:
 class UnitRates:
     """Flagged and corrected shares of u units, by name: [u] each; corrected ones are NaN where there are none.
 
-    ``reason`` says why there is no corrected share; None where there is one.
+    ``reason`` says why there is no corrected share; None where there is one. The ends of its interval are NaN where the
+    calibration texts contradict it.
     """
 
     units: npt.NDArray[Any]
@@ -151,6 +157,7 @@ def compute_corrected_shares(
 ) -> tuple[Floats, Floats, Floats]:
     """(flagged - FPR) / (TPR - FPR), clipped, and the ends of its 95% interval: [u] each, from [u] shares.
 
+    Both ends are NaN where no share is within the bounds: more is flagged than of members, or less than of non-members.
     ``spread``: for units of one group. Raises ValueError where FPR or TPR has no interval, or TPR is not above FPR.
     """
     fpr_share, fpr_down, fpr_up = _compute_margins(fpr)
@@ -177,7 +184,9 @@ def compute_corrected_shares(
     low = np.where(lower(np.zeros_like(share)) <= 0, 0.0, _find_crossing(lower, len(share)))
     high = np.where(upper(np.ones_like(share)) >= 0, 1.0, _find_crossing(upper, len(share)))
     # Bisection stops a rounding error beside the crossing: the interval holds its estimate.
-    return share, np.minimum(low, share), np.maximum(high, share)
+    low, high = np.minimum(low, share), np.maximum(high, share)
+    contradicted = (lower(np.ones_like(share)) >= 0) | (upper(np.zeros_like(share)) <= 0)
+    return share, np.where(contradicted, np.nan, low), np.where(contradicted, np.nan, high)
 
 
 def compute_unit_rates(audited: ScoredTexts, units: npt.NDArray[Any], instrument: Instrument) -> UnitRates:

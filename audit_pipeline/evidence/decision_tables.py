@@ -7,6 +7,7 @@ thresholds.py), metrics and comparisons (evaluation.py), and where the rows are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from audit_pipeline.catalogue.files import cast_to_columns, table_from_rows
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.conformal import METHOD, GroupTests, ledger_q_values, q_values, run_group_tests
 from audit_pipeline.evidence.contamination_rate import (
+    CONTRADICTED,
     UnitRates,
     compute_unit_rates,
     measure_instrument,
@@ -319,7 +321,8 @@ def _iterate_rate_rows(threshold: Threshold, setting: _Setting, examples: _Examp
                 | _build_rate_columns("fpr", found.fpr)
                 | _build_rate_columns("tpr", found.tpr)
                 | {
-                    "assumption": select_assumption(found, int(str(row["n_groups"]))),
+                    "assumption": select_assumption(found, int(str(row["n_groups"])))
+                    + (CONTRADICTED if row["corrected"] is not None and row["corrected_low"] is None else ""),
                     "unit": unit,
                     "name": names[int(str(row["name"]))],
                     "rule": threshold.rule,
@@ -348,6 +351,8 @@ def _iterate_unit_rows(rates: UnitRates) -> Iterator[Row]:
     refused: Row = {} if rates.reason is None else dict.fromkeys(("corrected", "corrected_low", "corrected_high"))
     for values in zip(*(column.tolist() for column in columns.values()), strict=True):
         row: Row = dict(zip(columns, values, strict=True)) | refused
+        if rates.reason is None and math.isnan(float(str(row["corrected_low"]))):
+            row |= dict.fromkeys(("corrected_low", "corrected_high"))
         yield row | {
             "status": "ok" if rates.reason is None else "refused",
             "reason": rates.reason,

@@ -246,7 +246,7 @@ LIMITS: Sequence[tuple[str, str]] = (
     ),
     (
         "Texts come in groups.",
-        "Texts of one document are not independent of each other. Intervals are resampled by group; with few"
+        "Texts of one document are not independent of each other. Intervals go by group; with few"
         " groups they are wide, and should be.",
     ),
     (

@@ -15,13 +15,12 @@ A classifier that learned nothing (no features, the same prediction for every te
 no control: it was not computed, and its AUROC of 0.5 is none.
 
 Measured on labels drawn at random (400 made-up texts, 100 draws): the pooled AUROC is 0.50 on average, with a standard
-deviation of 0.039 where a bootstrap of the scores says 0.028, so 84 of 100 intervals hold 0.5 rather than 95. The
-bootstrap takes the scores as given, but each text is scored by the others and helps to score them, which doubles the
+deviation of 0.039 where the variance of the scores says 0.028, so 84 of 100 intervals hold 0.5 rather than 95. That
+variance takes the scores as given, but each text is scored by the others and helps to score them, which doubles the
 variance where there is nothing to find. Neither more folds nor repeated ones change that. Read an interval that only
 just clears a limit with care.
 
-On the same texts all controls are scored out of fold in the same folds by group, and resampled by the same draws, so
-that their AUROCs are comparable. Those beside that of words are not read on fewer than 200 texts.
+On the same texts all controls are scored out of fold in the same folds by group, so that their AUROCs are comparable. Those beside that of words are not read on fewer than 200 texts.
 
 A temporal split is made by date, so a text that names a year often names its own side. What is read: numbers of four
 digits from 1500 to 2099 that are not part of a longer number or a word, an amount of money or the decimals of a number

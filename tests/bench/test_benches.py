@@ -19,7 +19,7 @@ RUNS = {
     "bench_ask_matching": "--words 1000 --answers 5",
     "bench_bucket": "--objects 20 --parts 2",
     "bench_corpus_tests": "orders --data-sets 20",
-    "bench_coverage": "--repeats 2 --resamples 10",
+    "bench_coverage": "--repeats 10",
     "bench_decisions": "--sets 4",
     "bench_evaluate": "--shapes 200x2 --formats .csv",
     "bench_infilling": "--words 16 --steps 1 --texts 2 --repeats 1",

@@ -52,7 +52,10 @@ def test_the_corrected_share_by_hand():
     fpr, tpr = rate(0.1, 0.1, 0.1), rate(0.6, 0.6, 0.6)
     assert corrected(0.35, 0.25, 0.5, fpr, tpr) == pytest.approx([0.5, 0.3, 0.8])
     assert corrected(0.05, 0.0, 0.2, fpr, tpr) == pytest.approx([0.0, 0.0, 0.2])
-    assert corrected(0.9, 0.8, 1.0, fpr, tpr) == pytest.approx([1.0, 1.0, 1.0])
+    # More is flagged than of members, or less than of non-members, by all three intervals: no share explains it.
+    assert corrected(0.9, 0.8, 1.0, fpr, tpr) == pytest.approx([1.0, np.nan, np.nan], nan_ok=True)
+    assert corrected(0.02, 0.01, 0.09, fpr, tpr) == pytest.approx([0.0, np.nan, np.nan], nan_ok=True)
+    assert corrected(0.9, 0.55, 1.0, fpr, tpr) == pytest.approx([1.0, 0.9, 1.0])
     # Only the FPR is uncertain: at the lower end p, 0.35 - (1 - p) 0.1 - 0.6 p = (1 - p) 0.1, so p = 0.15 / 0.4.
     assert corrected(0.35, 0.35, 0.35, rate(0.1, 0.0, 0.2), tpr) == pytest.approx([0.5, 0.15 / 0.4, 0.35 / 0.6])
 
@@ -70,8 +73,12 @@ def test_the_interval_holds_exactly_the_shares_that_the_three_intervals_allow(da
     fpr, tpr = rate(false, fpr_low, fpr_high), rate(true, tpr_low, tpr_high)
     spread = GroupSpread(*(data.draw(st.sampled_from([0.0, 0.0, 0.1, 0.4])) for _ in range(4)))
     share, low, high = corrected(flagged, flagged_low, flagged_high, fpr, tpr, spread)
-    assert 0 <= low <= share <= high <= 1
-    assert share == pytest.approx(np.clip((flagged - false) / (true - false), 0, 1))
+    if np.isnan(low):
+        # Nothing of 0 to 1 is allowed.
+        low, high = (2.0, 2.0) if share == 1 else (-1.0, -1.0)
+        share = low
+    assert low <= share <= high
+    assert np.clip(share, 0, 1) == pytest.approx(np.clip((flagged - false) / (true - false), 0, 1))
     for p in np.linspace(0, 1, 41):
         excess = flagged - (1 - p) * false - p * true
         groups_up = (1 - p) * spread.fpr_up + p * spread.tpr_up

@@ -3,11 +3,14 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from profiles import max_examples
 
 from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, SCORES
 from audit_pipeline.detectors import registry
 from audit_pipeline.errors import ConfigError, DataError
-from audit_pipeline.evidence.evaluation import evaluate
+from audit_pipeline.evidence.evaluation import compare_detectors, evaluate
 from audit_pipeline.evidence.sides import build_score_columns
 from audit_pipeline.metrics import roc
 from audit_pipeline.metrics.intervals import measure_auroc_of_scores
@@ -395,3 +398,25 @@ def test_examples_that_cannot_be_right_are_refused(small):
         run(scores, [*examples, examples[0]])
     with pytest.raises(DataError, match="neither 1"):
         run([], [{**examples[0], "label": 2}])
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3), st.integers(0, 6), st.booleans()), min_size=2))
+@max_examples(60)
+def test_no_interval_of_a_pair_has_two_equal_ends_and_each_holds_its_value(rows):
+    examples = [example(index, int(label), f"g{group}", text="a") for index, (_, _, group, label) in enumerate(rows)]
+    scores = [
+        score(examples[index]["example_id"], float(values[place]), detector)
+        for index, values in enumerate(rows)
+        for place, detector in enumerate(("loss", "zlib"))
+    ]
+    found = run(scores, examples)
+    compared = compare_detectors(found.columns, model="m", benchmark="b", run_id="r").to_pylist()
+    intervals = [(row["value"], row["ci_low"], row["ci_high"]) for row in found.table.to_pylist()]
+    for value, low, high in intervals + [(row["difference"], row["ci_low"], row["ci_high"]) for row in compared]:
+        assert (low is None) == (high is None)
+        if low is not None:
+            assert low <= value <= high
+            assert low < high
+    for row in compared:
+        if row["p_value"] is not None:
+            assert (row["p_value"] < 0.05) == (not row["ci_low"] <= 0 <= row["ci_high"])

@@ -305,6 +305,7 @@ pair_findings = st.builds(
     blind=estimates,
     documents=shelves | st.none(),
     warning=st.sampled_from([None, "only 3 + 3 texts"]),
+    fewest_groups=st.sampled_from([None, 1, 2, 4, 5]),
     origin=st.builds(ScoreOrigin, st.booleans(), st.sampled_from([None, "whoever ran this"])),
 )
 
@@ -329,6 +330,19 @@ def test_nothing_is_surer_than_its_claim_level(outcome: str, found: PairFindings
         assert fairly is (outcome == "evidence_of_training")
     if sure and found.origin.stated_by:
         assert "whoever ran this" in brief.how_sure
+
+
+@pytest.mark.parametrize(("fewest", "said"), [(None, False), (2, True), (4, True), (5, False)])
+def test_an_answer_from_few_groups_says_so(fewest: int | None, said: bool) -> None:
+    found = PairFindings(
+        sides="labelled",
+        claim_level="screening only",
+        split_verdict="undetermined",
+        auroc=Estimate(0.6, 0.3, 0.8),
+        fewest_groups=fewest,
+    )
+    sure = brief_of("M", "B", "no_difference", found).how_sure
+    assert (f"This rests on {fewest} groups only" in sure) is said
 
 
 def test_all_answers_together() -> None:

@@ -102,7 +102,7 @@ CI_LOW = Column("ci_low", pa.float64(), "lower end of the 95% interval", null=Tr
 CI_HIGH = Column("ci_high", pa.float64(), "upper end of the 95% interval", null=True)
 CLAIM_LEVEL = Column("claim_level", pa.string(), "screening only | statistical evidence | sound test")
 COLLECTION = Column("collection", pa.string(), "the project, series or folder within the source")
-GROUP = Column("group", pa.string(), "the unit of resampling, calibration and cross-validation")
+GROUP = Column("group", pa.string(), "the unit of intervals, calibration and cross-validation")
 LANGUAGE = Column("language", pa.string(), "ISO 639-1 code")
 SHA256 = Column("sha256", pa.string(), "sha256 of the UTF-8 text")
 ROW_DIGEST = Column(

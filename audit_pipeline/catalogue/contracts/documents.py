@@ -25,7 +25,7 @@ DOCUMENTS = Table(
         Column("source", pa.string(), "the source asset that yielded the document"),
         COLLECTION.with_changes("the project, series or folder within the source; splits are balanced over it"),
         Column(
-            "group", pa.string(), "what resampling and calibration never divide: the book, patent, article or release"
+            "group", pa.string(), "what intervals and calibration never divide: the book, patent, article or release"
         ),
         Column("title", pa.string(), "the document's title"),
         Column("text", pa.string(), "the full text, UTF-8", file_only=True),
