@@ -29,7 +29,7 @@ from audit_pipeline.overlap.passages import PassageSet
 from audit_pipeline.overlap.rules import OverlapRule
 from audit_pipeline.overlap.shards import Shard, ShardedCorpus, digest_of_texts
 
-SEARCH_VERSION = 1
+SEARCH_VERSION = 2
 CHECKPOINT_SECONDS = 30.0
 _POLL_SECONDS = 0.5
 

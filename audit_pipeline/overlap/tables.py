@@ -20,7 +20,7 @@ from audit_pipeline.overlap.passages import Kept
 from audit_pipeline.overlap.search import SearchResult
 
 COMMON_FROM = 100
-"""A passage whose every run stands in more documents than this is a common phrase."""
+"""A passage whose every run stands in more documents than this is a common phrase, and no copy."""
 _EXCERPT_WORDS = 25
 
 Flags = npt.NDArray[np.bool_]
@@ -49,17 +49,20 @@ def build_overlap_tables(
 
 
 class _Coverage:
-    """Of every word of all texts: whether it lies in a run that some document holds, and in one that few hold."""
+    """Of every word of all texts: whether it lies in a run that some document holds, and in a passage that is a
+    copy."""
 
     def __init__(self, result: SearchResult) -> None:
         index = result.index
         self._result, self._index = result, index
-        known = index.run_at >= 0
-        documents = np.zeros(len(index.run_at), np.int64)
-        documents[known] = result.passages.documents_of_run[index.run_at[known]]
-        self._looked_for, self._found = known, documents > 0
+        self._looked_for = index.run_at >= 0
+        self._found = np.zeros(len(index.run_at), np.bool_)
+        self._found[self._looked_for] = result.passages.documents_of_run[index.run_at[self._looked_for]] > 0
         self._covered = _cover(self._found, index.n)
-        self._copied = _cover(self._found & (documents <= COMMON_FROM), index.n)
+        self._copied = np.zeros(len(index.run_at), np.bool_)
+        for kept in result.passages:
+            if _count_documents_of_rarest_run(result, kept) <= COMMON_FROM:
+                self._copied[kept.first : kept.end] = True
 
     def row_of(self, number: int, passages: Sequence[Kept]) -> Mapping[str, object]:
         """What is said of one text."""
@@ -104,13 +107,17 @@ def _cover(begins: Flags, n: int) -> Flags:
     return np.cumsum(steps)[: len(begins)] > 0
 
 
+def _count_documents_of_rarest_run(result: SearchResult, kept: Kept) -> int:
+    runs = result.index.run_at[kept.first : kept.end - result.index.n + 1]
+    return int(result.passages.documents_of_run[runs].min())
+
+
 def _spans(result: SearchResult, number: int, text: str, passages: Sequence[Kept]) -> Iterator[Mapping[str, object]]:
     index = result.index
     for kept in passages:
         start, end = int(index.starts[kept.first]), int(index.ends[kept.end - 1])
-        runs = index.run_at[kept.first : kept.end - index.n + 1]
         before, after = context_of(text, start, end)
-        rarest = int(result.passages.documents_of_run[runs].min())
+        rarest = _count_documents_of_rarest_run(result, kept)
         yield {
             "char_start": start,
             "char_end": end,

@@ -47,7 +47,7 @@ class FoundInCorpusSettings(FamilySettings):
     pool: Text = Field(description="a benchmark, whose texts these are; labels of its own play no part")
     corpus: Text = Field(description="the corpus that `corpus-audit overlap` has searched for them, by its name there")
     share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.9, description="least share of a member's words in passages that the corpus holds"
+        default=0.9, description="least share of a member's words in passages of the corpus that are no common phrases"
     )
     length: Count = Field(
         default=50, description="fewest words of a member's longest such passage; of a shorter text, all of its words"
