@@ -96,17 +96,20 @@ def _match_results_file(path: Path, examples: pa.Table, manifest: Mapping[str, A
     tell_skipped(file.skipped.first, file.skipped.count)
     matched = match_results(file, examples, manifest)
     others = f"; not taken: {', '.join(file.other_measures)}" if file.other_measures else ""
+    averaged = sum(result.answers > 1 for result in file.results)
+    means = f"; {averaged:,} result(s) are the mean of several answers" if averaged else ""
     words = (
         f"Results: {file.kind}, {file.measure}{others}. {len(matched.correct):,} of {len(examples):,} items have one"
     )
     say(
-        f"{words}, matched by {matched.matched_by}; {matched.unmatched:,} result(s) belong to no item.",
+        f"{words}, matched by {matched.matched_by}; {matched.unmatched:,} result(s) belong to no item{means}.",
         results={
             "kind": file.kind,
             "measure": file.measure,
             "matched_by": matched.matched_by,
             "items": len(matched.correct),
             "unmatched": matched.unmatched,
+            "averaged": averaged,
             "skipped": file.skipped.count,
         },
     )

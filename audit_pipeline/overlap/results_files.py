@@ -4,9 +4,10 @@ What belongs here: from a file to how right the model was on each item that the 
 a benchmark that is (items.py), formats of rows (fetch/).
 
 lm-evaluation-harness writes samples_TASK_TIME.jsonl with --log_samples: a line an item and filter, with ``doc_id``, the
-item itself as ``doc``, and every metric under its own name (``metrics`` lists them in newer versions). Inspect's .eval
-is a zip archive: ``summaries.json`` holds id, epoch and scores of every sample, and so does each samples/*.json. Its
-members are packed by zstd since 2026, which Python's zipfile reads from 3.14 on.
+item itself as ``doc``, what the model was given (``arguments``) and answered (``resps``), and every metric under its
+own name. ``metrics`` and ``filter`` name them since November 2024 (its pull request 2517). Inspect's .eval is a zip
+archive: ``summaries.json`` holds id, epoch and scores of every sample, and so does each samples/*.json. Its members are
+packed by zstd since 2026, which Python's zipfile reads from 3.14 on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import re
 import struct
 import zipfile
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -177,7 +179,9 @@ def _read_row_answers(path: Path) -> tuple[Kind, Iterator[_Answer | Skipped]]:
     file = read_rows(path)
     columns = file.rows[0].values.keys()
     if "doc_id" in columns:
-        return "lm-evaluation-harness", itertools.chain(file.skipped, map(_build_harness_answer, file.rows))
+        filters = _number_unnamed_filters(path, file.rows)
+        answers = (_build_harness_answer(row, filters.get(row.index, row.values.get("filter"))) for row in file.rows)
+        return "lm-evaluation-harness", itertools.chain(file.skipped, answers)
     if {"item", "correct"} <= columns:
         return "table", itertools.chain(file.skipped, map(_build_table_answer, file.rows))
     raise DataError(
@@ -186,12 +190,72 @@ def _read_row_answers(path: Path) -> tuple[Kind, Iterator[_Answer | Skipped]]:
     )
 
 
-def _build_harness_answer(row: Row) -> _Answer | Skipped:
-    values = row.values
-    doc, position = values.get("doc"), values.get("doc_id")
-    if not isinstance(position, int) or isinstance(position, bool) or position < 0:
-        return Skipped(row.location, row.index, f"doc_id is no place of a document: {str(position)[:40]!r}")
-    listed, chosen = values.get("metrics"), values.get("filter")
+def _number_unnamed_filters(path: Path, rows: Sequence[Row]) -> dict[int, str]:
+    """By the index of a row of the harness: which of several filters it is of that the rows do not name.
+
+    The harness writes the rows of an item in the order of the task's filters. Raises DataError where the rows of an
+    item differ in document, prompt or responses, or one filter has two: they are of several tasks or runs.
+    """
+    firsts: dict[int, Row] = {}
+    answers: dict[tuple[int, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        position = _parse_position(row)
+        if position is not None:
+            repeated = answers[position, str(row.values.get("filter") or "none")]
+            first = firsts.setdefault(position, row)
+            if not _have_equal(first, row, "doc") or (repeated and not _are_filters_of_one_pass(repeated[0], row)):
+                earlier = (repeated or [first])[0].location
+                raise DataError(
+                    f"{path}: {earlier} and {row.location} both answer doc_id {position}, and not as two filters of one "
+                    "run: several tasks or runs are in one file. Give the file of one"
+                )
+            repeated.append(row)
+    unnamed = {position: repeated for (position, _), repeated in answers.items() if _has_no_filter(repeated[0])}
+    counts = {len(repeated): position for position, repeated in unnamed.items()}
+    if len(counts) > 1:
+        least, most = min(counts), max(counts)
+        raise DataError(
+            f"{path}: doc_id {counts[most]} has {most} rows and doc_id {counts[least]} has {least}, and no row names "
+            "its filter: give a whole file, or the rows of one filter"
+        )
+    return {
+        row.index: f"{number} of {len(repeated)} (the file names none)"
+        for repeated in unnamed.values()
+        for number, row in enumerate(repeated, 1)
+        if len(repeated) > 1
+    }
+
+
+def _are_filters_of_one_pass(first: Row, row: Row) -> bool:
+    """Whether two rows of an item, of which neither names a filter, have the same prompt and responses."""
+    is_known = "resps" in first.values and _has_no_filter(first) and _has_no_filter(row)
+    return is_known and _have_equal(first, row, "arguments", "resps")
+
+
+def _has_no_filter(row: Row) -> bool:
+    return row.values.get("filter") is None
+
+
+def _have_equal(first: Row, row: Row, *names: str) -> bool:
+    if first is row:
+        return True
+    one, other = (
+        json.dumps([values.get(name) for name in names], sort_keys=True, default=str)
+        for values in (first.values, row.values)
+    )
+    return one == other
+
+
+def _parse_position(row: Row) -> int | None:
+    position = row.values.get("doc_id")
+    return position if isinstance(position, int) and not isinstance(position, bool) and position >= 0 else None
+
+
+def _build_harness_answer(row: Row, chosen: object) -> _Answer | Skipped:
+    values, doc, position = row.values, row.values.get("doc"), _parse_position(row)
+    if position is None:
+        return Skipped(row.location, row.index, f"doc_id is no place of a document: {str(values.get('doc_id'))[:40]!r}")
+    listed = values.get("metrics")
     names = [str(name) for name in (listed if isinstance(listed, list) else values)]
     suffix = "" if chosen in (None, "none") else f"{_FILTER}{chosen}"
     metrics = {f"{name}{suffix}": values[name] for name in names if name in values and name not in _NOT_METRICS}

@@ -454,7 +454,7 @@ def test_accuracies_on_contaminated_and_clean_items(built: Workspace) -> None:
     document = answered(built.run("items", "--benchmark", "trees", "--results", results, "--json"))
     assert document["results"] == {
         **{"kind": "lm-evaluation-harness", "measure": "acc", "matched_by": "text or name"},
-        **{"items": 24, "unmatched": 0, "skipped": 0},
+        **{"items": 24, "unmatched": 0, "averaged": 0, "skipped": 0},
     }
     rates = {row["items"]: (row["n"], row["value"]) for row in document["accuracy"]}
     # Of the others each third is right: 6 (suspect), and 9, 12, 15, 18, 21 (clean).

@@ -93,6 +93,68 @@ def test_one_filter_and_one_metric_are_taken_whatever_the_order_of_lines(tmp_pat
         assert not file.skipped.count
 
 
+def unnamed_row(doc_id: int, correct: float, **values: Any) -> dict[str, Any]:
+    """A line as the harness wrote it before it named filter and metrics."""
+    row = harness_row(doc_id, exact_match=correct, arguments=[["prompt", {}]], resps=[[f"response {doc_id}"]])
+    return {name: value for name, value in row.items() if name not in ("filter", "metrics")} | values
+
+
+STRICT, FLEXIBLE = (0.0, 1.0, 0.0, 1.0), (1.0, 1.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_of_filters_without_a_name_the_first_is_taken(tmp_path: Path, ranks: int) -> None:
+    # Each process writes all filters of its own documents, filter by filter; together they are .25, .75 and not .5625.
+    rows = [
+        unnamed_row(number, correct[number], filtered_resps=[name])
+        for rank in range(ranks)
+        for name, correct in (("strict", STRICT), ("flexible", FLEXIBLE))
+        for number in range(rank, 4, ranks)
+    ]
+    file = read_results(write_lines(tmp_path / "old.jsonl", *rows))
+    assert file.measure == "exact_match, filter 1 of 2 (the file names none)"
+    assert file.other_measures == ("exact_match, filter 2 of 2 (the file names none)",)
+    assert correct_by_name(file) == dict(enumerate(STRICT))
+    assert {result.answers for result in file.results} == {1}
+
+
+def test_repeats_of_one_document_are_one_row(tmp_path: Path) -> None:
+    rows = [harness_row(number, acc=1.0, resps=[["a", "b", "a"]]) for number in range(3)]
+    file = read_results(write_lines(tmp_path / "repeats.jsonl", *rows))
+    assert (file.measure, correct_by_name(file)) == ("acc", {0: 1, 1: 1, 2: 1})
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({}, {"resps": [["of another model"]]}),
+        ({}, {"arguments": [["a prompt with other examples", {}]]}),
+        ({}, {"doc": {"task_id": "of another task"}}),
+        ({}, {"filter": "none"}),
+        ({"filter": "none"}, {}),
+        ({"filter": "none"}, {"filter": "none"}),
+        ({"filter": "strict-match"}, {"filter": "strict-match"}),
+        ({"filter": "strict-match"}, {"filter": "flexible-extract", "doc": {"task_id": "of another task"}}),
+    ],
+)
+def test_rows_of_two_runs_are_refused(tmp_path: Path, first: dict[str, Any], second: dict[str, Any]) -> None:
+    rows = [unnamed_row(number, correct, **run) for correct, run in ((1.0, first), (0.0, second)) for number in (0, 1)]
+    with pytest.raises(DataError, match=r"two.jsonl:1 and two.jsonl:3 both answer doc_id 0"):
+        read_results(write_lines(tmp_path / "two.jsonl", *rows))
+
+
+def test_rows_that_do_not_say_of_which_run_they_are_are_refused(tmp_path: Path) -> None:
+    rows = [{"doc_id": 0, "doc": {}, "acc": value} for value in (0.0, 1.0)]
+    with pytest.raises(DataError, match="several tasks or runs"):
+        read_results(write_lines(tmp_path / "bare.jsonl", *rows))
+
+
+def test_a_part_of_a_file_without_names_of_filters_is_refused(tmp_path: Path) -> None:
+    rows = [unnamed_row(number, value) for value in (0.0, 1.0) for number in range(2)]
+    with pytest.raises(DataError, match="doc_id 0 has 2 rows and doc_id 1 has 1"):
+        read_results(write_lines(tmp_path / "part.jsonl", *rows[:3]))
+
+
 def test_older_samples_do_not_list_their_metrics(tmp_path: Path) -> None:
     row = harness_row(0, acc_norm=1.0, **{"pass@1": 0.0})
     del row["metrics"], row["filter"]
