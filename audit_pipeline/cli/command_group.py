@@ -230,7 +230,7 @@ _NOT_KEPT = "This command keeps nothing of its own: run it again."
 
 _EXIT_CODES: Sequence[tuple[str, str]] = (
     ("0", "done; if a text or pair could not be scored, the output says why"),
-    ("1", "`doctor` found something wrong; or a fault of the program, with a traceback"),
+    ("1", "`doctor` found something wrong, or a check of `verify` failed; or a fault of the program, with a traceback"),
     ("2", "an error that you can act on: one line says what is wrong and what to do"),
     ("130", "stopped with Ctrl-C; the last line says what is kept and how to go on"),
 )

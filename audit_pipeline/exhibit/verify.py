@@ -9,24 +9,30 @@ the pack is unpacked into a workspace of its own, whose models are known by thei
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import lzma
+import re
 import shutil
+import stat
+import struct
 import tempfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, TypeVar
 
-import bagit
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
@@ -59,7 +65,7 @@ from audit_pipeline.catalogue.lineage import (
 from audit_pipeline.catalogue.lineage_chain import ChainRecord, follow_chain, order_chain
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
 from audit_pipeline.endpoints.used_endpoints import Endpoints
-from audit_pipeline.errors import AuditError, DataError, ModelError
+from audit_pipeline.errors import AuditError, DataError, ModelError, to_one_line
 from audit_pipeline.evidence.findings import compute_findings
 from audit_pipeline.exhibit.pack import (
     PACK,
@@ -101,6 +107,15 @@ _GENERATED = ("log_p_near_verbatim", "given_text", "suffix_words", "words_in_com
 _OF_PASSES = ("dtype", "attention", "start_token", "start_token_policy", "window", "stride")
 _Logprobs = Mapping[str, npt.NDArray[np.floating]]
 _Item = TypeVar("_Item")
+_Model = TypeVar("_Model", bound=BaseModel)
+
+_MANIFEST, _TAG_MANIFEST = "manifest-sha256.txt", "tagmanifest-sha256.txt"
+_LARGEST_MANIFEST = 1 << 28
+_BROKEN_ZIP = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError),
+    *(ValueError, OverflowError, NotImplementedError, RuntimeError),
+)
+"""All that zipfile raises of a file that is damaged, cut, locked or made up."""
 
 
 @dataclass(frozen=True)
@@ -126,39 +141,53 @@ def verify_pack(
 ) -> Iterator[Check]:
     """Every check of the pack in ``file``, as they are made. The pack is not changed.
 
-    ``certificates``: those of timestamp authorities that the verifier trusts (PEM). Raises DataError where ``file`` is
-    no pack at all.
+    ``certificates``: those of timestamp authorities that the verifier trusts (PEM). Whatever the file holds, a check
+    says what is wrong with it. Raises OSError where there is no room to unpack it.
     """
     with tempfile.TemporaryDirectory(prefix="corpus-audit-") as made:
         on_step("the files")
-        bag = _unpack(file, Path(made))
-        files = bag if isinstance(bag, Check) else _check_files(bag)
+        files = _check_files(file)
         yield files
-        if isinstance(bag, Check) or not files.ok:
+        if not files.ok:
             yield Check("everything else", None, "not checked: files are not as they were packed")
             return
-        payload = bag / "data"
-        about = _read_description(payload / PACK, file)
-        _reduce_configuration(payload / WORKSPACE / "config" / "models.yaml", file)
-        yield _check_code(payload)
-        with use_workspace(payload / WORKSPACE, own_data=True):
-            paths = DataPaths.from_environment()
-            on_step("the lineage")
-            packed_rows = read_lineage_chain(paths)[0]
-            order = order_chain([*packed_rows, *about.other_rows], about.chain)
-            yield _check_lineage(packed_rows, about)
-            yield from _attempt("tables against lineage", _check_tables(packed_rows, paths, payload, about))
-            model = load_tokenizer(load_models().named(about.model), paths)
-            verification = _Verification(model, paths, payload, about.redacted, packed_rows, order)
-            for pair in (Pair(benchmark, about.model) for benchmark in about.benchmarks):
-                yield from _attempt(f"plan of {pair.benchmark}", verification.check_plans(pair, certificates))
-                on_step(f"the findings of {pair.benchmark}")
-                yield from _attempt(f"findings of {pair.benchmark}", verification.check_findings(pair))
-                if rerun is not None:
-                    on_step(f"{rerun.count} texts and windows of {pair.benchmark}, run again")
-                    again = verification.check_rerun(pair, rerun)
-                    yield from _attempt(f"{pair.benchmark} run again", again)
+        yield from _attempt("everything else", _check_content(file, Path(made), rerun, certificates, on_step))
         yield Check("report", None, "a copy for reading, not checked: what counts are the tables")
+
+
+def _check_content(
+    file: Path, folder: Path, rerun: Rerun | None, certificates: Path | None, on_step: Callable[[str], None]
+) -> Iterator[Check]:
+    """Every check of what the files hold; ``folder``: an empty one to unpack them into."""
+    payload = _unpack(file, folder) / "data"
+    about = _read_description(payload / PACK, _Description)
+    links = [link.model_dump() for link in about.other_rows]
+    _reduce_configuration(payload / WORKSPACE / "config" / "models.yaml")
+    yield from _attempt("code", _check_code(payload))
+    with use_workspace(payload / WORKSPACE, own_data=True):
+        paths = DataPaths.from_environment()
+        on_step("the lineage")
+        packed_rows = read_lineage_chain(paths)[0]
+        order = order_chain([*packed_rows, *links], about.chain)
+        yield _check_lineage(packed_rows, links, about.chain)
+        yield from _attempt("tables against lineage", _check_tables(packed_rows, paths, payload, about))
+        model = load_tokenizer(load_models().named(about.model), paths)
+        verification = _Verification(model, paths, payload, about.redacted, packed_rows, order)
+        for pair in (Pair(benchmark, about.model) for benchmark in about.benchmarks):
+            yield from _attempt(f"plan of {pair.benchmark}", verification.check_plans(pair, certificates))
+            on_step(f"the findings of {pair.benchmark}")
+            yield from _attempt(f"findings of {pair.benchmark}", verification.check_findings(pair))
+            if rerun is not None:
+                on_step(f"{rerun.count} texts and windows of {pair.benchmark}, run again")
+                again = verification.check_rerun(pair, rerun)
+                yield from _attempt(f"{pair.benchmark} run again", again)
+
+
+class _Link(BaseModel):
+    """A row of the lineage that is in the pack as a link alone."""
+
+    row_sha256: str
+    previous_sha256: str | None
 
 
 class _Description(BaseModel):
@@ -171,86 +200,163 @@ class _Description(BaseModel):
     redacted: bool
     emptied: dict[str, str]
     chain: ChainRecord
-    other_rows: list[dict[str, str | None]]
+    other_rows: list[_Link]
 
 
-def _read_description(path: Path, file: Path) -> _Description:
+class _Environment(BaseModel):
+    """What environment.json says."""
+
+    code_digest: str
+
+
+def _read_description(path: Path, shape: type[_Model]) -> _Model:
+    """What a JSON file of the pack says, which describes the pack; raises DataError where that has another shape."""
     try:
-        return _Description.model_validate(read_json(path))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file}: {path.name} cannot be used, so nothing else can be checked: {error}") from error
+        return shape.model_validate(read_json(path))
+    except FileNotFoundError as error:
+        raise DataError(f"{path.name} is missing") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(f"{path.name} cannot be used: {where + ': ' if where else ''}{first['msg']}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path.name} cannot be used: {error}") from error
 
 
-def _reduce_configuration(path: Path, file: Path) -> None:
+def _reduce_configuration(path: Path) -> None:
     """Leave of the models' entries what a pack writes: an entry could name files, servers or code besides."""
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))["models"]
         reduced = reduce_entries(given)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
-        raise DataError(f"{file}: its entries of models cannot be used: {error}") from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        raise DataError(f"the entries of models in {path.name} cannot be used: {error}") from error
     path.write_text(yaml.safe_dump({"models": reduced}), encoding="utf-8")
 
 
-def _check_code(payload: Path) -> Check:
+def _check_code(payload: Path) -> Iterator[Check]:
     """Whether the verifier's code is that which made the pack."""
-    theirs, ours = read_json(payload / "environment.json").get("code_digest"), code_digest()
+    theirs, ours = _read_description(payload / "environment.json", _Environment).code_digest, code_digest()
     if theirs == ours:
-        return Check("code", True, f"the same that made the pack: {ours[:16]}")
-    words = f"another than made the pack ({str(theirs)[:16]}, here {ours[:16]}): numbers may differ for that reason"
-    return Check("code", None, words)
+        yield Check("code", True, f"the same that made the pack: {ours[:16]}")
+        return
+    words = f"another than made the pack ({theirs[:16]}, here {ours[:16]}): numbers may differ for that reason"
+    yield Check("code", None, words)
 
 
 def _attempt(what: str, checks: Iterator[Check]) -> Iterator[Check]:
-    """The checks, and one that failed where an error stops them: a damaged file, statistics that are missing."""
+    """The checks, and one that failed where an error stops them: a damaged file, statistics that are missing.
+
+    What a pack holds was written by others, so that any error may come of it.
+    """
     try:
         yield from checks
     except AuditError as error:
         yield Check(what, False, f"stopped: {error}")
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        yield Check(what, False, f"stopped by what the pack holds ({type(error).__name__}): {to_one_line(error)}")
 
 
-def _unpack(file: Path, folder: Path) -> Path | Check:
-    """The folder of the bag in a zip file, or why it cannot be unpacked; raises DataError where it is no pack."""
-    if not zipfile.is_zipfile(file):
-        raise DataError(f"{file}: is no pack: it is no zip file")
+def _check_files(file: Path) -> Check:
+    """Whether the zip file holds one bag: every file that its manifests name, with its sha256, and nothing else."""
     try:
         with zipfile.ZipFile(file) as archive:
-            size, free = sum(member.file_size for member in archive.infolist()), shutil.disk_usage(folder).free
-            if size > free:
-                raise DataError(
-                    f"{file}: unpacks to {size:,} bytes, and {folder} has {free:,}: set TMPDIR to a folder with more"
-                )
-            archive.extractall(folder)
-    # All that zipfile raises of a member that is damaged, cut or locked.
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-        return Check("files", False, f"cannot be unpacked: {error}")
-    bags = [path.parent for path in folder.glob("*/bagit.txt")]
+            problems, files = [*_find_problems(archive)], sum(not member.is_dir() for member in archive.infolist())
+    except _BROKEN_ZIP as error:
+        return Check("files", False, f"cannot be unpacked: {to_one_line(error)}")
+    if problems:
+        return Check("files", False, f"not as they were packed: {'; '.join(problems)}")
+    return Check("files", True, f"{files:,} files are as they were packed, by their sha256, and there is nothing else")
+
+
+def _find_problems(archive: zipfile.ZipFile) -> Iterator[str]:
+    """In words, whatever of a zip file is not as the manifests of its bag say."""
+    members = {member.filename: member for member in archive.infolist()}
+    bags = [name for name in members if re.fullmatch(r"[^/]+/bagit\.txt", name)]
     if len(bags) != 1:
-        raise DataError(f"{file}: is no pack: it does not hold one folder with a bagit.txt")
-    return bags[0]
+        yield f"it is no pack: bagit.txt is in {len(bags)} folders ({', '.join(bags) or 'none'}), and belongs in one"
+        return
+    folder = bags[0].removesuffix("bagit.txt")
+    digests: dict[str, str | None] = {f"{folder}{_TAG_MANIFEST}": None}
+    for manifest in (_TAG_MANIFEST, _MANIFEST):
+        digests |= {
+            f"{folder}{name}": digest for name, digest in _read_manifest(archive, f"{folder}{manifest}").items()
+        }
+    folders = {str(parent) for name in digests for parent in PurePosixPath(name).parents}
+    for name, count in Counter(member.filename for member in archive.infolist()).items():
+        member = members[name]
+        is_folder = member.is_dir() and not member.file_size and name.rstrip("/") in folders
+        if count > 1:
+            yield f"{name} is there {count} times"
+        if name not in digests and not is_folder:
+            yield f"{name} is not in the manifests"
+        elif stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+            yield f"{name} is no file but a link or a device"
+    for name, digest in digests.items():
+        if name not in members:
+            yield f"{name} is missing"
+        elif name in folders or not _is_safe(name):
+            yield f"{name} is no name of a file within the pack"
+        elif digest is not None and (problem := _compare_member(archive, members[name], digest)) is not None:
+            yield f"{name} {problem}"
 
 
-def _check_files(bag: Path) -> Check:
-    """Whether every file is there with the digest that the bag names, and no other file is."""
-    what = "files"
+def _read_manifest(archive: zipfile.ZipFile, name: str) -> dict[str, str]:
+    """The sha256 of every file that a manifest of a bag names (RFC 8493, 2.1.3); none where it is missing."""
+    if name not in archive.namelist():
+        return {}
     try:
-        opened = bagit.Bag(str(bag))
-        opened.validate()
-    except bagit.BagError as error:
-        details = "; ".join(map(str, getattr(error, "details", ()))) or str(error)
-        return Check(what, False, f"not as they were packed: {details}")
-    return Check(what, True, f"{len(opened.entries):,} files are as they were packed, by their sha256")
+        with archive.open(name) as file:
+            content = file.read(_LARGEST_MANIFEST).decode("utf-8")
+    except _BROKEN_ZIP as error:
+        raise zipfile.BadZipFile(f"{name}: {error}") from error
+    digests = {}
+    for line in filter(None, content.split("\n")):
+        entry = re.fullmatch(r"([0-9a-f]{64}) +(.+)", line)
+        if entry is None:
+            raise zipfile.BadZipFile(f"{name}: {line[:80]!r} is no sha256 with a name")
+        digests[entry[2].replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")] = entry[1]
+    return digests
 
 
-def _check_lineage(rows: Sequence[Mapping[str, Any]], about: _Description) -> Check:
+def _is_safe(name: str) -> bool:
+    """Whether a name unpacks to itself, below the folder."""
+    return not {"", ".", ".."} & {*name.split("/")}
+
+
+def _compare_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, digest: str) -> str | None:
+    """What is wrong with a member; None where it has this sha256."""
+    try:
+        with archive.open(member) as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
+            size = content.tell()
+    except _BROKEN_ZIP as error:
+        return f"cannot be unpacked: {to_one_line(error)}"
+    return None if (found, size) == (digest, member.file_size) else "is not as it was packed"
+
+
+def _unpack(file: Path, folder: Path) -> Path:
+    """The folder of the bag in a zip file whose files are checked; raises OSError where there is no room for it."""
+    with zipfile.ZipFile(file) as archive:
+        size, free = sum(member.file_size for member in archive.infolist()), shutil.disk_usage(folder).free
+        if size > free:
+            words = f"{file} unpacks to {size:,} bytes, and {free:,} are free: set TMPDIR to a folder with more"
+            raise OSError(errno.ENOSPC, words, str(folder))
+        archive.extractall(folder)
+    [bag] = folder.iterdir()
+    return bag
+
+
+def _check_lineage(rows: Sequence[Mapping[str, Any]], links: Sequence[Mapping[str, Any]], record: ChainRecord) -> Check:
     """Whether every lineage row follows the one before it; rows of other pairs are in the pack as links alone."""
     what = "chain of the lineage"
-    found = follow_chain([*rows, *about.other_rows], about.chain)
+    found = follow_chain([*rows, *links], record)
     if found.problems:
         return Check(what, False, "; ".join(found.problems))
     withdrawn = "".join(f"; {count:,} {reason}" for reason, count in found.withdrawn.items())
     earlier = f"; {found.earlier:,} of earlier versions have no link" if found.earlier else ""
-    links = len(about.other_rows)
-    others = f"; {links:,} are links alone: what they are of cannot be seen here" if links else ""
+    others = f"; {len(links):,} are links alone: what they are of cannot be seen here" if links else ""
     return Check(what, True, f"{found.linked:,} rows follow one another{withdrawn}{earlier}{others}")
 
 

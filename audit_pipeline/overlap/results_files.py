@@ -206,8 +206,8 @@ def _number_unnamed_filters(path: Path, rows: Sequence[Row]) -> dict[int, str]:
             if not _have_equal(first, row, "doc") or (repeated and not _are_filters_of_one_pass(repeated[0], row)):
                 earlier = (repeated or [first])[0].location
                 raise DataError(
-                    f"{path}: {earlier} and {row.location} both answer doc_id {position}, and not as two filters of one "
-                    "run: several tasks or runs are in one file. Give the file of one"
+                    f"{path}: {earlier} and {row.location} both answer doc_id {position}, and not as two filters of "
+                    "one run: several tasks or runs are in one file. Give the file of one"
                 )
             repeated.append(row)
     unnamed = {position: repeated for (position, _), repeated in answers.items() if _has_no_filter(repeated[0])}

@@ -12,6 +12,7 @@ from tiny_models import forward_of
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.lineage import LineageStep
+from audit_pipeline.exhibit.pack import write_pack
 from audit_pipeline.exhibit.plan import seal
 from audit_pipeline.operate.stages.extraction import (
     EXTRACTION_VERSION,
@@ -20,6 +21,7 @@ from audit_pipeline.operate.stages.extraction import (
     settings_of,
 )
 from audit_pipeline.operate.stages.warehouse import build_warehouse
+from audit_pipeline.operate.whole_configuration import load_configuration
 
 PAIR = Pair("made_8", "tiny")
 
@@ -47,6 +49,17 @@ def made(
         extract_pair(PAIR, workspace.model("tiny"), workspace.paths, forward_of, step, options)
         build_warehouse(workspace.paths)
         yield workspace.root
+
+
+@pytest.fixture(scope="module")
+def packed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pack of its pair."""
+    out = tmp_path_factory.mktemp("packed") / "pack.zip"
+    with pytest.MonkeyPatch.context() as patch:
+        workspace = enter_workspace(made, patch)
+        model, configuration = workspace.model("tiny"), load_configuration()
+        write_pack(out, [PAIR], model, configuration, workspace.paths, redacted=False, on_step=lambda words: None)
+    return out
 
 
 @pytest.fixture

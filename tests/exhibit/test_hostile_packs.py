@@ -1,0 +1,243 @@
+"""Whatever a broken or hostile pack holds, `verify` ends with named checks: nothing is ok that was not packed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from profiles import FULL
+
+from audit_pipeline.cli.command_group import main
+from audit_pipeline.exhibit.verify import Check, verify_pack
+
+pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
+Members = list[tuple[zipfile.ZipInfo | str, bytes]]
+LINK = 0o120777 << 16
+
+
+def checks_of(file: Path) -> Iterator[Check]:
+    return verify_pack(file, rerun=None, certificates=None, on_step=lambda words: None)
+
+
+def read_members(file: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as archive:
+        return {member.filename: archive.read(member) for member in archive.infolist()}
+
+
+def write_members(file: Path, members: Iterable[tuple[zipfile.ZipInfo | str, bytes]]) -> Path:
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return file
+
+
+def write_manifests(members: dict[str, bytes]) -> dict[str, bytes]:
+    """The members with manifests that name them, as somebody writes them who changed a pack."""
+    folder = next(iter(members)).partition("/")[0]
+    rest = {name: content for name, content in members.items() if "manifest-sha256" not in name}
+    for manifest, chosen in (("manifest", True), ("tagmanifest", False)):
+        lines = [
+            f"{hashlib.sha256(content).hexdigest()}  {name.partition('/')[2]}\n"
+            for name, content in rest.items()
+            if name.startswith(f"{folder}/data/") == chosen
+        ]
+        rest[f"{folder}/{manifest}-sha256.txt"] = "".join(lines).encode()
+    return rest
+
+
+def link_to(name: str) -> zipfile.ZipInfo:
+    link = zipfile.ZipInfo(name)
+    link.external_attr = LINK
+    return link
+
+
+def mutate(members: dict[str, bytes], kind: str, draw: random.Random) -> tuple[Members, str]:
+    """A pack that is changed in one way, and what has to be named."""
+    name = draw.choice(sorted(members))
+    folder, content = name.partition("/")[0], members[name]
+    rest: Members = [(known, value) for known, value in members.items() if known != name]
+    whole: Members = [*members.items()]
+    match kind:
+        case "removed":
+            return rest, name
+        case "renamed":
+            return [*rest, (f"{name}.old", content)], f"{name}.old"
+        case "truncated":
+            return [*rest, (name, content[: draw.randrange(len(content))])], name
+        case "flipped":
+            at = draw.randrange(8 * len(content))
+            changed = bytearray(content)
+            changed[at // 8] ^= 1 << at % 8
+            return [*rest, (name, bytes(changed))], name
+        case "emptied":
+            return [*rest, (name, b"")], name
+        case "grown":
+            return [*rest, (name, content + b"\n")], name
+        case "swapped":
+            other = next(known for known in sorted(members) if members[known] != content)
+            return [*{**members, name: members[other], other: content}.items()], name
+        case "a link":
+            return [*rest, (link_to(name), content)], name
+        case "twice":
+            return [*whole, (name, draw.choice([content, b"other"]))], name
+        case "in other case":
+            return [*whole, (f"{folder}/{name.partition('/')[2].upper()}x", content)], name.upper()[-20:]
+        case "moved out of the folder":
+            return [*whole, (f"elsewhere/{name}", b"")], f"elsewhere/{name}"
+    added = {
+        "beside data": f"{folder}/notes.txt",
+        "in data": f"{folder}/data/notes.txt",
+        "beside the folder": "notes.txt",
+        "absolute": "/tmp/evil.txt",
+        "above": f"{folder}/data/../../../evil.txt",
+        "long": f"{folder}/data/{'n' * 3000}.txt",
+        "below a file": f"{name}/evil.txt",
+        "an empty folder": f"{folder}/data/empty/",
+        "a folder with bytes": f"{folder}/data/",
+        "another manifest": f"{folder}/manifest-md5.txt",
+        "to be fetched": f"{folder}/fetch.txt",
+        "hidden": f"{folder}/data/.hidden",
+        "control characters": f"{folder}/data/\x1b[2J.txt",
+    }[kind]
+    return [*whole, (added, b"" if kind == "an empty folder" else b"words")], added
+
+
+KINDS = [
+    *("removed", "renamed", "truncated", "flipped", "emptied", "grown", "swapped", "a link", "twice", "in other case"),
+    *("moved out of the folder", "beside data", "in data", "beside the folder", "absolute", "above", "long"),
+    *("below a file", "an empty folder", "a folder with bytes", "another manifest", "to be fetched", "hidden"),
+    "control characters",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_not_packed_is_named(packed: Path, tmp_path: Path, kind: str) -> None:
+    members, draw = read_members(packed), random.Random(kind)
+    for _ in range(40 if FULL else 4):
+        changed, named = mutate(members, kind, draw)
+        with pytest.warns(UserWarning, match="Duplicate name") if kind == "twice" else nullcontext():
+            file = write_members(tmp_path / "changed.zip", changed)
+        files, *others = checks_of(file)
+        assert (files.what, files.ok) == ("files", False)
+        assert named in files.words
+        assert [check.ok for check in others] == [None]
+
+
+@pytest.mark.parametrize("name", ["bagit.txt", "bag-info.txt", "manifest-sha256.txt", "tagmanifest-sha256.txt"])
+def test_every_file_of_the_bag_itself_is_needed_as_it_is(packed: Path, tmp_path: Path, name: str) -> None:
+    members = read_members(packed)
+    [full] = [known for known in members if known.partition("/")[2] == name]
+    without = {known: content for known, content in members.items() if known != full}
+    for changed in (without, {**members, full: members[full] + b"x"}, {**members, full: b""}):
+        files = next(checks_of(write_members(tmp_path / "changed.zip", changed.items())))
+        assert files.ok is False
+        assert name.removeprefix("tag") in files.words
+
+
+def test_a_manifest_that_names_itself_its_own_way_protects_nothing(packed: Path, tmp_path: Path) -> None:
+    members = read_members(packed)
+    [info] = [name for name in members if name.endswith("bag-info.txt")]
+    del members[next(name for name in members if "tagmanifest" in name)]
+    files = next(checks_of(write_members(tmp_path / "changed.zip", {**members, info: b"Other: words\n"}.items())))
+    assert files.ok is False
+    assert "tagmanifest-sha256.txt is missing" in files.words
+
+
+def test_a_flipped_bit_of_the_zip_file_is_named_or_changes_nothing(packed: Path, tmp_path: Path) -> None:
+    whole, members, draw = packed.read_bytes(), read_members(packed), random.Random(5)
+    directory = whole.rindex(b"PK\x05\x06")
+    begin = int.from_bytes(whole[directory + 16 : directory + 20], "little")
+    places = [draw.randrange(8 * len(whole)) for _ in range(400 if FULL else 40)]
+    places += [draw.randrange(8 * begin, 8 * len(whole)) for _ in range(400 if FULL else 40)]
+    outcomes = set()
+    for at in places:
+        changed = bytearray(whole)
+        changed[at // 8] ^= 1 << at % 8
+        file = tmp_path / "changed.zip"
+        file.write_bytes(changed)
+        files = next(checks_of(file))
+        outcomes.add(files.ok)
+        if files.ok:
+            assert read_members(file) == members
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize("kept", [0, 1, 30, 1000, -1, -22, -1000])
+def test_a_zip_file_that_is_cut_off_is_named(packed: Path, tmp_path: Path, kept: int) -> None:
+    (tmp_path / "cut.zip").write_bytes(packed.read_bytes()[:kept])
+    files = next(checks_of(tmp_path / "cut.zip"))
+    assert files.ok is False
+    assert "cannot be unpacked" in files.words
+
+
+def test_what_is_no_pack_is_a_failed_check(packed: Path, tmp_path: Path) -> None:
+    (tmp_path / "words.zip").write_bytes(b"no zip")
+    two = [
+        (f"{top}/{name.partition('/')[2]}", content) for top in "ab" for name, content in read_members(packed).items()
+    ]
+    for file, words in (
+        (tmp_path / "words.zip", "cannot be unpacked"),
+        (write_members(tmp_path / "other.zip", [("folder/some.txt", b"words")]), "bagit.txt is in 0 folders"),
+        (write_members(tmp_path / "empty.zip", []), "bagit.txt is in 0 folders"),
+        (write_members(tmp_path / "two.zip", two), "bagit.txt is in 2 folders (a/bagit.txt, b/bagit.txt)"),
+    ):
+        result = CliRunner().invoke(main, ["verify", str(file), "--json"])
+        assert result.exit_code == 1
+        assert words in json.loads(result.stdout)["checks"][0]["words"]
+
+
+def test_a_pack_that_was_unpacked_and_zipped_again_is_as_it_was(packed: Path, tmp_path: Path) -> None:
+    members = read_members(packed)
+    folders = {f"{parent}/" for name in members for parent in Path(name).parents if str(parent) != "."}
+    again = [*((folder, b"") for folder in sorted(folders)), *random.Random(1).sample([*members.items()], len(members))]
+    assert next(checks_of(write_members(tmp_path / "again.zip", again))).ok is True
+
+
+NESTED = b"[" * 200_000 + b"]" * 200_000
+SHAPES = {"list": b"[]", "null": b"null", "words": b'"words"', "number": b"17", "object": b"{}", "nested": NESTED}
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "empty", "missing"])
+@pytest.mark.parametrize("name", ["pack.json", "environment.json", "workspace/config/models.yaml"])
+def test_descriptions_of_another_shape_are_named(packed: Path, tmp_path: Path, name: str, shape: str) -> None:
+    members = read_members(packed)
+    [full] = [known for known in members if known.endswith(f"/data/{name}")]
+    if shape == "missing":
+        del members[full]
+    else:
+        members[full] = SHAPES.get(shape, b"")
+    file = write_members(tmp_path / "changed.zip", write_manifests(members).items())
+    failing = next(check for check in checks_of(file) if check.ok is False)
+    assert failing.what == ("code" if name == "environment.json" else "everything else")
+    assert Path(name).name in failing.words
+
+
+READ_BY_PEOPLE = ("README.txt", "ro-crate-metadata.json", "report/")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [*SHAPES, "garbage", "cut", "another table", "missing"])
+def test_whatever_a_file_with_its_digest_holds_the_checks_end(packed: Path, tmp_path: Path, shape: str) -> None:
+    members, draw = read_members(packed), random.Random(shape)
+    tables = [name for name in members if name.endswith(".parquet")]
+    others = [name for name in members if "/data/" in name and name not in tables]
+    for name in others + draw.sample(tables, 8):
+        of_shape = {
+            **SHAPES,
+            "garbage": draw.randbytes(200),
+            "cut": members[name][: len(members[name]) // 2],
+            "another table": members[draw.choice([table for table in tables if members[table] != members[name]])],
+        }
+        changed = {known: content for known, content in members.items() if known != name or shape != "missing"}
+        if shape != "missing":
+            changed[name] = of_shape[shape]
+        checks = list(checks_of(write_members(tmp_path / "changed.zip", write_manifests(changed).items())))
+        if not name.partition("/data/")[2].startswith(READ_BY_PEOPLE):
+            assert any(check.ok is False for check in checks), name
