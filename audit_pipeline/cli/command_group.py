@@ -1,8 +1,8 @@
 """The command itself: how errors reach the terminal, which commands there are, and what all of them take.
 
-What belongs here: the group of all commands, and telling a full disk from other faults, whoever met it: our own writes,
-SQLite's, DuckDB's. What does not: any command, writing (catalogue/files.py), and whether a fault is worth trying again
-(operate/dagster/retries.py).
+What belongs here: the group of all commands, and telling a full disk and a stop from other faults, whoever met them:
+our own code, SQLite, DuckDB, Dagster. What does not: any command, writing (catalogue/files.py), and whether a fault is
+worth trying again (operate/dagster/retries.py).
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import errno
 import itertools
 import os
 import shutil
+import signal
 import sqlite3
 import sys
+import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,6 +52,7 @@ _IN_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")
 # SQLite maps the index of its log into memory: without room for it, it only reports that this failed.
 _UNSPECIFIC = "disk I/O error"
 _NO_ROOM_BYTES = 1 << 20
+_STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 def explain_full_disk(error: BaseException, data_folder: Path) -> str | None:
@@ -119,23 +122,26 @@ class _Front(click.Group):
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        with defer_stderr() as libraries, _report_warnings_briefly():
+        with defer_stderr() as libraries, _report_warnings_briefly(), _watch_stop_signals() as read_stop_signal:
             try:
-                return super().invoke(ctx)
+                try:
+                    return super().invoke(ctx)
+                except Exception as error:
+                    # DuckDB makes an error of its own of a signal, of which Dagster makes a failed step.
+                    if read_stop_signal() is not None:
+                        raise KeyboardInterrupt from error
+                    raise
             except (BrokenPipeError, click.exceptions.Exit, click.ClickException):
                 # The reader of a pipe has enough, help is printed, an option is wrong: click ends.
                 raise
             except KeyboardInterrupt:
                 libraries.release()
-                _exit_interrupted(ctx)
+                _exit_stopped(ctx, read_stop_signal() or signal.SIGINT)
             except BucketError as error:
                 # Of the data folder itself, which the look at a full disk would ask for once more.
                 libraries.release()
                 _exit_with_error(error)
             except Exception as error:
-                if any(map(_is_interrupt, _iterate_causes(error))):
-                    libraries.release()
-                    _exit_interrupted(ctx)
                 paths = DataPaths.from_environment()
                 # Dagster's own databases and DuckDB report a full disk in their own words.
                 full = explain_full_disk(error, paths.root)
@@ -151,6 +157,36 @@ class _Front(click.Group):
                 raise
             finally:
                 end_step()
+
+
+@contextmanager
+def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
+    """Within the block SIGTERM stops a command as Ctrl-C does. Gives a function: the signal that came to stop it; None.
+
+    The numbers come from the interpreter (set_wakeup_fd), whoever handles the signals: Dagster does while it runs.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    received: list[int] = []
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+
+    def read_stop_signal() -> int | None:
+        with suppress(BlockingIOError):
+            received.extend(number for number in os.read(reading, 1024) if number in _STOPPING)
+        return received[0] if received else None
+
+    watched_before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    handled_before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield read_stop_signal
+    finally:
+        signal.signal(signal.SIGTERM, handled_before)
+        signal.set_wakeup_fd(watched_before)
+        os.close(reading)
+        os.close(writing)
 
 
 def _refuse_repeated_options(ctx: click.Context, args: list[str]) -> None:
@@ -185,17 +221,10 @@ def _report_warnings_briefly() -> Iterator[None]:
         yield
 
 
-def _exit_interrupted(ctx: click.Context) -> NoReturn:
+def _exit_stopped(ctx: click.Context, number: int) -> NoReturn:
     end_step()
     tell(f"stopped. {_KEPT.get(ctx.invoked_subcommand or '', _NOT_KEPT)}")
-    sys.exit(130)
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Whether it is Ctrl-C, or what DuckDB makes of it while it works."""
-    return isinstance(error, KeyboardInterrupt) or (
-        isinstance(error, RuntimeError) and str(error) == "Query interrupted"
-    )
+    sys.exit(128 + number)
 
 
 def _exit_with_error(error: AuditError | OSError) -> NoReturn:
@@ -233,6 +262,7 @@ _EXIT_CODES: Sequence[tuple[str, str]] = (
     ("1", "`doctor` found something wrong, or a check of `verify` failed; or a fault of the program, with a traceback"),
     ("2", "an error that you can act on: one line says what is wrong and what to do"),
     ("130", "stopped with Ctrl-C; the last line says what is kept and how to go on"),
+    ("143", "stopped by SIGTERM, in the same way"),
 )
 _SECTIONS: Mapping[str, Sequence[click.Command]] = {
     "Begin": (check.check, first_steps.demo, upkeep.init),

@@ -344,6 +344,11 @@ def _run_in_processes(
                 "a process that was reading the corpus was ended from outside (out of memory?): use fewer --processes; "
                 "run the same again: it goes on with the shards that are left"
             ) from error
+        except BaseException:
+            # A shard may take an hour, and who stops a search does not wait for its end.
+            for process in context.active_children():
+                process.terminate()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
