@@ -7,8 +7,10 @@ not: the meaning of columns (catalogue/contracts/), paths (catalogue/paths.py), 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,13 +31,32 @@ Columns: TypeAlias = Table | pa.Schema
 """The columns that rows must have: those of a declared table, or some put together of several."""
 
 
+def is_full_disk(error: OSError) -> bool:
+    """Whether the system says that a disk, or a quota, is full."""
+    # Of a folder that is copied: all that failed, each in words.
+    of_copy = isinstance(error, shutil.Error) and os.strerror(errno.ENOSPC) in str(error)
+    return of_copy or error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def name_full_disk(path: Path) -> Iterator[None]:
+    """Within the block an error that says that a disk is full, or a file too large, names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if not (is_full_disk(error) or error.errno == errno.EFBIG):
+            raise
+        number = error.errno or errno.ENOSPC
+        raise OSError(number, os.strerror(number), str(path)) from error
+
+
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` to write to; at the end of the block it is moved into place.
 
     A reader sees the old file or the new one, never a part of it; after an error the old one is still there.
     """
-    with temporary_file(path.parent, path.name) as temporary:
+    with name_full_disk(path), temporary_file(path.parent, path.name) as temporary:
         yield temporary
         move_into_place(temporary, path)
 

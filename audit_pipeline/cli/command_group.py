@@ -7,7 +7,6 @@ worth trying again (operate/dagster/retries.py).
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import shutil
@@ -23,6 +22,7 @@ from typing import Any, NoReturn
 
 import click
 
+from audit_pipeline.catalogue.files import is_full_disk
 from audit_pipeline.catalogue.object_store import BucketError
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 from audit_pipeline.cli import (
@@ -47,7 +47,6 @@ from audit_pipeline.cli.library_output import defer_stderr
 from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, OtherTokenizerWarning, to_one_line
 from audit_pipeline.operate.console import end_step, quietly, tell
 
-_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT})
 _IN_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")
 # SQLite maps the index of its log into memory: without room for it, it only reports that this failed.
 _UNSPECIFIC = "disk I/O error"
@@ -81,7 +80,7 @@ def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
 
 def _is_full_disk_error(error: BaseException) -> bool:
     if isinstance(error, OSError):
-        return error.errno in _ERRNOS
+        return is_full_disk(error)
     # Only of these: other errors quote what users have typed. Without DuckDB loaded there are no errors of it.
     duckdb = sys.modules.get("duckdb")
     of_databases = (sqlite3.OperationalError, *(() if duckdb is None else (duckdb.IOException,)))

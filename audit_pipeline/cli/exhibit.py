@@ -111,10 +111,12 @@ def seal_plans(
     if not sealed:
         raise DataError("no benchmark is fit to be audited, so no plan was sealed")
     if request is not None:
+        from audit_pipeline.catalogue.files import write_atomically
         from audit_pipeline.exhibit.timestamps import build_timestamp_request
 
         [plan] = sealed.values()
-        request.write_bytes(build_timestamp_request(plan.content.encode()))
+        with write_atomically(request) as temporary:
+            temporary.write_bytes(build_timestamp_request(plan.content.encode()))
         words.append(f"Request: {request}. Have it stamped, and attach the answer: --attach FILE")
     facts = {
         name: {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,15 +146,18 @@ def _show_removal(removal: Forgotten, *, dry_run: bool) -> None:
     help="Also compare every stored file with its digest, scores with the cached statistics of their texts, and follow "
     "the chain of the lineage.",
 )
+@click.option("--all", "names_all", is_flag=True, help="Name every file that a finding is of, not the first five.")
 @json_option
-def doctor(deep: bool) -> None:
+def doctor(deep: bool, names_all: bool) -> None:
     """Check installation, models, disk, data folder and runs.
 
     Of what is recorded and not there, the command that makes it again is named. The exit code is 1 if anything is
     wrong. As in every audit, damaged part files of the cache are set aside and tokenizers that were read are kept;
     nothing else is changed.
     """
-    with report_slow_work("looking at") as look:
+    from audit_pipeline.operate.doctor_checks import name_all
+
+    with report_slow_work("looking at") as look, name_all() if names_all else nullcontext():
         look("the installation")
         from audit_pipeline.definitions import defs
         from audit_pipeline.operate.dagster.health import build_run_ending_lookup, examine_dagster

@@ -48,7 +48,14 @@ from audit_pipeline.catalogue.contracts import (
     Pair,
     text_sha256,
 )
-from audit_pipeline.catalogue.files import read_json, read_table, write_atomically, write_json, write_table
+from audit_pipeline.catalogue.files import (
+    name_full_disk,
+    read_json,
+    read_table,
+    write_atomically,
+    write_json,
+    write_table,
+)
 from audit_pipeline.catalogue.integrity import PREVIOUS_SHA256, ROW_SHA256, file_sha256
 from audit_pipeline.catalogue.lineage import code_digest, iterate_entries
 from audit_pipeline.catalogue.locks import hold_lock
@@ -126,7 +133,11 @@ def write_pack(
     Raises DataError where a benchmark is not built or is a control's, and where the report has no page of the model.
     """
     content = _PackContent(pairs, model, paths)
-    with hold_lock(paths.root / ".pack.lock", _LOCK_SECONDS), _make_folder_beside(out) as made:
+    with (
+        hold_lock(paths.root / ".pack.lock", _LOCK_SECONDS),
+        name_full_disk(out.parent),
+        _make_folder_beside(out) as made,
+    ):
         bag = Path(made) / out.stem
         workspace = bag / WORKSPACE
         on_step("copying configuration and data")
@@ -335,7 +346,7 @@ def _copy_statistics(workspace: Path, content: _PackContent) -> None:
 
 def _write_report(folder: Path, content: _PackContent, *, include_text: bool) -> None:
     """The report page of the model with its copy and schema."""
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
         build_reports(content.paths.warehouse, Path(made), include_text=include_text)
         page = model_page_path(Path(made), content.model.entry.name)
         if not page.is_file():

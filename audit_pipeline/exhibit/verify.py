@@ -48,7 +48,7 @@ from audit_pipeline.catalogue.contracts import (
     Table,
     text_sha256,
 )
-from audit_pipeline.catalogue.files import read_json, read_table
+from audit_pipeline.catalogue.files import is_full_disk, read_json, read_table
 from audit_pipeline.catalogue.integrity import ROW_SHA256, file_sha256
 from audit_pipeline.catalogue.lineage import (
     LatestRun,
@@ -253,7 +253,7 @@ def _attempt(what: str, checks: Iterator[Check]) -> Iterator[Check]:
     except AuditError as error:
         yield Check(what, False, f"stopped: {error}")
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and is_full_disk(error):
             raise
         yield Check(what, False, f"stopped by what the pack holds ({type(error).__name__}): {to_one_line(error)}")
 

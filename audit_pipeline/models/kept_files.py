@@ -22,7 +22,7 @@ from tokenizers import Encoding, Tokenizer
 
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.files import read_json, write_json
-from audit_pipeline.catalogue.integrity import digests_of_folder, require_matching_digests
+from audit_pipeline.catalogue.integrity import DamagedError, digests_of_folder, require_matching_digests
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import MadeAgainWarning
 from audit_pipeline.models.fingerprint import ModelIdentity
@@ -71,7 +71,7 @@ class TextTokenizer:
 
 TOKENIZER_FILE = "tokenizer.json"
 # It says what is kept, with the digests of the other files.
-_MANIFEST = "kept.json"
+KEPT_MANIFEST = "kept.json"
 # The version of what is written here; another one converts again.
 _FORM = 2
 _LENGTH = 24
@@ -137,7 +137,7 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
     aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
     try:
         write(aside)
-        write_json(aside / _MANIFEST, {**content, "files": digests_of_folder(aside)})
+        write_json(aside / KEPT_MANIFEST, {**content, "files": digests_of_folder(aside)})
         if _read_if_whole(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(FileExistsError):
@@ -179,7 +179,7 @@ def weights_are_whole(folder: Path) -> bool:
 def list_kept_folders(paths: DataPaths) -> list[Path]:
     """The folders of all kept tokenizers and converted weights, of whatever version, in order."""
     roots = {paths.kept_tokenizers("any").parent, paths.converted_models("any").parent}
-    return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{_MANIFEST}"))
+    return sorted(manifest.parent for root in roots for manifest in root.glob(f"*/*/{KEPT_MANIFEST}"))
 
 
 def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
@@ -187,7 +187,9 @@ def read_intact_manifest(folder: Path) -> Mapping[str, Any]:
 
     Raises DamagedError where a file there is not as it was written, and FileNotFoundError.
     """
-    manifest: dict[str, Any] = read_json(folder / _MANIFEST)
+    manifest: dict[str, Any] = read_json(folder / KEPT_MANIFEST)
+    if not (isinstance(manifest, dict) and isinstance(manifest.get("files"), dict)):
+        raise DamagedError(f"{folder / KEPT_MANIFEST} is damaged: it names no files")
     require_matching_digests(folder, manifest["files"], "what is kept of a model")
     return manifest
 

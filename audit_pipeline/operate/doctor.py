@@ -48,7 +48,7 @@ from audit_pipeline.catalogue.working_copy import copy_of
 from audit_pipeline.errors import AuditError
 from audit_pipeline.models.config import ModelEntry
 from audit_pipeline.models.fingerprint import find_unnoticed_changes, identify
-from audit_pipeline.models.kept_files import list_kept_folders, read_intact_manifest
+from audit_pipeline.models.kept_files import KEPT_MANIFEST, list_kept_folders, read_intact_manifest
 from audit_pipeline.models.locate import locate
 from audit_pipeline.models.tokenized_model import is_tokenizer_kept, load_tokenizer
 from audit_pipeline.models.weights import default_device
@@ -63,7 +63,6 @@ from audit_pipeline.warehouse.query import find_block_damage, open_read_only
 
 Explained = Sequence[tuple[LineageEntry, Path]]
 _AGAIN = "delete them, and run again what made them"
-_PROBLEMS = 5
 
 
 def examine_files(paths: DataPaths, how_ended: HowEnded, on_check: Look, *, deep: bool) -> Iterator[DoctorCheck]:
@@ -165,7 +164,10 @@ def _check_files_without_digest(paths: DataPaths, explained_files: Explained) ->
 
 
 def _check_every_file(paths: DataPaths, explained_files: Explained, on_check: Look) -> Iterator[DoctorCheck]:
-    """Every file compared with its digest: tables, documents in JSON, controls, converted and large model files."""
+    """Every file compared with its digest: tables, documents in JSON, controls, converted and large model files.
+
+    A folder whose files a manifest names is one check, and its error names the file.
+    """
     digests = digests_by_file(explained_files)
     checks: list[tuple[Path, Callable[[Path], object]]] = [
         *((path, lambda file: _require_digest(file, digests.get(file))) for path in list_files_needing_entries(paths)),
@@ -178,7 +180,7 @@ def _check_every_file(paths: DataPaths, explained_files: Explained, on_check: Lo
     on_check("warehouse")
     if paths.warehouse.exists() and (problem := find_block_damage(paths.warehouse)) is not None:
         yield DoctorCheck("warehouse, every block", ok=False, words=f"{problem}; build it again: corpus-audit report")
-    words = f"{len(checks)} as they were written"
+    words = f"{len(checks)} as they were written; pages of the report have no digest"
     if damaged:
         words = f"not as they were written: {abbreviate_names(damaged)}: {_AGAIN}"
     yield DoctorCheck("every file", not damaged, words)
@@ -194,15 +196,16 @@ def _check_chain(paths: DataPaths, on_check: Look) -> Iterator[DoctorCheck]:
         f"taken back by their own run: {replaced}; of earlier versions, without a link: {found.earlier}"
     )
     if found.problems:
-        further = f" and {len(found.problems) - _PROBLEMS} more" if len(found.problems) > _PROBLEMS else ""
         words = (
-            f"{'; '.join(found.problems[:_PROBLEMS])}{further}: put the files back from a backup of "
+            f"{abbreviate_names(found.problems, '; ')}: put the files back from a backup of "
             f"{paths.table(LINEAGE.name)}; without a backup, say so with every finding of this data folder"
         )
     yield DoctorCheck("chain of the lineage", not found.problems, words)
 
 
-def _find_damaged_files(checks: Sequence[tuple[Path, Callable[[Path], object]]], on_check: Look) -> Iterator[Path]:
+def _find_damaged_files(
+    checks: Sequence[tuple[Path, Callable[[Path], object]]], on_check: Look
+) -> Iterator[Path | str]:
     for number, (path, check) in enumerate(checks, 1):
         on_check(f"file {number} of {len(checks)}")
         try:
@@ -210,8 +213,8 @@ def _find_damaged_files(checks: Sequence[tuple[Path, Callable[[Path], object]]],
         except FileNotFoundError:
             # Gone since it was listed, or it never was there: the look at the lineage says so.
             continue
-        except (AuditError, ValueError, OSError, pa.ArrowException):
-            yield path
+        except (AuditError, ValueError, OSError, pa.ArrowException, AttributeError, LookupError, TypeError) as error:
+            yield f"{path} ({error})" if path.is_dir() else path
 
 
 def _require_digest(path: Path, digests: Collection[str] | None) -> None:
@@ -238,10 +241,13 @@ def _json_files(paths: DataPaths) -> list[Path]:
     """Every document in JSON that a number, or what is told of it, comes from."""
     manifests = [table.manifest(paths, "any") for table in TABLES.values() if table.manifest is not None]
     found = [file for one in manifests for file in _list_files(one.parent.parent, f"*/{one.name}")]
-    found += _list_files(paths.digest_cache.parent, "*.json")
-    found += _list_files(paths.endpoint("any").parent, "*.json")
+    for folder in (paths.digest_cache.parent, paths.load_check("any").parent, paths.endpoint("any").parent):
+        found += _list_files(folder, "*.json")
     found += _list_files(paths.table("controls"), f"*/{paths.control_pointer('any').name}")
+    found += _list_files(paths.table("controls"), f"*/*/{MANIFEST}")
+    found += [folder / KEPT_MANIFEST for folder in list_kept_folders(paths)]
     single = (paths.rolled_day, paths.findings_told, paths.lineage_head, paths.withdrawn_lineage)
+    single += (paths.warehouse_record, paths.published)
     found += [file for file in single if file.exists()]
     return found
 
@@ -264,11 +270,13 @@ def examine(
     told what is looked at now.
     """
     on_check("the installation")
+    # Before models are looked at: reading a tokenizer makes what is damaged of it again.
+    files = [*examine_files(paths, how_ended, on_check, deep=deep)]
     return [
         *_check_installation(),
         *_check_data_folder(paths),
         *_check_configuration(paths, on_check),
-        *examine_files(paths, how_ended, on_check, deep=deep),
+        *files,
         *_check_leftovers(paths),
         *_check_locks(paths),
         *_check_warehouse(paths),

@@ -6,7 +6,9 @@ operate/doctor.py, operate/doctor_missing.py, operate/dagster/health.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +19,7 @@ Ending = Literal["well", "badly", "not yet"]
 HowEnded = Callable[[str], Ending | None]
 """How a run ended; None where it is not known."""
 
-_NAMED = 5
+_named: ContextVar[int | None] = ContextVar("named", default=5)
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,18 @@ class DoctorCheck:
     words: str
 
 
-def abbreviate_names(names: Sequence[object]) -> str:
+@contextmanager
+def name_all() -> Iterator[None]:
+    """Within the block :func:`abbreviate_names` leaves no name out."""
+    token = _named.set(None)
+    try:
+        yield
+    finally:
+        _named.reset(token)
+
+
+def abbreviate_names(names: Sequence[object], separator: str = ", ") -> str:
     """The first names, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(str, names[:_NAMED])) + more
+    shown = names[: _named.get()]
+    more = f" and {len(names) - len(shown)} more (--all names them)" if len(names) > len(shown) else ""
+    return separator.join(map(str, shown)) + more

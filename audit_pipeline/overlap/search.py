@@ -234,6 +234,8 @@ def search_shard(
         raise
     except AuditError as error:
         problem = to_one_line(error)
+    if problem is None and shard.has_changed():
+        problem = f"{shard.name} has changed since the search began: run it again when nothing writes there"
     for matches in matcher.flush():
         found.add_matches(matches, number)
         listed += matches.holders or ()

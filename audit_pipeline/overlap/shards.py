@@ -10,6 +10,7 @@ parts of that size, cut at line ends.
 from __future__ import annotations
 
 import fnmatch
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,13 @@ class Shard:
             return None if self.path is None else digest_of(self.path)
         except OSError:
             return None
+
+    def has_changed(self) -> bool:
+        """Whether its file is another one than when the corpus was listed."""
+        try:
+            return self.path is not None and _stamp_of(self.path.stat()) != self.stamp
+        except OSError:
+            return True
 
     def _rows(self) -> Iterator[TextRow | Skipped]:
         if self.address is not None:
@@ -172,9 +180,12 @@ def _shards_of_path(path: Path, text_column: str | None) -> list[Shard]:
     for file in list_readable_files(path):
         name = str(file.relative_to(path)) if path.is_dir() else file.name
         status = file.stat()
-        stamp = f"{status.st_size} {status.st_mtime_ns}"
-        shards.append(Shard(name, stamp, status.st_size, path=file.absolute(), text_column=text_column))
+        shards.append(Shard(name, _stamp_of(status), status.st_size, path=file.absolute(), text_column=text_column))
     return shards
+
+
+def _stamp_of(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _document_of(row: TextRow) -> CorpusDocument:

@@ -23,6 +23,7 @@ from huggingface_hub import HfApi
 
 from audit_pipeline.catalogue.contracts import digest, text_sha256
 from audit_pipeline.catalogue.files import read_json
+from audit_pipeline.catalogue.integrity import FileIdentity, file_identity
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError, to_one_line
@@ -54,24 +55,32 @@ class Corpus:
 
 
 class FileStream:
-    """The documents of files, one after the other; a file that cannot be read is named, and the others go on."""
+    """The documents of files, one after the other; a file that cannot be read is named, and the others go on.
 
-    def __init__(self, files: Sequence[Path], names: Sequence[str], column: str | None, state: State | None) -> None:
-        self._files, self._names, self._column = files, names, column
+    So is one that is no longer as in ``files``, which holds what each file was known by when its digest was computed.
+    """
+
+    def __init__(
+        self, files: Mapping[Path, FileIdentity], names: Sequence[str], column: str | None, state: State | None
+    ) -> None:
+        self._files, self._identities = [*files], files
+        self._names, self._column = names, column
         self._file, self._row = (0, 0) if state is None else (int(state["file"]), int(state["row"]))
 
     def __iter__(self) -> Iterator[TextRow | Skipped]:
         while self._file < len(self._files):
             begin, row = self._row, 0
-            name = self._names[self._file]
+            name, path = self._names[self._file], self._files[self._file]
             try:
                 # Nothing is kept of what a .gz unpacks to: it may be any amount.
-                texts = open_texts(self._files[self._file], self._column, name=name, unpacked_limit=None)
+                texts = open_texts(path, self._column, name=name, unpacked_limit=None)
                 for item in texts.entries():
                     row += 1
                     if row > begin:
                         self._row = row
                         yield item
+                if file_identity(path) != self._identities[path]:
+                    raise UnreadableFileError(path, "has changed since the command began: run it again")
             except UnreadableFileError as error:
                 if row >= begin:
                     self._row = row + 1
@@ -107,10 +116,11 @@ def corpus_from_files(path: Path, column: str | None) -> Corpus:
     files = list_readable_files(path)
     names = [str(file.relative_to(path)) if path.is_dir() else file.name for file in files]
     try:
+        identities = {file: file_identity(file) for file in files}
         version = digest([[name, digest_of(file)] for name, file in zip(names, files, strict=True)])
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-    return Corpus(version[:16], lambda state: FileStream(files, names, column, state))
+    return Corpus(version[:16], lambda state: FileStream(identities, names, column, state))
 
 
 def corpus_from_source(source: str, paths: DataPaths) -> Corpus:

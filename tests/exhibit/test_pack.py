@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
+import os
 import re
 import shutil
 import zipfile
@@ -391,6 +393,30 @@ def test_a_plan_of_another_model_is_no_plan_of_the_findings(workspace: Workspace
     check = plan_checks(pack(workspace, tmp_path / "pack.zip"))[other.sha256]
     assert check.ok is None
     assert "the findings have another model fingerprint" in check.words
+
+
+NO_SPACE = os.strerror(errno.ENOSPC)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, NO_SPACE),
+        OSError(errno.ENOSPC, NO_SPACE, "/from", None, "/to"),
+        shutil.Error([("/from", "/to", f"[Errno 28] {NO_SPACE}: '/from' -> '/to'")]),
+    ],
+)
+def test_a_full_disk_is_that_of_the_folder_of_the_pack(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fail(*given: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(shutil, "copytree", fail)
+    with pytest.raises(OSError, match=NO_SPACE) as raised:
+        pack(workspace, tmp_path / "out.zip")
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path))
+    assert not list(tmp_path.glob("*out.zip*"))
 
 
 def test_earlier_runs_are_named(workspace: Workspace, tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from audit_pipeline.catalogue.contracts import TABLES, Pair
 from audit_pipeline.catalogue.files import write_json
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.outcomes import record_outcome
+from audit_pipeline.models.kept_files import KEPT_MANIFEST
 from audit_pipeline.operate import console, doctor
 from audit_pipeline.operate.doctor import examine
-from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending
+from audit_pipeline.operate.doctor_checks import DoctorCheck, Ending, abbreviate_names, name_all
 from audit_pipeline.operate.removal import RemovalTarget, find_removal, mark_removal_finished, remove
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.token_statistics.cache import COMPACTION_LOCK
@@ -375,12 +376,19 @@ def test_a_deep_look_compares_every_file(kept: Workspace, tmp_path: Path) -> Non
     record_outcome(paths, Pair("made_8", "tiny"), "scores", "failed", "the device is gone", "later")
     look(kept)
     weights = next((tmp_path / "model").glob("*.safetensors"))
+    write_json(paths.load_check("of a model"), {"found": {"shared_prefix": False}})
+    write_json(paths.published, {"code": "c"})
+    kept_of_model = next(paths.root.rglob(KEPT_MANIFEST))
     files = (
         paths.documents(SOURCE),
         paths.run_file("scores", PAIR, "run"),
         paths.benchmark_manifest("made_8"),
         paths.source_manifest(SOURCE),
         paths.run_file("outcomes", PAIR, "later"),
+        paths.load_check("of a model"),
+        paths.published,
+        paths.warehouse_record,
+        kept_of_model,
         weights,
     )
     for file in files:
@@ -392,7 +400,8 @@ def test_a_deep_look_compares_every_file(kept: Workspace, tmp_path: Path) -> Non
         os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         finding = look(kept, deep=True)["every file"]
         assert not finding.ok, file
-        assert finding.words.startswith(f"not as they were written: {file}: delete them"), finding.words
+        alone = f"not as they were written: {file}: delete them"
+        assert finding.words.startswith(alone.partition(": delete")[0] if file == kept_of_model else alone)
         file.write_bytes(whole)
         os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     assert look(kept, deep=True)["every file"].ok
@@ -402,6 +411,28 @@ def test_a_deep_look_compares_every_file(kept: Workspace, tmp_path: Path) -> Non
         content[place] ^= 1
     paths.warehouse.write_bytes(content)
     assert not all(one.ok for what, one in look(kept, deep=True).items() if what.startswith("warehouse"))
+
+
+def test_a_file_of_a_kept_tokenizer_is_named(kept: Workspace) -> None:
+    kept.model("tiny")
+    file = next(kept.paths.root.rglob(KEPT_MANIFEST)).with_name("tokenizer.json")
+    file.write_bytes(file.read_bytes()[:-1])
+    assert str(file) in look(kept, deep=True)["every file"].words
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "17", '{"files": 3}'])
+def test_a_manifest_of_another_shape_is_named(kept: Workspace, content: str) -> None:
+    kept.model("tiny")
+    manifest = next(kept.paths.root.rglob(KEPT_MANIFEST))
+    manifest.write_text(content)
+    assert str(manifest.parent) in look(kept, deep=True)["every file"].words
+
+
+def test_all_names_are_given_to_who_asks_for_them() -> None:
+    names = [f"file {number}" for number in range(7)]
+    assert abbreviate_names(names) == "file 0, file 1, file 2, file 3, file 4 and 2 more (--all names them)"
+    with name_all():
+        assert abbreviate_names(names, "; ") == "; ".join(names)
 
 
 def test_an_entry_that_is_damaged_is_named(kept: Workspace) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.fetch.rows import Skipped
 from audit_pipeline.overlap import matching, search
 from audit_pipeline.overlap.index import MOST_PLACES, TextIndex
+from audit_pipeline.overlap.matching import CorpusDocument
 from audit_pipeline.overlap.rules import OverlapRule
 from audit_pipeline.overlap.search import SearchOptions, SearchResult, holders_file, search_corpus, search_shard
 from audit_pipeline.overlap.shards import Shard, ShardedCorpus, open_sharded_corpus
@@ -321,6 +324,32 @@ def test_a_shard_that_cannot_be_read_is_named_and_the_others_go_on(tmp_path: Pat
     assert not result.is_complete
     ((_, _, documents),) = spans_of(result)[0]
     assert documents == result.reports[0].documents + 3
+
+
+@pytest.mark.parametrize("change", ["grow", "shrink", "replace", "remove"])
+def test_a_shard_that_changes_while_it_is_read_was_not_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    text = "alpha beta gamma delta epsilon zeta"
+    write_corpus(tmp_path / "corpus", [text, "nothing"], 2)
+    corpus = open_sharded_corpus(str(tmp_path / "corpus"))
+    path = Path(str(corpus.shards[0].path))
+    whole = path.read_bytes()
+    documents_of = Shard.documents
+
+    def documents_while_it_changes(shard: Shard) -> Iterator[CorpusDocument | Skipped]:
+        yield from documents_of(shard)
+        if shard.path == path:
+            path.unlink()
+            if change != "remove":
+                path.write_bytes({"grow": whole * 2, "shrink": whole[:-1], "replace": whole}[change])
+                os.utime(path, ns=(1, 1))
+
+    monkeypatch.setattr(Shard, "documents", documents_while_it_changes)
+    result = search_corpus([text], corpus, RULE)
+    assert (result.whole_shards, result.is_complete) == (1, False)
+    assert "shard-0.jsonl has changed since the search began" in str(result.reports[0].problem)
+    assert spans_of(result) == {0: {(0, len(text), 1)}}, "what was read counts"
 
 
 def test_identical_lines_without_end(tmp_path: Path) -> None:

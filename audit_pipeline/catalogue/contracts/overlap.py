@@ -49,8 +49,8 @@ CORPUS_OVERLAP = Table(
         Column(
             "covered_by_copies",
             pa.float64(),
-            "share of its words that lie in a passage that is no common phrase (is_common in overlap_spans); null where "
-            "it has no word",
+            "share of its words that lie in a passage that is no common phrase (is_common in overlap_spans); null "
+            "where it has no word",
             null=True,
         ),
         Column("passages", pa.int64(), "its longest passages that stand in a document (table overlap_spans)"),
