@@ -44,6 +44,7 @@ from audit_pipeline.report.vocabulary import (
     ShelfDocuments,
     Sides,
     Words,
+    describe_blind_control,
     describe_claim_level,
     describe_label_origin,
     describe_text_counts,
@@ -438,6 +439,15 @@ def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
     assert "nothing here can check it" in describe_claim_level("sound test", "whoever ran this")
     assert describe_verdict("randomised by design", "whoever ran this").startswith(
         "As stated by whoever ran this: which"
+    )
+
+
+def test_a_blind_control_that_was_not_computed_says_why() -> None:
+    nobody = "so nobody knows how far they tell the two sides apart"
+    assert describe_blind_control(None) == f"the blind control was not computed, {nobody}"
+    few = asdict(Estimate(None, method="108 labelled examples, it needs 200"))
+    assert describe_blind_control(few) == (
+        f"the blind control was not computed (108 labelled examples, it needs 200), {nobody}"
     )
 
 
