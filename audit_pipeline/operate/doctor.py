@@ -246,8 +246,8 @@ def _json_files(paths: DataPaths) -> list[Path]:
     found += _list_files(paths.table("controls"), f"*/{paths.control_pointer('any').name}")
     found += _list_files(paths.table("controls"), f"*/*/{MANIFEST}")
     found += [folder / KEPT_MANIFEST for folder in list_kept_folders(paths)]
-    single = (paths.rolled_day, paths.findings_told, paths.lineage_head, paths.withdrawn_lineage)
-    single += (paths.warehouse_record, paths.published)
+    single = [paths.rolled_day, paths.findings_told, paths.lineage_head, paths.withdrawn_lineage]
+    single += [paths.warehouse_record, paths.published]
     found += [file for file in single if file.exists()]
     return found
 

@@ -82,6 +82,19 @@ def test_a_data_set_that_was_saved_is_one_corpus_and_its_files_of_json_are_none(
     assert items(corpus_from_files(tmp_path / "corpus", None)) == [TEXTS[0], *TEXTS]
 
 
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path: Path) -> None:
+    first, second = (write(tmp_path / f"{name}.jsonl", TEXTS) for name in "ab")
+    read = iter(corpus_from_files(tmp_path, None).open(None))
+    assert next(read).text == TEXTS[0]  # type: ignore[union-attr]
+    with first.open("a") as file:
+        file.write('{"text": "put in later"}\n')
+    skipped = [item for item in read if isinstance(item, Skipped)]
+    assert [(one.location, "has changed since the command began" in one.reason) for one in skipped] == [
+        ("a.jsonl", True)
+    ]
+    assert second.exists()
+
+
 def test_bad_rows_are_named_where_they_stand(tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_bytes(
