@@ -62,7 +62,7 @@ class OtherTokenizerWarning(UserWarning):
     """A tokenizer that transformers builds otherwise than its file says."""
 
 
-def to_one_line(error: Exception | str) -> str:
+def to_one_line(error: BaseException | str) -> str:
     """What an error says, in one line."""
     return " ".join(str(error).split())
 

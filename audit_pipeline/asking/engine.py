@@ -40,7 +40,6 @@ from audit_pipeline.errors import (
 from audit_pipeline.fetch.retry import RetryPolicy, build_async_retryer, is_transient_status, parse_retry_after
 from audit_pipeline.fetch.server_answers import (
     ACCEPTED,
-    DamagedAnswerError,
     OversizedAnswerError,
     guard_response_async,
     put_body,
@@ -245,7 +244,7 @@ def ask_all(
 
 @dataclass
 class _Exchange:
-    """What one attempt has sent and got; ``counts``: tokens of prompt and answer as the server counts them, if it does."""
+    """What one attempt has sent and got; ``counts``: tokens of prompt and answer as the server counts them, or None."""
 
     provider: str
     most_bytes: int
@@ -402,7 +401,9 @@ class _Session:
             return reply
         least = (max(1, _count_least("\n".join(filter(None, prompt)))), _count_least(reply.text))
         # A side that is not counted of an answer without words is no fault: Google's says nothing of it.
-        given = [0 if count is None and not fewest else count for count, fewest in zip(exchange.counts, least, strict=True)]
+        given = [
+            0 if count is None and not fewest else count for count, fewest in zip(exchange.counts, least, strict=True)
+        ]
         counts = [
             max(count, fewest) if type(count) is int and min(1, fewest) <= count <= largest else largest
             for count, fewest, largest in zip(given, least, most, strict=True)
@@ -438,8 +439,6 @@ class _Session:
         who, response = f"{self.entry.name} at {self.entry.host}", exchange.response
         if any(isinstance(link, OversizedAnswerError) for link in _chain(error)):
             return ModelError(f"{who}: its answer is longer than the {exchange.most_bytes:,} bytes that are taken")
-        if any(isinstance(link, DamagedAnswerError) for link in _chain(error)):
-            return _PassingError("its answer is damaged, or compressed as was not asked for")
         if response is not None and response.status_code != _OK:
             words = _withhold(str(_read_error(response).get("message", "")), prompt, secret)
             return self._explain_refusal(who, response, words)
@@ -540,7 +539,13 @@ async def _note_response(response: Any) -> None:
     none."""
     exchange = _EXCHANGE.get()
     exchange.response = response
-    await guard_response_async(response, exchange.most_bytes)
+    try:
+        await guard_response_async(response, exchange.most_bytes)
+    except Exception:
+        # Whoever explains the fault looks at the response.
+        put_body(response, b"")
+        await response.aread()
+        raise
     body = b"".join([chunk async for chunk in response.stream])
     with suppress(ValueError, RecursionError):
         reply = json.loads(body, parse_int=_read_int)

@@ -20,6 +20,8 @@ from audit_pipeline.errors import DataError
 _PRIVATE = 0o600
 _MOMENT = "asked_at"
 """The one column of answers that JSON has no value for."""
+_COUNTS = ("prompt_tokens", "output_tokens")
+_MOST = 1 << 62
 
 
 class AskJournal:
@@ -57,14 +59,17 @@ class AskJournal:
 
     def read(self) -> list[dict[str, Any]]:
         """The rows, less a last one that is unfinished; none where there is no file. Raises DataError for a damaged
-        line."""
+        line.
+
+        Counts and costs that no table takes, which a server made up, are None: the answers are paid for.
+        """
         rows: list[dict[str, Any]] = []
         content = self.path.read_bytes() if self.path.exists() else b""
         for number, line in enumerate(_whole_lines(content).split(b"\n")[:-1], 1):
             try:
                 row = json.loads(line)
                 moment = row[_MOMENT]
-                rows.append({**row, _MOMENT: moment and datetime.fromisoformat(moment)})
+                rows.append({**_drop_impossible_counts(row), _MOMENT: moment and datetime.fromisoformat(moment)})
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(
                     f"{self.path}, line {number}: cannot be read: delete this line, and what it holds is asked again"
@@ -74,6 +79,15 @@ class AskJournal:
     def discard(self) -> None:
         """Delete it: its rows are in the tables."""
         self.path.unlink(missing_ok=True)
+
+
+def _drop_impossible_counts(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    counts = [row[name] for name in _COUNTS if row.get(name) is not None]
+    cost = row.get("cost")
+    is_cost = cost is None or (type(cost) in (int, float) and 0 <= cost < _MOST)
+    if is_cost and all(type(count) is int and 0 <= count < _MOST for count in counts):
+        return row
+    return {**row, **dict.fromkeys((*_COUNTS, "cost"))}
 
 
 def _whole_lines(content: bytes) -> bytes:

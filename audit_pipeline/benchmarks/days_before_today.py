@@ -73,8 +73,11 @@ def read_rolled_day(paths: DataPaths) -> date | None:
     try:
         content = read_json(path)
         return date.fromisoformat(content["day"])
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:
+        # Of the folder, which has other owners.
+        raise
     except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"the rolled day cannot be read ({path}): {' '.join(str(error).split())}; "

@@ -52,10 +52,28 @@ def require_writable(folder: Path) -> None:
         ) from error
 
 
+def find_nearest(path: Path) -> Path:
+    """``path``, or the nearest of the folders that it would be made in, that exists as far as this user can see."""
+    # Not Path.exists, which raises in the home of another user.
+    return next(place for place in (path, *path.parents) if os.path.exists(place))
+
+
 def is_writable(folder: Path) -> bool:
     """Whether something can be written there, or in the folder that it would be made in."""
-    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    nearest = find_nearest(folder)
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+
+
+def explain_unwritable(folder: Path) -> str | None:
+    """Why nothing can be written there, or in the folder that it would be made in, as trying shows; None: it can."""
+    nearest = find_nearest(folder)
+    if not nearest.is_dir():
+        return f"{nearest} is no folder"
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            return None
+    except OSError as error:
+        return f"{nearest}: {error.strerror or error}"
 
 
 def is_open_to_others(folder: Path) -> bool:
@@ -110,10 +128,19 @@ def texts_are_quoted() -> bool:
     return "CORPUS_AUDIT_NO_TEXT" not in os.environ
 
 
+def explain_path(what: str, name: str) -> str | None:
+    """Why ``name``, which leads to another folder, cannot name a ``what``; None where it leads nowhere."""
+    if name and ("\\" in name or not {"", ".", ".."}.isdisjoint(name.split("/"))):
+        return f"{name[:80]!r} cannot name a {what}: it is a path"
+    return None
+
+
 def explain_invalid_partition(dimension: str, name: str) -> str | None:
     """Why a benchmark or model (``dimension``) cannot have this name, which partitions and folders carry; or None."""
     if "|" in name or "..." in name or not name.isprintable() or not name.strip():
         return f"{name[:80]!r} cannot name a {dimension}: no '|', no '...', no control characters, not empty"
+    if (problem := explain_path(dimension, name)) is not None:
+        return problem
     length, longest = len(to_path_segment(name)), _LONGEST[dimension]
     if length > longest:
         return (

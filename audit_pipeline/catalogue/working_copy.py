@@ -294,7 +294,8 @@ def resolve_data_root(address: str) -> Path:
     if not is_bucket_url(address):
         root = Path(address).expanduser().resolve()
         marker = root / MARKER
-        if not marker.exists():
+        # Not Path.exists, which raises in the home of another user: whoever reads or writes there says so.
+        if not os.path.exists(marker):
             return root
         address = str(json.loads(marker.read_text(encoding="utf-8"))["bucket"])
     else:

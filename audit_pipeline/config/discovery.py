@@ -7,6 +7,7 @@ searched (each kind's registry).
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Generic, TypeVar
 from audit_pipeline.errors import ConfigError, LeftOutWarning, to_one_line
 
 T = TypeVar("T")
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
 def collect_by_name(
@@ -56,27 +58,52 @@ class PluginRegistry(Generic[T]):
 
 
 def merge_entry_points(
-    own_values: Mapping[str, T], group: str, kind: type[T], name_of: Callable[[T], str]
+    own_values: Mapping[str, T],
+    group: str,
+    kind: type[T],
+    name_of: Callable[[T], str],
+    adopt: Callable[[T, str], T],
 ) -> PluginRegistry[T]:
     """``own_values`` and those that entry points of ``group`` name, each a ``kind``, in the order of the names.
 
-    What cannot be loaded, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.
+    ``adopt`` gets a value and its package, raises where it cannot be used, and returns it as it is used. What cannot be
+    loaded or used, is no ``kind`` or has a name that is taken is left out with a LeftOutWarning; others go on.
     """
     found, origins = dict(own_values), {}
     for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
         origin = _origin(point)
         try:
             value = point.load()
-        except Exception as error:  # noqa: BLE001 - what other people's code may raise is not known
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what other people's code may raise is not known
             _leave_out(point, origin, f"it cannot be imported ({type(error).__name__}: {to_one_line(error)})")
             continue
         if not isinstance(value, kind):
             _leave_out(point, origin, f"{point.value} is no {kind.__name__} but a {type(value).__name__}")
-        elif name_of(value) in found:
-            _leave_out(point, origin, f"there is one named '{name_of(value)}' already: give yours another name")
+            continue
+        try:
+            adopted, name = adopt(value, origin), require_name(name_of(value))
+        except Exception as error:  # noqa: BLE001 - nor what it declares
+            _leave_out(point, origin, f"what it declares cannot be used ({type(error).__name__}: {to_one_line(error)})")
+            continue
+        if name in found:
+            _leave_out(point, origin, f"there is one named '{name}' already: give yours another name")
         else:
-            found[name_of(value)], origins[name_of(value)] = value, origin
+            found[name], origins[name] = adopted, origin
     return PluginRegistry(found, origins)
+
+
+def require_name(name: object) -> str:
+    """``name`` as that of a source or detector, a part of paths and columns; raises ValueError for any other."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"its name is {name!r}: use letters, digits, _ and -")
+    return name
+
+
+def require_texts(value: object, *names: str) -> None:
+    """Raise TypeError where one of these fields of ``value`` is no text."""
+    for name in names:
+        if not isinstance(getattr(value, name), str):
+            raise TypeError(f"{name} is a {type(getattr(value, name)).__name__}, and has to be a text")
 
 
 def _origin(point: EntryPoint) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import yaml
 
-from audit_pipeline.catalogue.paths import config_dir
+from audit_pipeline.catalogue.paths import config_dir, explain_path
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import BrokenFileError, Fault, InvalidEntryError, Keys, Problem, format_problems
 from audit_pipeline.errors import ConfigError, to_one_line
@@ -322,6 +322,8 @@ class EntryFile(Generic[E]):
             try:
                 if counts[name] > 1:
                     raise InvalidEntryError([_build_duplicate_fault(name, pairs)])
+                if (problem := explain_path(self.what, name)) is not None:
+                    raise InvalidEntryError([Fault((), problem)])
                 given[name] = self._fields(file.value(pair.value))
                 good[name] = self.read(name, given[name], path.parent)
             except InvalidEntryError as error:

@@ -10,16 +10,20 @@ import importlib
 import itertools
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline import detectors
-from audit_pipeline.catalogue.contracts import SCORES, canonical_json
-from audit_pipeline.config.discovery import collect_by_name, merge_entry_points
+from audit_pipeline.catalogue.contracts import MEASURED, SCORES, canonical_json
+from audit_pipeline.config.discovery import collect_by_name, merge_entry_points, require_texts
 from audit_pipeline.config.hints import did_you_mean
-from audit_pipeline.detectors.detector import Detector, Parameter, ParameterValue, Settings
-from audit_pipeline.errors import ConfigError
+from audit_pipeline.detectors.detector import Detector, Outcome, Parameter, ParameterValue, Settings
+from audit_pipeline.detectors.statistics import Need, TextStatistics
+from audit_pipeline.errors import ConfigError, to_one_line
+
+_WORDS = 200
 
 
 def _find_detectors() -> dict[str, Detector]:
@@ -41,7 +45,35 @@ def _list_modules() -> list[pkgutil.ModuleInfo]:
     ]
 
 
-_ALL = merge_entry_points(_find_detectors(), "corpus_audit.detectors", Detector, lambda detector: detector.name)
+def _adopt(detector: Detector, origin: str) -> Detector:
+    """A detector that another package brings: what it raises for a text is the text's reason, and names it.
+
+    Raises whatever is wrong with what it declares.
+    """
+
+    def compute(statistics: TextStatistics, settings: Sequence[Settings]) -> Sequence[Outcome]:
+        try:
+            found = list(detector.compute(statistics, settings))
+            if len(found) != len(settings) or not all(isinstance(outcome, Outcome) for outcome in found):
+                raise TypeError(f"compute returned no list of {len(settings)} Outcome")
+        except Exception as error:  # noqa: BLE001 - what other people's code may raise is not known
+            why = f"{type(error).__name__}: {to_one_line(error)[:_WORDS]}"
+            return [Outcome.failed(f"the detector {detector.name} of {origin} failed ({why})")] * len(settings)
+        return found
+
+    require_texts(detector, "summary", "source", "passes", "equation", "reported", "also_reads")
+    for parameter in detector.parameters.values():
+        for value in (parameter.default, *parameter.grid):
+            parameter.checked(value)
+    detector.label({})
+    unknown = {*detector.reads(detector.default)} - {column.name for column in MEASURED}
+    wrong = [need for need in (*detector.needs, *detector.wishes) if not isinstance(need, Need)]
+    if unknown or wrong:
+        raise TypeError(f"there is no statistic or need {', '.join(map(str, [*sorted(unknown), *wrong]))}")
+    return replace(detector, compute=compute)
+
+
+_ALL = merge_entry_points(_find_detectors(), "corpus_audit.detectors", Detector, lambda detector: detector.name, _adopt)
 REGISTRY: Mapping[str, Detector] = _ALL.found
 ORIGINS: Mapping[str, str] = _ALL.origins
 """The package, as ``package==1.0``, of each detector that an installed package brings."""

@@ -124,8 +124,8 @@ class EndpointBackend:
             sha256 = work.prepared.encoded[window.text].text_sha256
             why = "it gives none" if floor is None else f"its log-probabilities end at {floor:.6g}"
             self.client.tell(
-                f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {unknown} of "
-                f"{len(logprobs)} tokens are not known ({why})"
+                f"{self.client.who}: the text with sha256 {sha256} is not scored: the log-probabilities of {unknown} "
+                f"of {len(logprobs)} tokens are not known ({why})"
             )
 
     def _require_same(self, check: Check, fault: AuditError | None) -> None:

@@ -140,9 +140,9 @@ def _replace_placeholder(value: Any) -> Any:
 Logprob = Annotated[float, BeforeValidator(_replace_placeholder)]
 """A log-probability in an answer (nats); NaN where the server does not say it.
 
-JSON has no minus infinity. Servers write null, -9999 (vLLM, OpenAI), -100, -1000, -1e30 or the least float in its place,
-some for every token that is not among their best ones: what the model gave is not known. So null, -999 and less, and
-whole numbers of -99 and less are read as NaN.
+JSON has no minus infinity. Servers write null, -9999 (vLLM, OpenAI), -100, -1000, -1e30 or the least float in its
+place, some for every token that is not among their best ones: what the model gave is not known. So null, -999 and less,
+and whole numbers of -99 and less are read as NaN.
 """
 Count = Annotated[int, Field(ge=0, le=LARGEST_ID)]
 TokenId = Annotated[int, Field(ge=0, le=LARGEST_ID)]

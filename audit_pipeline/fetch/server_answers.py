@@ -4,9 +4,9 @@ What belongs here: the bound on what an answer unpacks to, and searching it for 
 servers, chat, hub, package index, timestamps, webhooks and crawls. What does not: how long an answer can be (each
 client), which faults may pass (retry.py).
 
-A client of httpx or httpx2 calls :func:`guard_response` or :func:`guard_response_async` as its hook for responses, which
-sees them before anybody reads them; a session of requests has a :class:`GuardedAdapter`. zlib alone unpacks by bounded
-steps in all of them: gzip and deflate are taken, and nothing else is asked for.
+A client of httpx or httpx2 calls :func:`guard_response` or :func:`guard_response_async` before anybody reads a
+response, as in its hook for responses; a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken,
+which zlib unpacks in bounded steps, and nothing else is asked for.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ MOST_JSON = 32 << 20
 """The most bytes of an answer whose length nothing else says. Parsed, JSON can take some 25 times as many of memory."""
 
 _CHUNK = 1 << 16
+_GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 # Shorter ones are placeholders ("EMPTY", "no-key"), which are in texts by chance.
 _SHORTEST_KEY = 8
 _OF_THE_BODY = ("Content-Encoding", "Content-Length", "Transfer-Encoding")
@@ -55,50 +56,43 @@ class Unpacker:
     """Unpacks a body chunk by chunk; raises OversizedAnswerError once there are more than ``limit`` bytes of it."""
 
     def __init__(self, encoding: str, limit: int) -> None:
-        self.encoding = encoding.strip().lower()
-        if self.encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise DamagedAnswerError(f"its answer is compressed as {self.encoding[:40]}, which was not asked for")
+        encoding = encoding.strip().lower()
+        if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise DamagedAnswerError(f"its answer is compressed as {encoding[:40]}, which was not asked for")
         self.limit = limit
         self.body = bytearray()
         self._received = 0
-        self._stream = self._start() if self.encoding not in ("", "identity") else None
-
-    def _start(self, window: int = 32 + zlib.MAX_WBITS) -> Any:
-        # Deflate is zlib's format by the standard, and bare from some servers.
-        return zlib.decompressobj(window)
+        self._is_packed = encoding not in ("", "identity")
+        self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes as they were sent."""
         self._received += len(chunk)
-        if self._stream is None:
-            self.body += chunk
-        else:
+        if self._is_packed:
             self._unpack(chunk)
+        else:
+            self.body += chunk
         if max(len(self.body), self._received) > self.limit:
             raise OversizedAnswerError(f"its answer is longer than the {self.limit:,} bytes that are taken")
 
     def _unpack(self, chunk: bytes) -> None:
         while chunk and len(self.body) <= self.limit:
             if self._stream.eof:
-                self._stream = self._start()
+                self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
             try:
                 self.body += self._stream.decompress(chunk, self.limit + 1 - len(self.body))
             except zlib.error as error:
-                if self.encoding == "deflate" and not self.body:
-                    self._stream = self._start(-zlib.MAX_WBITS)
-                    self.encoding = "bare deflate"
-                    continue
                 raise DamagedAnswerError("its compressed answer is cut short or damaged") from error
             chunk = self._stream.unconsumed_tail or self._stream.unused_data
 
     def finish(self) -> bytes:
         """The whole body; raises DamagedAnswerError where it ends too early."""
-        if self._stream is not None and not self._stream.eof and self._received:
+        if self._is_packed and not self._stream.eof and self._received:
             raise DamagedAnswerError("its compressed answer is cut short or damaged")
         return bytes(self.body)
 
 
-def list_secrets(url: str, headers: Mapping[str, str]) -> list[str]:
+def list_secrets(url: str, headers: Mapping[str, Any]) -> list[str]:
     """The keys that a request was sent with, by its address and headers."""
     scheme, _, authorization = headers.get("authorization", headers.get("Authorization", "")).rpartition(" ")
     found = [authorization, *(headers.get(name, "") for name in _KEY_HEADERS)]
@@ -196,9 +190,11 @@ class GuardedAdapter(HTTPAdapter):
         super().__init__()
         self._limit = limit
 
-    def send(self, request: requests.PreparedRequest, stream: bool = False, **options: Any) -> requests.Response:
+    def send(
+        self, request: requests.PreparedRequest, stream: bool = False, *options: Any, **named: Any
+    ) -> requests.Response:
         """See the base class."""
-        response = super().send(request, stream=True, **options)
+        response = super().send(request, True, *options, **named)
         if stream or request.method == "HEAD":
             return response
         unpacker = Unpacker(response.headers.get("Content-Encoding", ""), self._limit)

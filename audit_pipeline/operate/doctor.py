@@ -9,6 +9,7 @@ state and how a run ended (operate/dagster/health.py).
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import shutil
 import sys
 import tempfile
@@ -38,6 +39,8 @@ from audit_pipeline.catalogue.object_store import Bucket, BucketError
 from audit_pipeline.catalogue.paths import (
     OWN_CONFIGURATION,
     DataPaths,
+    explain_unwritable,
+    find_nearest,
     is_held,
     is_open_to_others,
     is_shipped,
@@ -270,11 +273,13 @@ def examine(
     told what is looked at now.
     """
     on_check("the installation")
+    checks = [*_check_installation(), *_check_data_folder(paths)]
+    if not os.access(find_nearest(paths.root), os.R_OK | os.X_OK):
+        return checks
     # Before models are looked at: reading a tokenizer makes what is damaged of it again.
     files = [*examine_files(paths, how_ended, on_check, deep=deep)]
     return [
-        *_check_installation(),
-        *_check_data_folder(paths),
+        *checks,
         *_check_configuration(paths, on_check),
         *files,
         *_check_leftovers(paths),
@@ -310,15 +315,11 @@ def _unfit_packages(requirements: Iterable[str]) -> list[str]:
 
 def _check_data_folder(paths: DataPaths) -> Iterator[DoctorCheck]:
     """The folder, or the one in which the first audit would make it."""
-    there = next(folder for folder in (paths.root, *paths.root.parents) if folder.exists())
-    try:
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        yield DoctorCheck(
-            "data folder", ok=False, words=f"{paths.root} cannot be written: {error}; set CORPUS_AUDIT_DATA"
-        )
+    if (why := explain_unwritable(paths.root)) is not None:
+        words = f"{paths.root} cannot be written ({why}); set CORPUS_AUDIT_DATA to a folder of yours"
+        yield DoctorCheck("data folder", ok=False, words=words)
         return
+    there = find_nearest(paths.root)
     if there != paths.root:
         words = f"{paths.root}, made by the first audit"
     elif is_open_to_others(paths.root):

@@ -30,7 +30,7 @@ from audit_pipeline.detectors.registry import (
     select,
 )
 from audit_pipeline.detectors.statistics import Lacking, Need, StatisticsIndex, TextStatistics, explain_missing_columns
-from audit_pipeline.errors import AuditError, DataError
+from audit_pipeline.errors import AuditError, ConfigError, DataError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.needs.provider import (
     OnProgress,
@@ -302,6 +302,8 @@ def _build_providers(scope: ScoringScope, selection: Selection) -> dict[Need[Any
     wanted: dict[Need[Any], list[Settings]] = {}
     for detector, settings in selection:
         for need in (*detector.needs, *detector.wishes):
+            if need.name not in PROVIDERS:
+                raise ConfigError(f"the detector {detector.name} needs {need.name}, which nothing here provides")
             wanted.setdefault(need, []).extend(settings)
     return {need: PROVIDERS[need.name](scope, settings) for need, settings in wanted.items()}
 

@@ -15,7 +15,7 @@ import importlib
 import os
 import pkgutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,13 @@ from typing import Any
 from audit_pipeline import sources
 from audit_pipeline.catalogue.contracts import digest
 from audit_pipeline.catalogue.paths import is_workspace
-from audit_pipeline.config.discovery import collect_by_name, merge_entry_points
+from audit_pipeline.config.discovery import collect_by_name, merge_entry_points, require_texts
 from audit_pipeline.config.entries import Entries, EntryFile
 from audit_pipeline.config.hints import did_you_mean
 from audit_pipeline.config.problems import Fault, InvalidEntryError, Problem
 from audit_pipeline.config.validation import resolve_paths_against, validate_as
-from audit_pipeline.errors import SourceError
-from audit_pipeline.sources.base import FILE_NAME, Source, SourceSection
+from audit_pipeline.errors import AuditError, SourceError, to_one_line
+from audit_pipeline.sources.base import FILE_NAME, Harvest, Source, SourceSection
 
 _CONNECTORS = "audit_pipeline.connectors"
 
@@ -41,7 +41,33 @@ def all_sources() -> Mapping[str, Source[Any]]:
     ours: dict[str, Source[Any]] = collect_by_name(
         modules, label="sources", is_wanted=lambda value: isinstance(value, Source), name_of=lambda source: source.name
     )
-    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name).found
+    return merge_entry_points(ours, "corpus_audit.sources", Source, lambda source: source.name, _adopt).found
+
+
+def _adopt(source: Source[Any], origin: str) -> Source[Any]:
+    """A source that another package brings: what it raises is a SourceError that names it.
+
+    Raises whatever is wrong with what it declares.
+    """
+
+    def fetch(settings: SourceSection, downloads: Path) -> Harvest:
+        try:
+            harvest = source.fetch(settings, downloads)
+            if not isinstance(harvest, Harvest):
+                raise TypeError(f"fetch returned a {type(harvest).__name__} and no Harvest")
+        except AuditError:
+            raise
+        except Exception as error:
+            raise SourceError(
+                f"the source {source.name} of {origin} failed ({type(error).__name__}: {to_one_line(error)[:200]})"
+            ) from error
+        return harvest
+
+    require_texts(source, "description", "licence")
+    if not issubclass(source.settings, SourceSection):
+        raise TypeError("settings is no class of SourceSection")
+    source.settings()
+    return replace(source, fetch=fetch)
 
 
 def _iterate_module_names() -> Iterator[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from installed_example import DETECTORS, EXAMPLE, POINTS, command_with, evaluated_with, install, run_with
+from installed_example import DETECTORS, EXAMPLE, POINTS, SOURCES, command_with, evaluated_with, install, run_with
 
 from assets.scores import scores
 from audit_pipeline.operate.situation import CODE
@@ -80,6 +80,13 @@ FAULTY = {
     "a": ("brought_example.nowhere:X", "it cannot be imported (ModuleNotFoundError: "),
     "b": ("brought_example.detectors:NOBODY", "it cannot be imported (AttributeError: "),
     "c": ("brought_example.detectors:np", "brought_example.detectors:np is no Detector but a module"),
+    "exits": ("brought_example.exits:X", "it cannot be imported (SystemExit: no"),
+    "no_default": ("brought_example.faulty:NO_DEFAULT", "what it declares cannot be used (ConfigError: '-1' is not a"),
+    "no_name": ("brought_example.faulty:NO_NAME", "what it declares cannot be used (ValueError: its name is None"),
+    "no_need": ("brought_example.faulty:NO_NEED", "what it declares cannot be used (TypeError: there is no statistic"),
+    "no_text": ("brought_example.faulty:NO_TEXT", "what it declares cannot be used (TypeError: summary is a int"),
+    "path": ("brought_example.faulty:PATH", "what it declares cannot be used (ValueError: its name is '../../evil'"),
+    "reads": ("brought_example.faulty:READS", "what it declares cannot be used (TypeError: there is no statistic"),
     "twice": (
         "brought_example.detectors:LIKELY",
         "there is one named 'likely_tokens' already: give yours another name",
@@ -87,9 +94,76 @@ FAULTY = {
 }
 
 
+FAULTY_MODULE = """
+from dataclasses import replace
+from brought_example.detectors import LIKELY
+from brought_example.sources import GAUGES
+from audit_pipeline.detectors.detector import Outcome, Parameter
+
+def fail(*_):
+    raise KeyError("of mine")
+
+below = Parameter(-1, (1,), "d", "a number above 0", lambda value: value > 0)
+NO_DEFAULT = replace(LIKELY, parameters={"k": below})
+NO_NAME = replace(LIKELY, name=None)
+NO_NEED = replace(LIKELY, needs=("more",))
+NO_TEXT = replace(LIKELY, summary=7)
+PATH = replace(LIKELY, name="../../evil")
+READS = replace(LIKELY, reads=lambda setting: ("nonsense",))
+RAISES = replace(LIKELY, name="raises", compute=fail)
+SHORT = replace(LIKELY, name="short", compute=lambda statistics, settings: [])
+NUMBERS = replace(LIKELY, name="numbers", compute=lambda statistics, settings: [1.0 for _ in settings])
+SOURCE = replace(GAUGES, fetch=fail)
+NOTHING = replace(GAUGES, name="nothing", fetch=lambda settings, downloads: None)
+NO_SETTINGS = replace(GAUGES, name="no_settings", settings=dict)
+"""
+
+
+def install_faulty(site: Path, points: Mapping[str, Mapping[str, str]]) -> Path:
+    install(site, points=points)
+    (site / "brought_example" / "faulty.py").write_text(FAULTY_MODULE, encoding="utf-8")
+    (site / "brought_example" / "exits.py").write_text("raise SystemExit('no')", encoding="utf-8")
+    return site
+
+
+def test_what_a_brought_detector_raises_is_the_reason_of_its_scores(tmp_path: Path) -> None:
+    """It names the detector and its package, and the others are scored."""
+    names = ("raises", "short", "numbers")
+    site = install_faulty(tmp_path, {DETECTORS: {name: f"brought_example.faulty:{name.upper()}" for name in names}})
+    imports = (
+        "import numpy as np\nfrom audit_pipeline.detectors.registry import get_detector\n"
+        "from audit_pipeline.detectors.statistics import TextStatistics\n"
+        "text = TextStatistics('a', {'logprob': np.array([-1.0], np.float32)})\n"
+    )
+    found = evaluated_with(site, imports, f"[get_detector(name).score(text, [{{}}])[0] for name in {names!r}]")
+    whole = "compute returned no list of 1 Outcome"
+    for name, why, outcome in zip(names, ("KeyError: 'of mine'", *[f"TypeError: {whole}"] * 2), found, strict=True):
+        assert outcome == [None, "failed", f"the detector {name} of brought-example==1.0 failed ({why})"]
+
+
+def test_what_a_brought_source_raises_is_one_line_with_its_name(tmp_path: Path) -> None:
+    points = {"gauges": "brought_example.faulty:SOURCE", "nothing": "brought_example.faulty:NOTHING"}
+    site = install_faulty(tmp_path / "site", {SOURCES: points})
+    fetch = (
+        "from pathlib import Path\nfrom audit_pipeline.errors import SourceError\n"
+        "from audit_pipeline.sources.config import require_source\n"
+        "def fetch(name):\n    source = require_source(name)\n    try:\n"
+        "        return source.fetch(source.settings(), Path('.'))\n    except SourceError as error:\n"
+        "        return str(error)"
+    )
+    start = "the source {} of brought-example==1.0 failed ({})"
+    assert evaluated_with(site, fetch, "[fetch('gauges'), fetch('nothing')]") == [
+        start.format("gauges", "KeyError: 'of mine'"),
+        start.format("nothing", "TypeError: fetch returned a NoneType and no Harvest"),
+    ]
+    site = install_faulty(tmp_path / "other", {SOURCES: {"a": "brought_example.faulty:NO_SETTINGS"}})
+    done = run_with(site, "-c", "from audit_pipeline.sources.config import all_sources\nall_sources()")
+    assert "a of brought-example==1.0 (corpus_audit.sources) is left out: what it declares" in done.stderr
+
+
 def test_what_cannot_be_used_is_one_line_each_and_the_others_go_on(tmp_path: Path) -> None:
     points = {**POINTS[DETECTORS], **{name: value for name, (value, _) in FAULTY.items()}}
-    done = command_with(install(tmp_path, points={DETECTORS: points}), "detectors", "--json")
+    done = command_with(install_faulty(tmp_path, {DETECTORS: points}), "detectors", "--json")
     assert done.returncode == 0
     lines = done.stderr.splitlines()
     assert len(lines) == len(FAULTY)

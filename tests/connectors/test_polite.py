@@ -187,7 +187,7 @@ def test_long_answers_and_bombs_are_refused_at_once(server: BadServer, client: C
     )
     server.serve("/fits", Answer(b"x" * 1000))
     one = client(obey_robots=False)
-    with pytest.raises(FetchError, match="unpacks to more than the 1000000 bytes"):
+    with pytest.raises(FetchError, match="longer than the 1,000,000 bytes"):
         one.get(f"{server.url}/bomb", limit=1_000_000)
     with pytest.raises(FetchError, match="1001 bytes long, more than the 1000"):
         one.get(f"{server.url}/long", limit=1000)

@@ -1,4 +1,4 @@
-"""Log-probabilities that a server does not say: placeholders for minus infinity, and floors, by text and at the probe."""
+"""Log-probabilities that a server does not say: placeholders for minus infinity and floors, of texts and of probes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
-from audit_pipeline.token_statistics.cached_texts import read_statistics
 from audit_pipeline.token_statistics.run import compute
 from audit_pipeline.token_statistics.tokens import encode
 
@@ -45,7 +44,9 @@ def change_own(answer: Json, change: Change) -> Json:
         return answer
     choice = answer["choices"][0]
     if choice["logprobs"] is None:
-        for place, (entries, token) in enumerate(zip(choice["prompt_logprobs"], choice["prompt_token_ids"], strict=True)):
+        for place, (entries, token) in enumerate(
+            zip(choice["prompt_logprobs"], choice["prompt_token_ids"], strict=True)
+        ):
             if entries is not None:
                 entries[str(token)]["logprob"] = change(place, entries[str(token)]["logprob"])
         return answer
@@ -77,7 +78,9 @@ def score(
     server.bend = changing_texts_alone(server, model, change)
     compute(model, texts, DataPaths(data), lambda: EndpointBackend(model, client, probed))
     names = [str(number) for number in range(len(texts))]
-    found: list[dict[str, Any]] = Session(model, registry.select(["loss"]), DataPaths(data)).score(names, texts).to_pylist()
+    found: list[dict[str, Any]] = (
+        Session(model, registry.select(["loss"]), DataPaths(data)).score(names, texts).to_pylist()
+    )
     return found
 
 
@@ -142,7 +145,9 @@ def test_a_placeholder_in_the_probes_texts_is_one_line(
 ) -> None:
     server.bend = lambda answer, body: change_own(answer, lambda place, value: placeholder if place == 5 else value)
     model = behind(dialect, top_logprobs=0)
-    with pytest.raises(ModelError, match=r"it gives no log-probability for \d+ of the \d+ tokens of plain texts") as error:
+    with pytest.raises(
+        ModelError, match=r"it gives no log-probability for \d+ of the \d+ tokens of plain texts"
+    ) as error:
         probe_endpoint(model, asking(model))
     assert "\n" not in str(error.value)
 

@@ -242,7 +242,7 @@ def test_a_data_folder_that_is_a_file(workspace: Workspace, tmp_path: Path) -> N
     workspace.monkeypatch.setenv("CORPUS_AUDIT_DATA", str(tmp_path / "file"))
     found = {finding.what: finding for finding in examine(type(workspace.paths).from_environment())}
     assert not found["data folder"].ok
-    assert found["data folder"].words.endswith("set CORPUS_AUDIT_DATA")
+    assert found["data folder"].words.endswith("is no folder); set CORPUS_AUDIT_DATA to a folder of yours")
 
 
 @pytest.mark.parametrize("broken", ["junk", "empty database"])

@@ -28,8 +28,8 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from filelock import FileLock
 
 from audit_pipeline.catalogue.files import write_atomically
-from audit_pipeline.catalogue.paths import DataPaths, make_private
-from audit_pipeline.errors import AuditError, PairsFailedError
+from audit_pipeline.catalogue.paths import DataPaths, explain_unwritable, make_private
+from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 
 # Dagster's prefix of tags that the UI does not list: they are for this module, not for readers.
 HOST_TAG = ".dagster/corpus_audit_host"
@@ -80,9 +80,17 @@ def dagster_home(paths: DataPaths) -> Path:
 
 
 def ensure_dagster_home(paths: DataPaths) -> Path:
-    """The Dagster home, with a dagster.yaml, made where it is not there, and exported."""
+    """The Dagster home, with a dagster.yaml, made where it is not there, and exported.
+
+    Raises DataError where nothing can be written there.
+    """
     make_private(paths.root)
     home = dagster_home(paths)
+    if (why := explain_unwritable(home)) is not None:
+        raise DataError(
+            f"the Dagster home {home} cannot be written ({why}), so nothing was run: set DAGSTER_HOME to a folder of "
+            "yours"
+        )
     config = home / "dagster.yaml"
     if not config.exists():
         with write_atomically(config) as temporary:
