@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from audit_pipeline.operate.own_files import Inventory, OwnFiles, OwnWorkspace
     from audit_pipeline.sources.base import Document
 
-_NAMED = 5
+_NAMED = 20
 _TITLES = 10
 
 

@@ -212,6 +212,7 @@ def count(
     from audit_pipeline.catalogue.files import require_output
     from audit_pipeline.fetch.formats import has_row_format, open_rows
     from audit_pipeline.models.tokenized_model import load_tokenizer
+    from audit_pipeline.references.corpus import list_ignored_files
     from audit_pipeline.references.count import CountLimits, count_to_file
 
     require_output(out, corpus)
@@ -224,4 +225,6 @@ def count(
         model, corpus, out, text_column, limits=limits, on_progress=lambda so_far: tell_progress(so_far.in_words)
     )
     tell_skipped(counted.skipped, counted.skipped_rows)
+    if ignored := list_ignored_files(corpus):
+        tell(f"not read, of another kind: {len(ignored):,} file(s) in {corpus}, the first {ignored[0]}")
     say(f"{counted.tokens:,} tokens in {counted.texts:,} texts, {int((counted.counts > 0).sum()):,} distinct, in {out}")

@@ -69,8 +69,8 @@ def read_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDo
 def _harvest_documents(path: Path, text_column: str | None) -> tuple[list[SearchedDocument], SkippedRows]:
     harvest = harvest_local_files(LocalFilesSettings(path=path, text_column=text_column))
     skipped = SkippedRows()
-    for number, part in enumerate((*harvest.missing, *harvest.left_out)):
-        skipped.add(Skipped(part.part, number, part.reason))
+    for number, (part, reason) in enumerate(harvest.unused):
+        skipped.add(Skipped(part, number, reason))
     documents = [SearchedDocument(found.name, found.text, places=found.places) for found in harvest.documents]
     if not documents:
         first = "".join(f"; the first, {part.location}: {part.reason}" for part in skipped.first[:1])

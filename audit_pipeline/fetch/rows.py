@@ -23,9 +23,9 @@ USUAL_TEXT_COLUMNS = ("text", "input")
 
 _NAMED_SKIPS = 1000
 _WORDS_OF_A_NAME = 5
-_MOST_NO_CHARACTERS = 0.5
+_LEAST_NO_CHARACTERS, _MOST_NO_CHARACTERS = 20, 0.5
 # How many rows are searched for the text's column if the file itself does not name its columns.
-_LOOKED_AT = 1000
+LOOKED_AT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,16 +154,16 @@ def texts_of(
     row has the column.
     """
     entries = iter(entries)
-    first = [] if columns is not None else list(itertools.islice(entries, _LOOKED_AT))
+    first = [] if columns is not None else list(itertools.islice(entries, LOOKED_AT))
     rows = [row for row in first if isinstance(row, Row)]
     if columns is None and not rows:
         # No row to take the columns from: report why.
         yield from (entry for entry in first if isinstance(entry, Skipped))
-        if len(first) == _LOOKED_AT:
-            raise UnreadableFileError(name, f"none of its first {_LOOKED_AT:,} rows can be read")
+        if len(first) == LOOKED_AT:
+            raise UnreadableFileError(name, f"none of its first {LOOKED_AT:,} rows can be read")
         return
     known = columns if columns is not None else column_names(rows)
-    goes_on = columns is None and len(first) == _LOOKED_AT
+    goes_on = columns is None and len(first) == LOOKED_AT
     chosen = column if column is not None and goes_on else choose_column(name, known, column)
     found = chosen in known
     for entry in itertools.chain(first, entries):
@@ -234,7 +234,8 @@ def text_problem(value: object) -> str | None:
         return f"is not a string but {type(value).__name__}"
     if not value.strip():
         return EMPTY
-    if count_no_characters(value) > _MOST_NO_CHARACTERS * len(value):
+    strange = count_no_characters(value)
+    if strange >= _LEAST_NO_CHARACTERS and strange > _MOST_NO_CHARACTERS * len(value):
         return "is for the most part control, private-use or replacement characters"
     return unicode_problem(value)
 

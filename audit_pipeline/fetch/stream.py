@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from audit_pipeline.fetch.file_bytes import InputFile, faults_as_errors
 from audit_pipeline.fetch.rows import (
+    LOOKED_AT,
     Row,
     Skipped,
     SkippedRows,
@@ -237,9 +238,10 @@ class TextStream:
     def find_column(self, name: str, *, required: bool) -> str:
         """The column called so, or so but for capitals, among those that the file names or its first 1,000 rows have;
         it is read from now on. ``name`` where there is none, and UnreadableFileError if it is ``required``."""
-        columns = self.rows.columns
+        columns: Sequence[str] | None = self.rows.columns
         if columns is None:
-            columns = column_names(row for row in itertools.islice(self.rows.entries(), 1000) if isinstance(row, Row))
+            first = itertools.islice(self.rows.entries(), LOOKED_AT)
+            columns = column_names(row for row in first if isinstance(row, Row))
         found = find_column(columns, name)
         if found is None and required:
             choose_column(self.rows.file.path, columns, name)

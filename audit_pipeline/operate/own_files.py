@@ -40,7 +40,7 @@ from audit_pipeline.evidence.possible_conclusions import PlannedComparison
 from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.sources import config as sources
-from audit_pipeline.sources.base import Document, Harvest
+from audit_pipeline.sources.base import Document
 from audit_pipeline.sources.local_files import DETECT, NAME, LocalFilesSettings, harvest_local_files
 from audit_pipeline.whole_files.document import is_whole_file
 
@@ -204,10 +204,10 @@ def inspect_own_files(own_files: OwnFiles) -> Inventory:
     """
     harvest = harvest_local_files(LocalFilesSettings.model_validate(own_files.source))
     documents = _deduplicate_documents(harvest.documents)
-    unused = _list_unused_parts(harvest)
+    unused = harvest.unused
     for side in own_files.sides:
         if not any(one.collection == side for one in documents):
-            raise DataError(_explain_no_document(own_files, side, harvest))
+            raise DataError(_explain_no_document(own_files, side))
     _require_apart(documents)
     languages = Counter(one.language for one in documents)
     unit: UnitName = "jieba" if max(languages, key=lambda one: languages[one]) == "zh" else "whitespace"
@@ -222,11 +222,6 @@ def inspect_own_files(own_files: OwnFiles) -> Inventory:
         for side in own_files.sides
     }
     return Inventory(own_files, sides, tuple(documents), unused, unit, words)
-
-
-def _list_unused_parts(harvest: Harvest) -> tuple[tuple[str, str], ...]:
-    missing = [(one.part, one.reason) for one in harvest.missing]
-    return (*missing, *((one.part, one.reason) for one in harvest.left_out))
 
 
 def explain_unused_parts(unused_parts: Sequence[tuple[str, str]]) -> list[str]:
@@ -265,9 +260,11 @@ def _compute_side_facts(side: str, documents: Sequence[tuple[Document, int]], wo
     )
 
 
-def _explain_no_document(own_files: OwnFiles, side: str, harvest: Harvest) -> str:
+def _explain_no_document(own_files: OwnFiles, side: str) -> str:
+    own = {**own_files.source, "collections": {side: own_files.sides[side]}}
+    harvest = harvest_local_files(LocalFilesSettings.model_validate(own))
     given = ", ".join(map(str, own_files.sides[side][:_NAMED]))
-    reasons = explain_unused_parts(_list_unused_parts(harvest))
+    reasons = explain_unused_parts(harvest.unused)
     more = f" (and {len(reasons) - _NAMED} more)" if len(reasons) > _NAMED else ""
     why = f"; {'; '.join(reasons[:_NAMED])}{more}" if reasons else ": there is no file in it that can be read"
     return f"no document can be read of the {side.replace('_', '-')} files ({given}){why}"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fnmatch
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from audit_pipeline.references.corpus import (
     corpus_from_source,
     hub_address,
     list_hub_files,
+    list_ignored_files,
     list_readable_files,
 )
 
@@ -37,8 +37,6 @@ _URL = "url"
 # Folders of tables and of the lineage carry it beside a benchmark's name.
 _LONGEST_NAME = 100
 _LONGEST_IDENTITY = 1000
-_NO_DATA = re.compile(r"[._]|(README|LICEN[CS]E|CHECKSUM)", re.IGNORECASE)
-"""How names of files begin that are no part of a corpus."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +127,12 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     if corpus in references.names:
         entry = references.named(corpus)
         shards = _shards_of_entry(entry, text_column or entry.text_column)
-        ignored = [] if entry.path is None else _list_ignored(entry.path, shards)
+        ignored = [] if entry.path is None else list_ignored_files(entry.path)
     elif name in references.names:
         raise ConfigError(f"{corpus} is called as the corpus {name} of config/references.yaml: rename one of the two")
     elif path.exists():
         shards = _shards_of_path(path, text_column)
-        ignored = _list_ignored(path, shards)
+        ignored = list_ignored_files(path)
     else:
         names = ", ".join(references.names)
         raise ConfigError(f"{corpus} is neither a file or folder nor a corpus of config/references.yaml ({names})")
@@ -144,22 +142,6 @@ def open_sharded_corpus(corpus: str, text_column: str | None = None, only: str |
     if "|" in name or len(to_path_segment(name)) > _LONGEST_NAME:
         raise ConfigError(f"{name[:80]!r} cannot name a corpus in tables and folders: give it one in references.yaml")
     return ShardedCorpus(name, shards, selected, ignored)
-
-
-def _list_ignored(path: Path, shards: Sequence[Shard]) -> list[str]:
-    """What lies in a folder beside its shards, but for notes and hidden files, which are no part of a corpus."""
-    read = {shard.path for shard in shards}
-    if not path.is_dir() or path.absolute() in read:
-        return []
-    found = []
-    for entry in sorted(path.iterdir()):
-        if entry.absolute() in read or _NO_DATA.match(entry.name):
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            found += [f"{entry.name}/{name}" for name in _list_ignored(entry, shards)]
-        else:
-            found.append(entry.name)
-    return found
 
 
 def _shards_of_entry(entry: ReferenceEntry, text_column: str | None) -> list[Shard]:

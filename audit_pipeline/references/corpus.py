@@ -13,6 +13,7 @@ bytes can be checked.
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,9 @@ from audit_pipeline.fetch.rows import Row, Skipped, TextRow, UnreadableFileError
 from audit_pipeline.sources.config import require_source
 
 State = Mapping[str, Any]
+
+# How names of files begin that are no part of a corpus.
+_NO_DATA = re.compile(r"[._]|(README|LICEN[CS]E|CHECKSUM)", re.IGNORECASE)
 
 
 class DocumentStream(Protocol):
@@ -155,6 +159,21 @@ def list_readable_files(path: Path) -> list[Path]:
     if not files:
         raise DataError(f"{path} holds no file of a kind that can be read: {', '.join(SUFFIXES)}")
     return files
+
+
+def list_ignored_files(path: Path) -> list[str]:
+    """What lies in a folder beside its readable files, less notes and hidden files, which are no part of a corpus."""
+    if not path.is_dir() or has_row_format(path):
+        return []
+    found = []
+    for entry in sorted(path.iterdir()):
+        if _NO_DATA.match(entry.name):
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            found += [f"{entry.name}/{name}" for name in list_ignored_files(entry)]
+        elif not has_row_format(entry):
+            found.append(entry.name)
+    return found
 
 
 def _iterate_readable_files(folder: Path) -> Iterator[Path]:

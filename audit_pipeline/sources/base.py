@@ -95,6 +95,14 @@ class Harvest:
     missing: tuple[MissingPart, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
+    @property
+    def unused(self) -> tuple[tuple[str, str], ...]:
+        """What makes no document, each with the reason: files first, then rows and parts of files, of which there may
+        be many."""
+        missing = [(part.part, part.reason) for part in self.missing]
+        unused = [*missing, *((part.part, part.reason) for part in self.left_out)]
+        return tuple(sorted(unused, key=lambda part: any(mark in part[0] for mark in "#!")))
+
 
 @dataclass(frozen=True)
 class Source(Generic[S]):

@@ -319,6 +319,6 @@ SOURCE = Source(
     f"as set in config/{FILE_NAME}",
     LocalFilesSettings,
     fetch,
-    version=4,
+    version=5,
     on_request=True,
 )

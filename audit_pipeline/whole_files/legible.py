@@ -180,7 +180,8 @@ def _compute_alternation(pairs: Counter[str]) -> float:
         vowels.add(vowel)
         del weights[vowel]
         weights = {letter: weight - 2 * both[vowel + letter] for letter, weight in weights.items()}
-    return sum(n for (a, b), n in both.items() if (a in vowels) != (b in vowels)) / max(both.total(), 1)
+    alternating = sum(n for pair, n in both.items() if (pair[0] in vowels) != (pair[1] in vowels))
+    return alternating / max(both.total(), 1)
 
 
 @cache

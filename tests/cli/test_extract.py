@@ -47,7 +47,7 @@ def test_what_is_planned_is_run_once_and_told(extract: Extract, tmp_path: Path) 
     said = json.loads(result.stdout)
     [document] = said["documents"]
     table = pq.read_table(out)
-    assert document["document"] == "book"
+    assert document["document"] == "book.txt"
     assert document["characters"] == len(TEXT)
     assert document["windows"] == planned["windows"] == len(table) > 10
     assert planned["tokens"] == 23 * len(table)
@@ -155,7 +155,7 @@ def test_held_out_documents_calibrate(extract: Extract, tmp_path: Path) -> None:
     assert [row["documents"] for row in said["held_out"]] == [len(rows)] * 5
     assert (said["calibrated"], said["calibration"]) == (True, CALIBRATED_IN_WORDS)
     # What is held out is compared with, and no finding of its own.
-    assert {row["document"] for row in said["passages"]} == {"book"}
+    assert {row["document"] for row in said["passages"]} == {"book.txt"}
     assert CALIBRATED_IN_WORDS in extract("--held-out", str(tmp_path / "unread.jsonl")).stdout
 
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_done_is_said_in_a_line(extract: Extract, options: tuple[
 def test_a_document_shorter_than_a_window(extract: Extract, tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("Two words.", encoding="utf-8")
     said = json.loads(extract("--json").stdout)
-    assert (said["shorter_than_a_window"], said["documents"], said["passages"]) == (["book"], [], [])
+    assert (said["shorter_than_a_window"], said["documents"], said["passages"]) == (["book.txt"], [], [])
     assert (said["claim_level"], said["calibrated"]) == (None, False)
     assert "shorter than a window" in extract().stdout
 
@@ -190,7 +190,7 @@ def test_held_out_documents_that_are_none(extract: Extract, tmp_path: Path) -> N
     pq.write_table(pa.table({"text": [TEXT]}), held_out)
     before = held_out.read_bytes()
     same = extract("--held-out", str(held_out))
-    assert "audited and held out at the same time: book (row 0)" in same.stderr
+    assert "audited and held out at the same time: book.txt (row 0)" in same.stderr
     pq.write_table(pa.table({"text": ["Two words."]}), held_out)
     assert "no held-out document is as long as a window" in extract("--dry-run", "--held-out", str(held_out)).stderr
     held_out.write_bytes(before)

@@ -210,11 +210,23 @@ def test_how_much_there_is_is_said_before_anything_heavy_is_imported(workspace: 
     assert re.fullmatch(r"texts\.jsonl: about (29|30|31)\d\d row\(s\) \[\]", done.stdout.strip().replace(",", ""))
 
 
-def test_a_label_column_that_is_not_there_is_said_only_where_it_was_named(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_label_column_that_is_named_has_to_be_there(workspace: Workspace, tmp_path: Path) -> None:
     base = ("score", "--model", "tiny", "--texts", texts_file(tmp_path, "a text"), "--out", tmp_path / "s.parquet")
     named = workspace.run(*base, "--label-column", "side")
-    assert "no row has the column 'side', so there is no AUROC" in named.stderr
+    assert (named.exit_code, "no column 'side'; the columns are: input" in named.stderr) == (2, True)
+    assert "no row has the column 'label'" in workspace.run(*base, "--label-column", "label").stderr
     assert "no row has the column" not in workspace.run(*base).stderr
+
+
+@pytest.mark.parametrize("header", ["text, label", "Text,Label", "sep=,\ntext,label"])
+def test_labels_are_found_whatever_a_spreadsheet_makes_of_the_header(
+    workspace: Workspace, tmp_path: Path, header: str
+) -> None:
+    rows = "".join(f"{made_text(str(number), 9)},{number % 2}\n" for number in range(4))
+    (tmp_path / "t.csv").write_text(f"{header}\n{rows}")
+    base = ("score", "--model", "tiny", "--texts", tmp_path / "t.csv", "--detectors", "loss")
+    said = told(workspace.run(*base, "--out", tmp_path / "s.parquet"))
+    assert "2 + 2" in said
 
 
 def test_the_second_call_loads_no_model(workspace: Workspace, tmp_path: Path) -> None:
@@ -291,7 +303,7 @@ def test_other_files_columns_and_a_dtype(workspace: Workspace, tmp_path: Path) -
     (tmp_path / "t.txt").write_text("one line\n\nanother line\n")
     for name, options, places in (
         ("t.csv", ("--text-column", "body", "--label-column", "side"), {0, 1}),
-        ("t.parquet", ("--label-column", "no such column"), {0, 2}),
+        ("t.parquet", (), {0, 2}),
         ("t.txt", ("--dtype", "bfloat16", "--device", "cpu"), {0, 1}),
     ):
         told(workspace.run("score", "--model", "tiny", "--texts", tmp_path / name, "--out", out, *options))

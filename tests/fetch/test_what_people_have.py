@@ -125,7 +125,7 @@ def test_numbers_that_only_python_writes_are_read(tmp_path: Path) -> None:
 
 
 def test_a_row_of_hardly_any_characters_is_named(tmp_path: Path) -> None:
-    texts = ["\ue000\ue001 \ue002", "a\ufffdb", "7KH NHHSHU RI WKH ODPS"]
+    texts = ["\ue000\ue001 \ue002" * 10, "\x7f", "a\ufffdb", "7KH NHHSHU RI WKH ODPS"]
     found = open_texts(written(tmp_path, "t.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in texts)))
     assert [row.text for row in found] == texts[1:], "whether letters form words is not asked of rows"
     assert [row.reason for row in found.skipped.first] == [

@@ -7,6 +7,8 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from made_epubs import epub, page
+from made_whole_files import scan
 
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.errors import DataError
@@ -97,6 +99,27 @@ def test_nothing_to_read_names_the_first_reasons(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"0\.pdf: damaged, or not a PDF .*\(and 2 more\)") as raised:
         inspect_own_files(OwnFiles((folder,)))
     assert "\n" not in str(raised.value)
+
+
+def test_files_without_text_are_named_and_make_no_document(tmp_path: Path) -> None:
+    """Whole files first; and where a side holds nothing else that is an error, with the reasons of that side alone."""
+    good, bad = (
+        shelf(tmp_path / "good", a=ENGLISH * 10),
+        shelf(tmp_path / "bad", z="".join(map(chr, range(0xE000, 0xE100)))),
+    )
+    chapter = page(f"<p>{ENGLISH * 3}</p>")
+    (good / "b.epub").write_bytes(epub({"1.xhtml": chapter, "2.xhtml": page("<img src='p.png'/>")}))
+    (good / "c.pdf").write_bytes(scan())
+    looked = inspect_own_files(OwnFiles((good, bad)))
+    assert [document.name for document in looked.documents] == ["good/a.txt", "good/b.epub"]
+    assert [part for part, _ in looked.unused] == [
+        "good/c.pdf",
+        "bad/z.txt",
+        "good/b.epub!1 of 2 chapters (OPS/2.xhtml)",
+    ]
+    with pytest.raises(DataError, match="no document can be read of the held-out files .* private-use") as caught:
+        inspect_own_files(OwnFiles((good,), (bad,)))
+    assert "c.pdf" not in str(caught.value)
 
 
 def test_equal_files_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
