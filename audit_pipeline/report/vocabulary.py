@@ -112,7 +112,8 @@ def describe_label_origin(builder: str | None, origin: str | None, stated_by: st
 def describe_blind_control(blind: Mapping[str, Any] | None) -> str:
     """How well the blind control tells the two sides apart, or why it was not computed."""
     if blind is None or blind["value"] is None:
-        why = f" ({blind['method']})" if blind is not None and blind["method"] else ""
+        # The method of its rows says that, too, after what is compared.
+        why = f" ({blind['method'].rpartition('not computed: ')[2]})" if blind is not None and blind["method"] else ""
         return f"the blind control was not computed{why}, so nobody knows how far they tell the two sides apart"
     ends = interval((blind["low"], blind["high"]))
     return f"the blind control tells the two sides apart with an AUROC of {number(blind['value'])} {ends}".rstrip()

@@ -20,7 +20,8 @@ variance takes the scores as given, but each text is scored by the others and he
 variance where there is nothing to find. Neither more folds nor repeated ones change that. Read an interval that only
 just clears a limit with care.
 
-On the same texts all controls are scored out of fold in the same folds by group, so that their AUROCs are comparable. Those beside that of words are not read on fewer than 200 texts.
+On the same texts all controls are scored out of fold in the same folds by group, so that their AUROCs are comparable.
+Those beside that of words are not read on fewer than 200 texts.
 
 A temporal split is made by date, so a text that names a year often names its own side. What is read: numbers of four
 digits from 1500 to 2099 that are not part of a longer number or a word, an amount of money or the decimals of a number

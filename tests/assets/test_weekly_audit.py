@@ -108,7 +108,16 @@ def test_what_is_on_request_and_a_controls_models_are_left_alone(workspace: Work
         {"name": "two", "on_request": False},
         {"name": "exposed", "on_request": True},
     ]
-    assert rows(workspace, "FROM coverage") == []
+    assert rows(workspace, "FROM not_audited") == []
+    covered = rows(workspace, "SELECT model, benchmark, status FROM coverage ORDER BY ALL")
+    assert [tuple(row.values()) for row in covered] == [
+        ("exposed", "known_12", "not_requested"),
+        ("exposed", "made_8", "not_applicable"),
+        ("one", "known_12", "not_applicable"),
+        ("one", "made_8", "not_requested"),
+        ("two", "known_12", "not_applicable"),
+        ("two", "made_8", "not_requested"),
+    ]
 
 
 @pytest.mark.slow

@@ -117,7 +117,7 @@ def test_files_without_text_are_named_and_make_no_document(tmp_path: Path) -> No
         "bad/z.txt",
         "good/b.epub!1 of 2 chapters (OPS/2.xhtml)",
     ]
-    with pytest.raises(DataError, match="no document can be read of the held-out files .* private-use") as caught:
+    with pytest.raises(DataError, match=r"no document can be read of the held-out files .* private-use") as caught:
         inspect_own_files(OwnFiles((good,), (bad,)))
     assert "c.pdf" not in str(caught.value)
 

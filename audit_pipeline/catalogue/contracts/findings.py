@@ -164,7 +164,12 @@ CONTAMINATION_RATES = _build_findings_table(
         Column("status", pa.string(), "ok | refused: of the corrected rate"),
         Column("reason", pa.string(), "why there is no corrected rate; null where there is one", null=True),
         Column("corrected", pa.float64(), "(flagged - FPR) / (TPR - FPR), clipped to 0 and 1", null=True),
-        Column("corrected_low", pa.float64(), "lower end of its 95% interval, over all three terms; null where the calibration texts contradict it", null=True),
+        Column(
+            "corrected_low",
+            pa.float64(),
+            "lower end of its 95% interval, over all three terms; null where the calibration texts contradict it",
+            null=True,
+        ),
         Column("corrected_high", pa.float64(), "upper end of its 95% interval", null=True),
         Column("assumption", pa.string(), "what must be true for the corrected rate to hold"),
         CLAIM_LEVEL,
@@ -187,10 +192,14 @@ COMPARISONS = _build_findings_table(
         Column("n_nonmembers", pa.int32(), "non-members, or held-out texts, with a score of both"),
         Column("n_groups", pa.int32(), "groups that the standard error is over"),
         Column("difference", pa.float64(), "AUROC of the detector less that of the other, on the same texts"),
-        Column("standard_error", pa.float64(), "of the difference, over the groups; null where there is none", null=True),
+        Column(
+            "standard_error", pa.float64(), "of the difference, over the groups; null where there is none", null=True
+        ),
         CI_LOW,
         CI_HIGH,
-        Column("p_value", pa.float64(), "two-sided, of no difference; null where there is no standard error", null=True),
+        Column(
+            "p_value", pa.float64(), "two-sided, of no difference; null where there is no standard error", null=True
+        ),
         Column("method", pa.string(), "how interval and p-value were computed, or why they are null"),
     ),
 )
