@@ -76,7 +76,7 @@ def lay_out(generator: np.random.Generator, composition: str, k: int, unequal: b
 
 def draw_noise(generator: np.random.Generator, groups: Labels, effect: float) -> Floats:
     together = generator.normal(size=groups.max() + 1)[groups]
-    return math.sqrt(effect) * together + math.sqrt(1 - effect) * generator.normal(size=len(groups))
+    return np.asarray(math.sqrt(effect) * together + math.sqrt(1 - effect) * generator.normal(size=len(groups)))
 
 
 def bootstrap_interval(generator: np.random.Generator, scores: Floats, labels: Labels, groups: Labels) -> Interval:
