@@ -12,7 +12,7 @@ other groups: that is by how much the AUROC changes where the group is left out,
 order, so that a group that holds most of a side counts in full. With one text per group this is DeLong's variance.
 
 The degrees of freedom are Satterthwaite's of three parts: groups of members only, of non-members only, and of both. The
-AUROC's interval is built on the logit scale. It was all chosen by measured coverage: docs/intervals.md.
+AUROC's interval is built on the logit scale (Pepe 2003). It was all chosen by measured coverage: docs/intervals.md.
 """
 
 from __future__ import annotations
