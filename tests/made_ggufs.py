@@ -43,7 +43,7 @@ def write_gguf(path: Path, *, architecture: str = "llama", **fields: Any) -> Pat
     return path
 
 
-def gguf_of_bpe(path: Path, tokenizer: Tokenizer, **fields: Any) -> Path:
+def write_bpe_gguf(path: Path, tokenizer: Tokenizer, **fields: Any) -> Path:
     """A llama's .gguf with the vocabulary and the merges of a byte-level BPE."""
     model = json.loads(tokenizer.to_str())
     by_id = sorted((number, token) for token, number in tokenizer.get_vocab().items())

@@ -26,9 +26,8 @@ _TOKENIZER_FILES = (
     "added_tokens.json",
     "merges.txt",
     "special_tokens_map.json",
-    "spiece.model",
+    "tekken.json",
     "tokenizer.json",
-    "tokenizer.model",
     "tokenizer_config.json",
     "vocab.json",
     "vocab.txt",
@@ -73,7 +72,10 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
             config = tokenizer = weights
         else:
             config = _config_digest(located.folder / "config.json") if located.has_config else _NO_CONFIG
-            files = [located.folder / name for name in _TOKENIZER_FILES]
+            files = sorted(
+                {*(located.folder / name for name in _TOKENIZER_FILES), *located.folder.glob("*.model")},
+                key=lambda file: file.name,
+            )
             tokenizer = digest([(file.name, file_sha256(file)) for file in files if file.is_file()])
             if endpoint is not None:
                 weights = None

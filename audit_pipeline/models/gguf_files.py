@@ -3,7 +3,7 @@ r"""What a .gguf says of itself: whether it holds a whole model, and the rule th
 What belongs here: the table of rules by name (``tokenizer.ggml.pre``), and applying one to what transformers builds:
 that knows some of them, and takes GPT-2's for all others. What does not: weights (weights.py).
 
-The names and patterns are those that llama.cpp documents (src/llama-vocab.cpp, September 2026), in the spelling of the
+The names and patterns are those that llama.cpp documents (src/llama-vocab.cpp), in the spelling of the
 models' own tokenizer.json where the two mean the same. Left out, and refused, are rules that are no patterns (kimi-k2,
 afmoe, superbpe), those of models that are no byte-level BPE, and those with long lists of letters (deepseek-llm).
 """
@@ -27,11 +27,11 @@ _BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_HEAD = r"[^\r\n\p{L}\p{N}]?"
 
 
-def _cased(contractions: str, digits: str) -> str:
-    words = "|".join(f"{_HEAD}{upper}{contractions}" for upper in (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*"))
+def _build_cased_pattern(contractions: str, digits: str) -> str:
+    cases = (f"{_UPPER}*{_LOWER}+", f"{_UPPER}+{_LOWER}*")
+    words = "|".join(rf"[^\r\n\p{{L}}\p{{N}}]?{case}{contractions}" for case in cases)
     return rf"{words}|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_BLANKS}"
 
 
@@ -77,8 +77,8 @@ _NAMES: Mapping[SplitRule, str] = {
     _DEEPSEEK3: "deepseek-v3 hunyuan-dense joyai-llm",
     SplitRule((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}")): "deepseek-coder",
     SplitRule((r"[\p{P}$+<=>^~|`]+", _GPT2, "[0-9][0-9][0-9]")): "falcon",
-    SplitRule((_cased("", r"\p{N}"),), ignore_merges=True, adds_start_token=True): "tekken",
-    SplitRule((_cased(f"{_CONTRACTIONS}?", r"\p{N}{1,3}"),)): "gpt-4o llama4 kanana2 minimax-m2",
+    SplitRule((_build_cased_pattern("", r"\p{N}"),), ignore_merges=True, adds_start_token=True): "tekken",
+    SplitRule((_build_cased_pattern(f"{_CONTRACTIONS}?", r"\p{N}{1,3}"),)): "gpt-4o llama4 kanana2 minimax-m2",
     SplitRule((_BLOOM,)): "bloom poro-chat gpt3-finnish",
     SplitRule((_BLOOM, r"\p{N}")): "viking",
     SplitRule(

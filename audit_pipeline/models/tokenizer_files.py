@@ -31,10 +31,11 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
         backend = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
         # This class reads the file, and adds what tokenizer_config.json declares. Padding would add a token, too.
         declared = PreTrainedTokenizerFast.from_pretrained(folder, pad_token=None)
+        _add_missing_tokens(backend, declared)
+        own_ids = _encode_probe_texts(backend)
     except Exception as error:
         # The package tokenizers raises nothing more special.
         raise ValueError(f"{TOKENIZER_FILE}: {error}") from error
-    _add_missing_tokens(backend, declared)
     try:
         built = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
         built_ids = _encode_probe_texts(built.backend_tokenizer) if built.is_fast else None
@@ -43,7 +44,6 @@ def read_tokenizer_files(folder: Path, name: str, *, trust_remote_code: bool = F
             raise
         # A class that is not there, or that cannot be built of this vocabulary.
         built, built_ids = declared, None
-    own_ids = _encode_probe_texts(backend)
     if built_ids is not None and built_ids != own_ids:
         differing = sum(own != other for own, other in zip(own_ids, built_ids, strict=True))
         warnings.warn(

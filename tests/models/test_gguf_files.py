@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from made_ggufs import gguf_of_bpe, write_gguf
-from test_tokenizer_files import TEXTS, byte_level
+from made_ggufs import write_bpe_gguf, write_gguf
+from test_tokenizer_files import TEXTS, train_byte_level
 from tiny_models import tokenized
 from tokenizers import Regex, pre_tokenizers
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
@@ -19,13 +19,13 @@ from audit_pipeline.models.tokenized_model import TokenizedModel
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def of_rule(folder: Path, name: str | None, **fields: object) -> TokenizedModel:
+def load_with_rule(folder: Path, name: str | None, **fields: object) -> TokenizedModel:
     """A model with GPT-2-like merges, whose .gguf names a rule."""
     rule = {} if name is None else {"tokenizer__ggml__pre": name}
-    return tokenized(gguf_of_bpe(folder / f"{name}.gguf", byte_level(), **rule, **fields), folder / "data")
+    return tokenized(write_bpe_gguf(folder / f"{name}.gguf", train_byte_level(), **rule, **fields), folder / "data")
 
 
-def pieces(model: TokenizedModel, text: str) -> list[str]:
+def list_pieces(model: TokenizedModel, text: str) -> list[str]:
     """What the text is split into before merges."""
     split = model.tokenizer.backend.pre_tokenizer
     assert split is not None
@@ -56,7 +56,7 @@ SPLIT = {
 @pytest.mark.parametrize("name", SPLIT)
 def test_texts_are_split_by_the_rule_that_the_file_names(name: str, tmp_path: Path) -> None:
     for _ in ("converted", "kept"):
-        assert pieces(of_rule(tmp_path, name), TEXT) == SPLIT[name]
+        assert list_pieces(load_with_rule(tmp_path, name), TEXT) == SPLIT[name]
 
 
 @pytest.mark.parametrize("name", sorted(SPLIT_RULES.keys() & GGUF_PRE_TOKENIZER_SPLITS.keys()))
@@ -81,17 +81,17 @@ def test_the_table_says_what_transformers_says(name: str) -> None:
 )
 def test_a_rule_that_is_not_known_is_refused_by_its_name(name: str | None, said: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=rf"^the tokenizer of {name}\.gguf {said}") as caught:
-        of_rule(tmp_path, name)
+        load_with_rule(tmp_path, name)
     assert "\n" not in str(caught.value)
 
 
 def test_a_piece_that_is_a_token_stays_whole_where_the_rule_says_so(tmp_path: Path) -> None:
     # The merges of a vocabulary do not lead to every token of it.
-    core = byte_level()
+    core = train_byte_level()
     core.add_tokens(["Ġoutlandish"])
     text = "an outlandish word"
     for name, whole in (("llama-bpe", True), ("dbrx", False)):
-        path = gguf_of_bpe(tmp_path / f"{name}.gguf", core, tokenizer__ggml__pre=name)
+        path = write_bpe_gguf(tmp_path / f"{name}.gguf", core, tokenizer__ggml__pre=name)
         for _ in ("converted", "kept"):
             model = tokenized(path, tmp_path / "data")
             [encoded] = model.tokenizer.encode([text], add_special_tokens=False)
@@ -105,7 +105,7 @@ def test_a_piece_that_is_a_token_stays_whole_where_the_rule_says_so(tmp_path: Pa
 def test_a_start_token_is_added_as_the_file_says_or_else_the_rule(
     name: str, flag: bool | None, starts: bool, tmp_path: Path
 ) -> None:
-    model = of_rule(tmp_path, name, **({} if flag is None else {"tokenizer__ggml__add_bos_token": flag}))
+    model = load_with_rule(tmp_path, name, **({} if flag is None else {"tokenizer__ggml__add_bos_token": flag}))
     [encoded] = model.tokenizer.encode(["ab"], add_special_tokens=True)
     assert (encoded.tokens[0] == "<s>") == starts
 
@@ -144,7 +144,7 @@ def test_a_sentencepiece_has_a_blank_before_its_text_only_where_the_file_says_so
     ],
 )
 def test_a_file_that_is_no_whole_model_is_refused(fields: dict[str, object], said: str, tmp_path: Path) -> None:
-    path = gguf_of_bpe(tmp_path / "m.gguf", byte_level(), tokenizer__ggml__pre="gpt-2", **fields)
+    path = write_bpe_gguf(tmp_path / "m.gguf", train_byte_level(), tokenizer__ggml__pre="gpt-2", **fields)
     with pytest.raises(ModelError) as caught:
         tokenized(path, tmp_path / "data")
     assert re.search(said, str(caught.value))

@@ -43,7 +43,7 @@ CL100K = (
 _BYTES = [f"<0x{number:02X}>" for number in range(256)]
 
 
-def cut(pattern: str) -> pre_tokenizers.Sequence:
+def split_by(pattern: str) -> pre_tokenizers.Sequence:
     return pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(pattern), "isolated"),
@@ -52,7 +52,7 @@ def cut(pattern: str) -> pre_tokenizers.Sequence:
     )
 
 
-def byte_level(
+def train_byte_level(
     pre_tokenizer: Any = None, normalizer: Any = None, *, ignores_merges: bool = False, adds_bos: bool = False
 ) -> Tokenizer:
     """A byte-level BPE whose merges hold numbers of several digits, as GPT-2's rule learns them."""
@@ -63,7 +63,7 @@ def byte_level(
     )
     tokenizer.train_from_iterator(TEXTS * 3, trainer)
     tokenizer.add_special_tokens(["<s>", "</s>", "<|endoftext|>"])
-    tokenizer.pre_tokenizer = pre_tokenizer or cut(CL100K)
+    tokenizer.pre_tokenizer = pre_tokenizer or split_by(CL100K)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.model.ignore_merges = ignores_merges
     if normalizer is not None:
@@ -76,7 +76,7 @@ def byte_level(
     return tokenizer
 
 
-def sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> Tokenizer:
+def train_sentencepiece(normalizer: Any = None, pre_tokenizer: Any = None) -> Tokenizer:
     """A BPE as SentencePiece has it: a mark in place of blanks, bytes for what the vocabulary lacks."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     if normalizer is not None:
@@ -100,63 +100,68 @@ def save_folder(folder: Path, tokenizer: Tokenizer, family: str | None = "llama"
     return folder
 
 
-def mark(scheme: str) -> pre_tokenizers.Metaspace:
+def build_metaspace(scheme: str) -> pre_tokenizers.Metaspace:
     return pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
 
 
 BLANKS = normalizers.Replace(" ", "▁")
 KINDS: dict[str, tuple[str | None, str, Callable[[], Tokenizer], dict[str, Any]]] = {
-    "gpt2": ("GPT2Tokenizer", "gpt2", byte_level, {}),
-    "gpt2 over a llama": ("GPT2TokenizerFast", "llama", byte_level, {}),
-    "lower case": ("GPT2Tokenizer", "llama", lambda: byte_level(normalizer=normalizers.Lowercase()), {}),
-    "prefix space in the config alone": ("GPT2Tokenizer", "gpt2", byte_level, {"add_prefix_space": True}),
+    "gpt2": ("GPT2Tokenizer", "gpt2", train_byte_level, {}),
+    "gpt2 over a llama": ("GPT2TokenizerFast", "llama", train_byte_level, {}),
+    "lower case": ("GPT2Tokenizer", "llama", lambda: train_byte_level(normalizer=normalizers.Lowercase()), {}),
+    "prefix space in the config alone": ("GPT2Tokenizer", "gpt2", train_byte_level, {"add_prefix_space": True}),
     "prefix space in the file alone": (
         "GPT2Tokenizer",
         "gpt2",
-        lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True)),
+        lambda: train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True)),
         {},
     ),
-    "merges ignored": ("GPT2Tokenizer", "llama", lambda: byte_level(ignores_merges=True), {}),
-    "neox without NFC": ("GPTNeoXTokenizer", "gpt_neox", byte_level, {}),
-    "neox with NFKC": ("GPTNeoXTokenizerFast", "gpt_neox", lambda: byte_level(normalizer=normalizers.NFKC()), {}),
+    "merges ignored": ("GPT2Tokenizer", "llama", lambda: train_byte_level(ignores_merges=True), {}),
+    "neox without NFC": ("GPTNeoXTokenizer", "gpt_neox", train_byte_level, {}),
+    "neox with NFKC": ("GPTNeoXTokenizerFast", "gpt_neox", lambda: train_byte_level(normalizer=normalizers.NFKC()), {}),
     "start token in the file alone": (
         "GPTNeoXTokenizer",
         "gpt_neox",
-        lambda: byte_level(adds_bos=True),
+        lambda: train_byte_level(adds_bos=True),
         {"add_bos_token": False},
     ),
     "start token in the config alone": (
         "PreTrainedTokenizerFast",
         "llama",
-        byte_level,
+        train_byte_level,
         {"add_bos_token": True, "add_eos_token": True},
     ),
     "llama with NFKC": (
         "LlamaTokenizer",
         "llama",
-        lambda: sentencepiece(normalizers.Sequence([normalizers.NFKC(), BLANKS])),
+        lambda: train_sentencepiece(normalizers.Sequence([normalizers.NFKC(), BLANKS])),
         {"legacy": True},
     ),
     "llama that prepends": (
         "LlamaTokenizer",
         "llama",
-        lambda: sentencepiece(normalizers.Sequence([normalizers.Prepend("▁"), BLANKS])),
+        lambda: train_sentencepiece(normalizers.Sequence([normalizers.Prepend("▁"), BLANKS])),
         {},
     ),
     "llama without a prefix space": (
         "LlamaTokenizerFast",
         "llama",
-        lambda: sentencepiece(None, mark("never")),
+        lambda: train_sentencepiece(None, build_metaspace("never")),
         {"add_prefix_space": True, "legacy": False},
     ),
-    "gemma with a prefix space": ("GemmaTokenizer", "gemma2", lambda: sentencepiece(None, mark("always")), {}),
-    "gemma that cannot be built": ("GemmaTokenizer", "llama", byte_level, {}),
-    "qwen2 without NFC": ("Qwen2Tokenizer", "qwen2", byte_level, {}),
-    "qwen2 over a llama": ("Qwen2Tokenizer", "llama", lambda: byte_level(cut(r"\p{N}")), {}),
-    "cohere over a llama": ("CohereTokenizer", "llama", byte_level, {}),
-    "of a class that is not there": ("NoSuchTokenizer", "gpt2", byte_level, {}),
-    "of a class for another kind of vocabulary": ("T5Tokenizer", "llama", byte_level, {}),
-    "of no class": (None, "gpt_neox", byte_level, {}),
+    "gemma with a prefix space": (
+        "GemmaTokenizer",
+        "gemma2",
+        lambda: train_sentencepiece(None, build_metaspace("always")),
+        {},
+    ),
+    "gemma that cannot be built": ("GemmaTokenizer", "llama", train_byte_level, {}),
+    "qwen2 without NFC": ("Qwen2Tokenizer", "qwen2", train_byte_level, {}),
+    "qwen2 over a llama": ("Qwen2Tokenizer", "llama", lambda: train_byte_level(split_by(r"\p{N}")), {}),
+    "cohere over a llama": ("CohereTokenizer", "llama", train_byte_level, {}),
+    "of a class that is not there": ("NoSuchTokenizer", "gpt2", train_byte_level, {}),
+    "of a class for another kind of vocabulary": ("T5Tokenizer", "llama", train_byte_level, {}),
+    "of no class": (None, "gpt_neox", train_byte_level, {}),
 }
 
 
@@ -179,7 +184,7 @@ def test_the_file_is_the_tokenizer(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("adds_bos", [True, False])
 def test_the_file_says_whether_the_tokenizer_policy_has_a_start_token(tmp_path: Path, adds_bos: bool) -> None:
     fields = {"tokenizer_class": "GPTNeoXTokenizer", "bos_token": "<s>", "add_bos_token": not adds_bos}
-    folder = save_folder(tmp_path / "m", byte_level(adds_bos=adds_bos), "llama", **fields)
+    folder = save_folder(tmp_path / "m", train_byte_level(adds_bos=adds_bos), "llama", **fields)
     always, as_it_is = (
         encode(tokenized(folder, tmp_path / "data", start_token_policy=policy), ["A b."])[0]
         for policy in ("always", "tokenizer")
@@ -191,16 +196,16 @@ def test_the_file_says_whether_the_tokenizer_policy_has_a_start_token(tmp_path: 
 
 def test_a_classs_own_tokens_have_roles_only_where_the_vocabulary_has_them(tmp_path: Path) -> None:
     # GPT-2's published tokenizer_config.json names no token: its class does.
-    gpt2 = save_folder(tmp_path / "gpt2", byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer")
+    gpt2 = save_folder(tmp_path / "gpt2", train_byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer")
     assert tokenized(gpt2, tmp_path / "data").start_token == "<|endoftext|>"
-    cohere = save_folder(tmp_path / "cohere", byte_level(), tokenizer_class="CohereTokenizer", bos_token="</s>")
+    cohere = save_folder(tmp_path / "cohere", train_byte_level(), tokenizer_class="CohereTokenizer", bos_token="</s>")
     model = tokenized(cohere, tmp_path / "data")
     assert model.tokenizer.id_of("<BOS_TOKEN>") is None
     assert len(model.tokenizer) == model.vocab_size
 
 
 def test_a_tokenizer_that_pads_or_cuts_in_its_file_gets_no_padding_token(tmp_path: Path) -> None:
-    file = byte_level()
+    file = train_byte_level()
     size = file.get_vocab_size()
     file.enable_truncation(3)
     file.enable_padding(length=50)
@@ -212,50 +217,56 @@ def test_a_tokenizer_that_pads_or_cuts_in_its_file_gets_no_padding_token(tmp_pat
     assert len(model.tokenizer) == size
 
 
-def added(content: str, *, special: bool) -> dict[str, object]:
+def describe_token(content: str, *, special: bool) -> dict[str, object]:
     return {"content": content, "special": special, **dict.fromkeys(("lstrip", "rstrip", "single_word"), False)}
 
 
 def test_tokens_that_the_file_lacks_are_added_with_the_ids_that_the_config_gives(tmp_path: Path) -> None:
-    size = byte_level().get_vocab_size()
+    size = train_byte_level().get_vocab_size()
     fields = {
         "bos_token": "<start>",
         "added_tokens_decoder": {
-            str(size): added("<tool>", special=False),
-            str(size + 1): added("<start>", special=True),
+            str(size): describe_token("<tool>", special=False),
+            str(size + 1): describe_token("<start>", special=True),
         },
     }
-    folder = save_folder(tmp_path / "m", byte_level(), None, tokenizer_class="GPT2Tokenizer", **fields)
+    folder = save_folder(tmp_path / "m", train_byte_level(), None, tokenizer_class="GPT2Tokenizer", **fields)
     read = read_tokenizer_files(folder, "m")
     assert read("a <tool>b")["input_ids"][-2:] == [size, read.convert_tokens_to_ids("b")]
     assert (read.bos_token, read.bos_token_id, len(read)) == ("<start>", size + 1, size + 2)
-    fields["added_tokens_decoder"] = {str(size + 3): added("<tool>", special=False)}
+    fields["added_tokens_decoder"] = {str(size + 3): describe_token("<tool>", special=False)}
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **fields}))
     with pytest.raises(ValueError, match=f"gives <tool> the id {size + 3}, and .* it would have {size}"):
         read_tokenizer_files(folder, "m")
 
 
 def test_a_start_token_that_the_model_has_no_row_for_is_refused(tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "m", byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer", bos_token="<start>")
+    folder = save_folder(
+        tmp_path / "m", train_byte_level(), "gpt2", tokenizer_class="GPT2Tokenizer", bos_token="<start>"
+    )
     with pytest.raises(ModelError, match=r"start token <start> has the id (\d+), and the model has \1: name another"):
         tokenized(folder, tmp_path / "data")
     assert tokenized(folder, tmp_path / "data", start_token="</s>").start_token == "</s>"
 
 
 def test_another_reading_by_transformers_is_said_in_one_line(tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "m", byte_level(cut(r"\p{N}")), tokenizer_class="GPT2Tokenizer", bos_token="<s>")
+    folder = save_folder(
+        tmp_path / "m", train_byte_level(split_by(r"\p{N}")), tokenizer_class="GPT2Tokenizer", bos_token="<s>"
+    )
     # Two of the five texts hold numbers that GPT-2's rule leaves whole.
     said = r"^m: tokenizer.json is used as it is; transformers' GPT2Tokenizer would read \d of 5 probe texts as other"
     with pytest.warns(OtherTokenizerWarning, match=said):
         tokenized(folder, tmp_path / "data")
-    same = save_folder(tmp_path / "same", byte_level(), tokenizer_class="PreTrainedTokenizerFast", bos_token="<s>")
+    same = save_folder(
+        tmp_path / "same", train_byte_level(), tokenizer_class="PreTrainedTokenizerFast", bos_token="<s>"
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tokenized(same, tmp_path / "data")
 
 
 def test_a_servers_tokenizer_without_a_configuration_is_its_file(tmp_path: Path) -> None:
-    file = byte_level(ignores_merges=True)
+    file = train_byte_level(ignores_merges=True)
     folder = save_folder(tmp_path / "dolma2", file, None, tokenizer_class="GPT2Tokenizer", eos_token="<|endoftext|>")
     entry = ModelEntry(
         name="s",
@@ -271,7 +282,7 @@ def test_a_servers_tokenizer_without_a_configuration_is_its_file(tmp_path: Path)
 
 
 def test_without_a_tokenizer_json_transformers_builds_it_of_the_other_files(tmp_path: Path) -> None:
-    file = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+    file = train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
     folder = save_folder(tmp_path / "m", file, "gpt2", tokenizer_class="GPT2Tokenizer", bos_token="<s>")
     model = json.loads(file.to_str())["model"]
     (folder / "tokenizer.json").unlink()
@@ -283,7 +294,7 @@ def test_without_a_tokenizer_json_transformers_builds_it_of_the_other_files(tmp_
 
 
 def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
-    folder = save_folder(tmp_path / "m", byte_level(), bos_token="<s>")
+    folder = save_folder(tmp_path / "m", train_byte_level(), bos_token="<s>")
     whole = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(whole[: len(whole) // 2])
     with pytest.raises(ModelError, match=r"^the tokenizer or config of m cannot be read.*tokenizer\.json"):
@@ -292,7 +303,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path) -> None:
 
 def test_what_an_earlier_version_kept_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = DataPaths(tmp_path / "data")
-    folder = save_folder(tmp_path / "m", byte_level(), bos_token="<s>")
+    folder = save_folder(tmp_path / "m", train_byte_level(), bos_token="<s>")
     before = kept_tokenizer_folder(tokenized(folder, paths.root).identity, paths)
     monkeypatch.setattr(kept_files, "_FORM", kept_files._FORM + 1)
     after = kept_tokenizer_folder(tokenized(folder, paths.root).identity, paths)
@@ -302,7 +313,7 @@ def test_what_an_earlier_version_kept_is_not_used(tmp_path: Path, monkeypatch: p
 
 
 def test_a_control_is_trained_with_the_file(tmp_path: Path) -> None:
-    file = byte_level()
+    file = train_byte_level()
     base = tokenized(
         save_folder(tmp_path / "m", file, tokenizer_class="GPT2Tokenizer", bos_token="<s>"), tmp_path / "data"
     )
@@ -316,7 +327,7 @@ def test_a_control_is_trained_with_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("family", "name"), [("llama", "GPT2Tokenizer"), ("gpt_neox", "GPTNeoXTokenizer")])
 def test_a_score_is_the_loss_of_the_files_tokens(tmp_path: Path, family: str, name: str) -> None:
-    file = byte_level(cut(r"\p{N}"))
+    file = train_byte_level(split_by(r"\p{N}"))
     folder = save_folder(tmp_path / "m", file, None, tokenizer_class=name, bos_token="<s>", eos_token="</s>")
     torch.manual_seed(0)
     weights = transformers.AutoModelForCausalLM.from_config(config_of(family, file.get_vocab_size())).eval()

@@ -111,7 +111,7 @@ def test_texts_are_encoded_as_if_alone_and_offsets_stay_inside(of: Of, texts: li
         assert model.tokenizer.decode(together.token_id.tolist()) == text
 
 
-def made_tokenizer(normalizer: Any = None, *, trims: bool = False) -> Tokenizer:
+def train_tokenizer(normalizer: Any = None, *, trims: bool = False) -> Tokenizer:
     """A byte-level BPE that knows composed letters, ligatures, jamo and emoji."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -124,7 +124,7 @@ def made_tokenizer(normalizer: Any = None, *, trims: bool = False) -> Tokenizer:
     return tokenizer
 
 
-def sentencepiece() -> Tokenizer:
+def build_sentencepiece() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram([("<unk>", -20.0), *((piece, -2.0) for piece in "▁abcdefin1é한국½")], 0))
     tokenizer.normalizer = normalizers.Sequence(
         [
@@ -137,7 +137,7 @@ def sentencepiece() -> Tokenizer:
     return tokenizer
 
 
-def bert() -> Tokenizer:
+def build_bert() -> Tokenizer:
     tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "cafe": 1, "##a": 2, "a": 3, "b": 4}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -145,17 +145,17 @@ def bert() -> Tokenizer:
 
 
 TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
-    "NFC": lambda: made_tokenizer(normalizers.NFC()),
-    "NFC, trimmed": lambda: made_tokenizer(normalizers.NFC(), trims=True),
-    "NFD": lambda: made_tokenizer(normalizers.NFD()),
-    "NFKC": lambda: made_tokenizer(normalizers.NFKC()),
-    "lower case without accents": lambda: made_tokenizer(
+    "NFC": lambda: train_tokenizer(normalizers.NFC()),
+    "NFC, trimmed": lambda: train_tokenizer(normalizers.NFC(), trims=True),
+    "NFD": lambda: train_tokenizer(normalizers.NFD()),
+    "NFKC": lambda: train_tokenizer(normalizers.NFKC()),
+    "lower case without accents": lambda: train_tokenizer(
         normalizers.Sequence([normalizers.NFD(), normalizers.Lowercase(), normalizers.StripAccents()])
     ),
-    "letters dropped": lambda: made_tokenizer(normalizers.Replace(Regex("[aé]"), "")),
-    "stripped": lambda: made_tokenizer(normalizers.Strip()),
-    "sentencepiece": sentencepiece,
-    "bert": bert,
+    "letters dropped": lambda: train_tokenizer(normalizers.Replace(Regex("[aé]"), "")),
+    "stripped": lambda: train_tokenizer(normalizers.Strip()),
+    "sentencepiece": build_sentencepiece,
+    "bert": build_bert,
 }
 PARTS = (
     *"ab e\n",
@@ -181,7 +181,7 @@ PARTS = (
 )
 def test_every_character_belongs_to_a_token_whatever_a_tokenizer_does_to_the_text(kind: str, parts: list[str]) -> None:
     text = "".join(parts)
-    encoding = _built(kind).encode(text)
+    encoding = _build_once(kind).encode(text)
     spans = cover_text(text, encoding.offsets)
     assert len(spans) == len(encoding.ids)
     if not len(spans) or text.isspace():
@@ -197,7 +197,7 @@ def test_every_character_belongs_to_a_token_whatever_a_tokenizer_does_to_the_tex
 
 
 @cache
-def _built(kind: str) -> Tokenizer:
+def _build_once(kind: str) -> Tokenizer:
     return TOKENIZERS[kind]()
 
 
@@ -225,7 +225,7 @@ def test_characters_that_a_tokenizer_leaves_out(
 
 def test_decomposed_text_is_scored_and_quoted_with_its_accents(tmp_path: Path) -> None:
     folder = save_model(tmp_path / "m", vocab_size=600)
-    made_tokenizer(normalizers.NFC()).save(str(folder / "tokenizer.json"))
+    train_tokenizer(normalizers.NFC()).save(str(folder / "tokenizer.json"))
     model = tokenized(folder, tmp_path / "data", start_token="!")
     composed = "Le café était fermé, les élèves attendaient."
     decomposed = unicodedata.normalize("NFD", composed)
