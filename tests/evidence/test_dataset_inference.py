@@ -54,6 +54,8 @@ def test_a_difference_is_found_and_the_numbers_are_what_they_are_of() -> None:
     assert (done.n, done.n_held_out) == (72, 72)
     assert len(done.split_p_values) == 3
     assert done.p_value == pytest.approx(combine_p_values(done.split_p_values))
+    # Halves of 12 groups a side, at 2.5%: 0.5 + (1.960 + 0.842) * sqrt(25 / (12 * 144)).
+    assert done.detectable_auroc == pytest.approx(0.837, abs=5e-4)
     assert "4 features" in done.method
     assert "twice the median" in done.method
 
@@ -283,6 +285,7 @@ def test_a_row_of_the_table_of_corpus_tests() -> None:
     assert table.column("p_value").to_pylist() == [done.p_value, None]
     assert table.column("claim_level").to_pylist() == ["statistical evidence"] * 2
     assert table.column("direction").to_pylist() == ["training", None]
+    assert table.column("detectable_auroc").to_pylist() == [done.detectable_auroc, None]
     assert (
         replace(done, claim_level="sound test").row(model="m", benchmark="b", run_id="r")["claim_level"] == "sound test"
     )

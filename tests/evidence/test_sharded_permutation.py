@@ -33,6 +33,8 @@ def test_the_numbers_by_hand() -> None:
     assert (done.status, done.shards, done.orders) == ("ok", 10, 100)
     assert done.statistic == pytest.approx((9 * 4.5 - 5.5) / 10)
     assert "mean rank 2.9," in done.method
+    # The mean of ten uniform ranks has a standard error of 1 / sqrt(120): 0.5 + (1.645 + 0.842) * 0.0913.
+    assert done.detectable_auroc == pytest.approx(0.727, abs=5e-4)
     assert done.p_value == pytest.approx(rank_sum_p([2] * 9 + [11], [10] * 10))
     # Differences of 4.5 (nine) and -5.5: mean 3.5, variance (9 + 81) / 9 = 10, t = 3.5 / sqrt(10 / 10).
     assert sharded_permutation_test(own, others, rule="t_test").p_value == pytest.approx(stats.t.sf(3.5, 9))

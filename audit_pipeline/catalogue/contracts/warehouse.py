@@ -171,7 +171,7 @@ SCORED_SETTINGS = Table(
     "scored_settings",
     "how many texts every run scored, one row per run, detector and setting",
     key=("run_id", "benchmark", "model", "detector", "parameters"),
-    made_from=("scores",),
+    made_from=("scores", "examples"),
     columns=(
         SCORES.column("model"),
         BENCHMARK,
