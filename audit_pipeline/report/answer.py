@@ -230,22 +230,30 @@ _NO_FINDING = ("no_document_stands_out", "documents_cannot_stand_out", "no_diffe
 """What is not said where the audited texts together differ from the held-out ones."""
 
 
+_FEW_GROUPS = range(2, 5)
+"""So few groups of a side that an answer by an AUROC says that it rests on them."""
+
+
 def build_answer(findings: PairFindings) -> Words:
     """The answer, from the results of the detector that was named beforehand, or of every one where none was.
 
     A shelf's documents come first: they are the question. Else the AUROC of labelled members against
-    non-members, or of audited against held-out texts.
+    non-members, or of audited against held-out texts, and whether that rests on few groups.
     """
     words = _conclude(findings)
-    differences = _list_differences(findings) if words.outcome in _NO_FINDING else []
-    if not differences:
+    if words.outcome in _NO_FINDING and (differences := _list_differences(findings)):
+        no_single = "no document stands out, but " if findings.documents is not None else ""
+        words = Words(
+            "texts_differ",
+            f"{NO_CONCLUSION} {no_single}{'; '.join(differences)}.",
+            "So the audited texts differ from those that the model cannot have read by more than chance allows. Nothing"
+            f" says of which that is so, or why. {words.explanation}",
+        )
+    if findings.documents is not None or findings.fewest_groups not in _FEW_GROUPS:
         return words
-    no_single = "no document stands out, but " if findings.documents is not None else ""
-    return Words(
-        "texts_differ",
-        f"{NO_CONCLUSION} {no_single}{'; '.join(differences)}.",
-        "So the audited texts differ from those that the model cannot have read by more than chance allows. Nothing"
-        f" says of which that is so, or why. {words.explanation}",
+    few = f"This rests on {findings.fewest_groups} groups only, on the side that has fewer"
+    return replace(
+        words, explanation=f"{words.explanation} {few}: however many texts they hold, they say little of others."
     )
 
 

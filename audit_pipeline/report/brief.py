@@ -27,9 +27,6 @@ from audit_pipeline.report.vocabulary import (
 
 Row = Mapping[str, Any]
 
-FEW_GROUPS = range(2, 5)
-"""So few groups of a side that an answer says that it rests on them."""
-
 
 @dataclass(frozen=True)
 class Brief:
@@ -45,11 +42,6 @@ def brief_of(model: str, benchmark: str, outcome: str, findings: PairFindings) -
     sure = _state_certainty(outcome, findings)
     if findings.warning is not None and findings.documents is None:
         sure = f"{sure} There are few texts: {findings.warning}."
-    if findings.documents is None and findings.fewest_groups in FEW_GROUPS:
-        sure = (
-            f"{sure} This rests on {findings.fewest_groups} groups only, counted on the side that has fewer: so few say"
-            " little of others, however many texts they hold."
-        )
     return Brief(_state_question(model, benchmark, findings), sure, _describe_possible_changes(outcome, findings))
 
 
