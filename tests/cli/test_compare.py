@@ -91,7 +91,7 @@ def test_members_are_compared_with_non_members_and_no_model_is_loaded(
     page = next(audited.paths.reports.glob("*edited*.html")).read_text(encoding="utf-8")
     assert "There are too few texts to tell whether the model before knew them" in page
     assert "<small>n = 18</small>" in page
-    assert "mean over texts; 95% percentile interval from 2000 bootstrap resamples of 30 groups" in page
+    assert "mean over texts; 95% interval over 30 groups by Student" in page
 
 
 def test_all_texts_of_one_benchmark_are_compared_with_all_of_another(audited: Workspace) -> None:
