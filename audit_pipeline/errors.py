@@ -6,7 +6,10 @@ what it should not quote. What does not: programming errors, which stay ordinary
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from itertools import groupby
 
 
@@ -60,6 +63,13 @@ class LeftOutWarning(UserWarning):
 
 class OtherTokenizerWarning(UserWarning):
     """A tokenizer that transformers builds otherwise than its file says."""
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Whether the system says that a disk, or a quota, is full."""
+    # Of a folder that is copied: all that failed, each in words.
+    of_copy = isinstance(error, shutil.Error) and os.strerror(errno.ENOSPC) in str(error)
+    return of_copy or error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def to_one_line(error: BaseException | str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,17 +24,10 @@ from audit_pipeline.catalogue.integrity import add_json_digest, format_json, req
 from audit_pipeline.catalogue.paths import is_writable
 from audit_pipeline.catalogue.table import Table, is_later
 from audit_pipeline.catalogue.working_copy import put_in_place
-from audit_pipeline.errors import DataError, MadeAgainWarning
+from audit_pipeline.errors import DataError, MadeAgainWarning, is_full_disk
 
 Columns: TypeAlias = Table | pa.Schema
 """The columns that rows must have: those of a declared table, or some put together of several."""
-
-
-def is_full_disk(error: OSError) -> bool:
-    """Whether the system says that a disk, or a quota, is full."""
-    # Of a folder that is copied: all that failed, each in words.
-    of_copy = isinstance(error, shutil.Error) and os.strerror(errno.ENOSPC) in str(error)
-    return of_copy or error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager

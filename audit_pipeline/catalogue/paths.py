@@ -139,8 +139,6 @@ def explain_invalid_partition(dimension: str, name: str) -> str | None:
     """Why a benchmark or model (``dimension``) cannot have this name, which partitions and folders carry; or None."""
     if "|" in name or "..." in name or not name.isprintable() or not name.strip():
         return f"{name[:80]!r} cannot name a {dimension}: no '|', no '...', no control characters, not empty"
-    if (problem := explain_path(dimension, name)) is not None:
-        return problem
     length, longest = len(to_path_segment(name)), _LONGEST[dimension]
     if length > longest:
         return (

@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 
 import click
 
-from audit_pipeline.catalogue.files import is_full_disk
 from audit_pipeline.catalogue.object_store import BucketError
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 from audit_pipeline.cli import (
@@ -44,7 +43,14 @@ from audit_pipeline.cli import (
     upkeep,
 )
 from audit_pipeline.cli.library_output import defer_stderr
-from audit_pipeline.errors import AuditError, LeftOutWarning, MadeAgainWarning, OtherTokenizerWarning, to_one_line
+from audit_pipeline.errors import (
+    AuditError,
+    LeftOutWarning,
+    MadeAgainWarning,
+    OtherTokenizerWarning,
+    is_full_disk,
+    to_one_line,
+)
 from audit_pipeline.operate.console import end_step, quietly, tell
 
 _IN_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")

@@ -159,10 +159,10 @@ def _show_accuracy(judged: Sequence[Item]) -> None:
     show_table(
         "accuracy",
         [rate for rate in rates if rate["n"]],
-        [*columns, ("accuracy", lambda row: estimate(row["value"], row["low"], row["high"], ".1%"))],
+        [*columns, ("accuracy", lambda row: estimate(row["value"], row["low"], row["high"], "z.1%"))],
     )
     compared = compare_accuracy(judged)
-    shown = estimate(compared.difference, compared.interval.low, compared.interval.high, "+.1%", "not known")
+    shown = estimate(compared.difference, compared.interval.low, compared.interval.high, "+z.1%", "not known")
     say(
         f"Contaminated less clean: {shown}, p = {probability(compared.p_value)} ({compared.method}).\n"
         f"{DIFFERENCE_CAVEAT}",

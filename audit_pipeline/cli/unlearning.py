@@ -108,7 +108,7 @@ def _format_side_cell(side: str, row: Row) -> str:
     found = row.get(side)
     if found is None:
         return ""
-    return estimate(found["value"], found["ci_low"], found["ci_high"], ".3g", DASH)
+    return estimate(found["value"], found["ci_low"], found["ci_high"], "z.3g", DASH)
 
 
 def _list_metrics_by_reason(findings: Sequence[Finding]) -> dict[str, list[str]]:

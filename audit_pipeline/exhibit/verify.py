@@ -48,7 +48,7 @@ from audit_pipeline.catalogue.contracts import (
     Table,
     text_sha256,
 )
-from audit_pipeline.catalogue.files import is_full_disk, read_json, read_table
+from audit_pipeline.catalogue.files import read_json, read_table
 from audit_pipeline.catalogue.integrity import ROW_SHA256, file_sha256
 from audit_pipeline.catalogue.lineage import (
     LatestRun,
@@ -65,7 +65,7 @@ from audit_pipeline.catalogue.lineage import (
 from audit_pipeline.catalogue.lineage_chain import ChainRecord, follow_chain, order_chain
 from audit_pipeline.catalogue.paths import DataPaths, use_workspace
 from audit_pipeline.endpoints.used_endpoints import Endpoints
-from audit_pipeline.errors import AuditError, DataError, ModelError, to_one_line
+from audit_pipeline.errors import AuditError, DataError, ModelError, is_full_disk, to_one_line
 from audit_pipeline.evidence.findings import compute_findings
 from audit_pipeline.exhibit.pack import (
     PACK,

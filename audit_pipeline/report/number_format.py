@@ -97,7 +97,7 @@ def estimate(
     value: float | None,
     low: float | None,
     high: float | None,
-    format_spec: str = ".3f",
+    format_spec: str = "z.3f",
     missing_text: str = "not defined",
 ) -> str:
     """A value with its interval for a terminal, in a ``format_spec`` of Python's.
@@ -107,9 +107,9 @@ def estimate(
     if value is None:
         return missing_text
     if low is None or high is None:
-        return f"{value:z{format_spec}}"
-    low_end, high_end = (format(end, f"z{format_spec}").removesuffix("%") for end in (low, high))
-    return f"{value:z{format_spec}} [{low_end}, {high_end}]"
+        return f"{value:{format_spec}}"
+    low_end, high_end = (format(end, format_spec).removesuffix("%") for end in (low, high))
+    return f"{value:{format_spec}} [{low_end}, {high_end}]"
 
 
 def setting(parameters: str | None) -> str:

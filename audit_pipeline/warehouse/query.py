@@ -52,18 +52,21 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
             f"there is no warehouse at {warehouse} yet: audit a model first "
             "(corpus-audit audit --model smollm2-135m --benchmark release_notes)"
         )
+    wal = warehouse.with_name(f"{warehouse.name}.wal")
+    if wal.exists():
+        # Of the storage version that is written here DuckDB would apply it to whatever file it lies beside.
+        raise DataError(
+            f"the warehouse cannot be read: {wal} belongs to somebody's read-write session: end that session, or move "
+            "the file aside"
+        )
     connection = duckdb.connect(":memory:")
     try:
         connection.execute(f"ATTACH {quote_literal(str(warehouse))} AS warehouse (TYPE duckdb, READ_ONLY)")
     except duckdb.Error as error:
         connection.close()
-        wal = warehouse.with_name(f"{warehouse.name}.wal")
-        what_to_do = (
-            f"{wal.name} beside it belongs to somebody's read-write session: end that session, move the file aside"
-            if wal.exists()
-            else "build it again: corpus-audit report"
-        )
-        raise DataError(f"the warehouse cannot be read ({error_to_one_line(error)}); {what_to_do}") from error
+        raise DataError(
+            f"the warehouse cannot be read ({error_to_one_line(error)}); build it again: corpus-audit report"
+        ) from error
     connection.execute("USE warehouse")
     hide_progress_bar(connection)
     for setting in (

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from audit_pipeline.metrics.delong import auroc_with_interval
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from audit_pipeline.detectors.registry import ONE_PASS, parse_set
 from audit_pipeline.detectors.statistics import Lacking, TextStatistics
 from audit_pipeline.errors import ConfigError
 from audit_pipeline.evidence.conformal import conformal_p_values
+from audit_pipeline.metrics.intervals import measure_auroc_of_scores
 from audit_pipeline.scoring.needs.ranks import rank_texts
 
 Make = Callable[..., TextStatistics]
@@ -103,7 +103,7 @@ def test_p_values_against_calibration_texts_reach_their_level(text_statistics: M
         scores = np.array(list(combined({str(place): one for place, one in enumerate(every)}).values()))
         p_values.append(conformal_p_values(scores[39:54], scores[:39]))
         labels = np.repeat([1 - MEMBER, MEMBER], [54, 15])
-        interval = auroc_with_interval(scores, labels)[1]
+        interval = measure_auroc_of_scores(scores, labels, range(len(scores))).interval
         assert interval.low is not None
         assert interval.high is not None
         held += interval.low <= 0.5 <= interval.high

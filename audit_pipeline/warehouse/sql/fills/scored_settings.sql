@@ -1,5 +1,9 @@
--- changed_scores is of the build alone: of what the scores are that it loaded or took out.
-DELETE FROM scored_settings USING changed_scores AS changed
+-- Of the build alone: changed_scores and changed_examples say of what the rows are that it loaded or took out.
+CREATE TEMP TABLE changed_score_runs AS
+SELECT benchmark, model, run_id FROM changed_scores
+UNION SELECT benchmark, model, run_id FROM scores SEMI JOIN changed_examples USING (benchmark);
+
+DELETE FROM scored_settings USING changed_score_runs AS changed
 WHERE scored_settings.benchmark = changed.benchmark AND scored_settings.model = changed.model
     AND scored_settings.run_id = changed.run_id;
 
@@ -8,7 +12,7 @@ SELECT model, benchmark, detector, parameters, bool_or(is_default) AS is_default
     count(*) FILTER (status = 'ok') AS scored, count(is_audited) AS audited,
     count(*) FILTER (status = 'not_applicable') AS not_applicable,
     count(*) FILTER (status = 'failed') AS failed
-FROM scores SEMI JOIN changed_scores USING (benchmark, model, run_id) LEFT JOIN (
+FROM scores SEMI JOIN changed_score_runs USING (benchmark, model, run_id) LEFT JOIN (
     SELECT benchmark, example_id, TRUE AS is_audited FROM examples
     WHERE split = 'evaluation' AND label IS DISTINCT FROM 0
 ) USING (benchmark, example_id) GROUP BY ALL;
