@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from audit_pipeline.asking import config as chat_models
+from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.config.entries import Entries
+from audit_pipeline.controls import config as controls
 from audit_pipeline.errors import ConfigError
+from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models
+from audit_pipeline.references import config as references
 
 MANY = """\
 models:
@@ -90,3 +95,22 @@ def test_what_was_meant(tmp_path: Path, entry: str, told: list[str]) -> None:
 def test_values_in_messages_are_cut_short(tmp_path: Path) -> None:
     (tmp_path / "models.yaml").write_text(f"models:\n  m: {{hub: a/b, dtype: {'x' * 5000}}}\n  {'n' * 900}: 1\n")
     assert all(len(str(problem)) < 500 for problem in load_models(tmp_path).problems)
+
+
+EVIL = ("../../../evil", "..", ".", "/evil", "a/../b", "a//b", "a/", "..\\\\evil")
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_an_entry_that_is_a_path_is_refused_in_every_file(evil: str, tmp_path: Path) -> None:
+    files = [module.FILE for module in (models, chat_models, references, controls, benchmarks)]
+    for file in (*files, controls.STUDIES_FILE):
+        (tmp_path / file.name).write_text(f'{file.key}:\n  "{evil}": {{hub: a/b}}\n')
+        entries = file.load(tmp_path)
+        assert entries.names == ()
+        [problem] = entries.problems
+        assert f"cannot name a {file.what}: it is a path" in str(problem)
+
+
+def test_a_name_with_a_slash_is_one(tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text("models:\n  acme/base-1.5: {hub: a/b}\n")
+    assert "acme/base-1.5" in load_models(tmp_path)

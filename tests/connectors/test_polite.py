@@ -191,7 +191,7 @@ def test_long_answers_and_bombs_are_refused_at_once(server: BadServer, client: C
         one.get(f"{server.url}/bomb", limit=1_000_000)
     with pytest.raises(FetchError, match="1001 bytes long, more than the 1000"):
         one.get(f"{server.url}/long", limit=1000)
-    with pytest.raises(FetchError, match="longer than the 1000 bytes"):
+    with pytest.raises(FetchError, match="longer than the 1,000 bytes"):
         one.get(f"{server.url}/unannounced", limit=1000)
     assert len(one.get(f"{server.url}/redirected", limit=1000).content) == 1000
     assert server.asked() == ["/bomb", "/long", "/unannounced", "/redirected", "/fits"]

@@ -24,6 +24,7 @@ from audit_pipeline.endpoints.exchange import find_floor
 from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.errors import ModelError
+from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.run import compute
@@ -150,6 +151,24 @@ def test_a_placeholder_in_the_probes_texts_is_one_line(
     ) as error:
         probe_endpoint(model, asking(model))
     assert "\n" not in str(error.value)
+
+
+def test_a_window_that_is_not_known_is_left_out_of_an_extraction(
+    server: FakeEndpoint, behind: Entry, asking: Asking, tmp_path: Path
+) -> None:
+    model, paths = behind("completions", top_logprobs=0), DataPaths(tmp_path)
+    client = asking(model)
+    probed = probe_endpoint(model, client)
+    text = " ".join(SENTENCES)
+    windows = encode_windows_at(model, text, (0, 30, 60), WindowLengths(8, 12))
+    asked = iter((False, True, False))
+    server.bend = lambda answer, body: (
+        change_own(answer, lambda place, value: -9999.0 if place == 15 else value) if next(asked, False) else answer
+    )
+    run_windows(model, windows, paths, lambda: EndpointBackend(model, client, probed))
+    rows = read_windows(model, windows, paths)
+    assert (len(windows), len(rows)) == (3, 2)
+    assert np.isfinite(rows["logprob"].combine_chunks().flatten().to_numpy()).all()
 
 
 @pytest.mark.parametrize(

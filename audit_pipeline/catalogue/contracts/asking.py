@@ -81,8 +81,18 @@ CHAT_ANSWERS = Table(
         Column("provider_request_id", pa.string(), "the interface's own number of the request", null=True),
         Column("asked_at", pa.timestamp("us", tz="UTC"), "when it was sent; null: not known", null=True),
         Column("seconds", pa.float64(), "how long the answer took", null=True),
-        Column("prompt_tokens", pa.int64(), "tokens of the prompt, as the interface counts", null=True),
-        Column("output_tokens", pa.int64(), "tokens of the answer, as the interface counts", null=True),
+        Column(
+            "prompt_tokens",
+            pa.int64(),
+            "tokens of the prompt, as counted there, if there can be so many",
+            null=True,
+        ),
+        Column(
+            "output_tokens",
+            pa.int64(),
+            "tokens of the answer, as counted there, if there can be so many",
+            null=True,
+        ),
         Column(
             "cost", pa.float64(), "what it cost by the entry's prices; null: no price, or no tokens counted", null=True
         ),

@@ -22,12 +22,14 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._daemon.types import DaemonHeartbeat
 from made_workspace import Workspace, temporal, tiny_control
 
+from audit_pipeline.errors import DataError
 from audit_pipeline.operate.dagster.health import build_run_ending_lookup, examine_dagster, runs_stuck_in_pools
 from audit_pipeline.operate.dagster.in_process import (
     HOST_TAG,
     PROCESS_TAG,
     dagster_home,
     dead_runs,
+    ensure_dagster_home,
     mark_dead_runs_failed,
     process_identity,
 )
@@ -91,6 +93,18 @@ def test_a_home_that_was_never_made_is_not_made(workspace: Workspace) -> None:
     assert dagster_home(workspace.paths) == (workspace.root / "elsewhere").resolve()
     assert look(workspace)["Dagster home"].ok
     assert not (workspace.root / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("home", ["/proc/home", "file", "file/below"])
+def test_a_home_that_cannot_be_made_is_a_fault(home: str, workspace: Workspace) -> None:
+    (workspace.root / "file").write_text("no folder")
+    workspace.monkeypatch.setenv("DAGSTER_HOME", str(workspace.root / home))
+    [finding] = examine_dagster(workspace.paths, DEFINITIONS)
+    assert not finding.ok
+    assert "cannot be written (" in finding.words
+    assert "set DAGSTER_HOME to a folder of yours" in finding.words
+    with pytest.raises(DataError, match=r"the Dagster home .* cannot be written .*set DAGSTER_HOME"):
+        ensure_dagster_home(workspace.paths)
 
 
 def test_all_is_well(workspace: Workspace, instance: dg.DagsterInstance) -> None:
