@@ -14,6 +14,7 @@ from made_workspace import (
 )
 
 from audit_pipeline.detectors.registry import REGISTRY
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
 
@@ -120,7 +121,7 @@ def test_a_finding_joins_to_run_fingerprint_digest_and_code_version(audited: Wor
     assert len(rows) == 2 * (len(audited_with) + 1), "every detector and the blind control, once each"
     runs = {run.run_id for run in audited.runs()}
     assert {row["run_id"] for row in rows} <= runs
-    assert {row["code_version"] for row in rows} == {"3"}
+    assert {row["code_version"] for row in rows} == {EVALUATIONS_VERSION}
     assert "0 row(s)" in told(audited.run("sql", "SELECT * FROM lineage_gaps"))
 
 

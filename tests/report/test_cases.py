@@ -130,14 +130,14 @@ def test_where_labels_are_from_stands_wherever_they_are_shown(audited: Folder) -
     write_json(path, {**manifest, "label_source": "corpus", "spec": spec})
     found = written(audited)
     report, text = found.reports[TINY], found.pages[TINY].text
-    for rows, name in ((report.benchmarks, "name"), (report.splits, "benchmark"), (report.sheets, "benchmark")):
+    for rows, name in ((report.benchmarks, "name"), (report.splits, "benchmark")):
         assert {row[name]: row.label_source for row in rows} == {"notes_32": "corpus", "speeches_64": None}
     labels = {answer.benchmark: answer.labels_by for answer in report.answers}
     assert labels["notes_32"] == "corpus: what a search of all of it found, word for word"
     # The benchmark, its sheet, its split, its answer.
     for words in (
         "label source corpus",
-        "Label source corpus",
+        "Who says what was read corpus",
         "label source: corpus;",
         "Labels: corpus: what a search",
     ):

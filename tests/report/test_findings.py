@@ -202,7 +202,7 @@ def test_too_few_books_to_compare_with(tmp_path: Path) -> None:
     folder = Folder(DataPaths(tmp_path / "data"))
     write_shelf(folder, held_out=12)
     answer = written(folder).reports[MODEL].answers[0]
-    assert answer.outcome == "documents_cannot_stand_out"
+    assert answer.outcome == "texts_differ"
     assert "Each of 20 documents was compared with 12 documents" in answer.explanation
 
 

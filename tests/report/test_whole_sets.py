@@ -66,7 +66,7 @@ def test_a_canary_alone_is_an_answer(folder: Folder) -> None:
         assert asked.summary in first_screen(page)
         assert "sound test" in first_screen(page)
         assert "Nothing has been audited yet" not in page.text
-        assert (asked.pairs, asked.tests, asked.models) == (0, 1, 1)
+        assert (asked.pairs, asked.tests, asked.models) == (1, 1, 1)
         assert datetime.fromisoformat(asked.last_audited) == DAY
         (entry,) = report.lineage
         assert (entry.table, entry.run_id, entry.number) == ("corpus_tests", "run-c", report.corpus_tests[0].lineage)
