@@ -25,7 +25,7 @@ def test_a_brought_detector_is_listed_with_its_package_and_scored(
     listed = command_with(site, "detectors", "--json")
     assert (listed.returncode, listed.stderr) == (0, "")
     packages = {row["detector"]: row["package"] for row in json.loads(listed.stdout)["detectors"]}
-    assert packages["likely_tokens"] == "another-name==1.0"
+    assert packages["likely_tokens"] == "brought-example==1.0"
     assert packages["loss"] is None
     out = tmp_path / "scores.parquet"
     options = ["--model", str(tiny_folder("llama")), "--texts", str(tmp_path / "texts.jsonl"), "--out", str(out)]
