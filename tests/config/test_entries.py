@@ -106,7 +106,7 @@ def test_an_entry_that_is_a_path_is_refused_in_every_file(evil: str, tmp_path: P
     for file in (*files, controls.STUDIES_FILE):
         (tmp_path / file.name).write_text(f'{file.key}:\n  "{evil}": {{hub: a/b}}\n')
         entries = file.load(tmp_path)
-        assert entries.names == ()
+        assert list(entries) == []
         [problem] = entries.problems
         assert f"cannot name a {file.what}: it is a path" in str(problem)
 
