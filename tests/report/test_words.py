@@ -588,7 +588,7 @@ def test_numbers_in_words() -> None:
         *("0.000", "+0.000", "0.0%", "0", "0.00%", "0.000"),
     )
     assert (interval([tiny, 1.0]), interval([tiny, 1.0], rate=True)) == ("[0.000, 1.000]", "[0.0, 100.0]")
-    assert (estimate(tiny, tiny, 0.5), estimate(tiny, None, None, ".0%")) == ("0.000 [0.000, 0.500]", "0%")
+    assert (estimate(tiny, tiny, 0.5), estimate(tiny, None, None, "z.0%")) == ("0.000 [0.000, 0.500]", "0%")
     assert (score(-0.01234567), score(123456.0), signed(-0.25), signed(None)) == (
         "−0.01235",
         "1.235e+05",
