@@ -1,7 +1,7 @@
 """How often the intervals hold what they are of, and how often equal detectors are told apart: long simulations.
 
-Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_coverage.py [--repeats 500]``. Seeds are fixed; it takes about
-eight minutes of one core.
+Run by hand: ``OMP_NUM_THREADS=1 python bench/bench_coverage.py [--repeats 500]``. Seeds are fixed; it took
+27 minutes of a core that was shared with other work.
 
 Scores are normal, of unit variance, of which a part (the group's effect: 0, .5 or .9) is common to the texts of a
 group; members are shifted so that the AUROC is the one wanted. What an interval should hold is the mean over all data

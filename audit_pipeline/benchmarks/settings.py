@@ -108,7 +108,7 @@ class FamilySettings(StrictSettings):
     builder: str = Field(description="how the benchmark is built; the other keys depend on it")
     design: Design = Field(description="how the two sides came about; what may be claimed depends on it")
     design_stated_by: Text | None = Field(
-        default=None, description="whose statement the design is, for people; None: of whoever wrote this file"
+        default=None, description="who states the design, in words; without it, the author of this file"
     )
     title: Text | None = Field(default=None, description="its name for people, in reports; None: the entry's own")
     description: Text = Field(description="what the benchmark is, for people; changing it rebuilds nothing")

@@ -441,8 +441,8 @@ class _Verification:
             plan, _, stamp = min(rows, key=lambda row: row[0].timestamp.time if row[0].timestamp else _NEVER)
             others = [place for other, place in places.items() if other != key]
             late = self._explain_not_planned(plan, places[key], others, pair)
-            told = f"not planned beforehand: {'; '.join(late)}" if late else "by the lineage before the findings"
-            words = f"{told}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
+            order = f"not planned beforehand: {'; '.join(late)}" if late else "by the lineage before the findings"
+            words = f"{order}; sealed on {plan.sealed_at:%F %T} UTC, sha256 {plan.sha256}; {stamp}"
             yield Check(what, None if late else True, words)
 
     def _require_written_plan(self, plan: SealedPlan, pair: Pair) -> None:

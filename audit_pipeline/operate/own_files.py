@@ -50,7 +50,7 @@ _WORDS, _FEWER_WORDS = 64, 32
 _WINDOWS_PER_DOCUMENT = 20
 _SEED = 20220101
 _NAMED = 3
-_WHOEVER_RAN_CHECK = "whoever ran corpus-audit check"
+_CHECK_USER = "the user of corpus-audit check"
 
 
 @dataclass(frozen=True)
@@ -187,14 +187,14 @@ class Inventory:
                 "cannot have read: what the detectors are worth on such texts.",
                 **shelf,
                 "design": "temporal",
-                "design_stated_by": f"{_WHOEVER_RAN_CHECK} --held-out and --members",
+                "design_stated_by": f"{_CHECK_USER} --held-out and --members",
                 "evaluates": "known",
             }
         return entries
 
     @property
     def _stated_by(self) -> str:
-        return f"{_WHOEVER_RAN_CHECK} --held-out{' --exchangeable' if self.own.exchangeable else ''}"
+        return f"{_CHECK_USER} --held-out{' --exchangeable' if self.own.exchangeable else ''}"
 
 
 def inspect_own_files(own_files: OwnFiles) -> Inventory:

@@ -179,9 +179,9 @@ def _describe_detectable_effect(documents: ShelfDocuments) -> tuple[str, int]:
     by = f" by each of {count(detectors)} detectors" if detectors > 1 else ""
     alone = count_held_out_needed(documents.tests, 1, Q_LEVEL, factor)
     return (
-        f"{count(together)} of {things(documents.tested, 'document', 'documents')} together, were each to score higher"
-        f" than all {count(groups)} comparison documents{by}; for a document to stand out alone {count(alone)} of these"
-        " are needed",
+        f"{count(together)} of {things(documents.tested, 'document', 'documents')} together, each with a higher score"
+        f" than all {count(groups)} comparison documents{by}; one document alone needs {count(alone)} comparison"
+        " documents",
         together,
     )
 

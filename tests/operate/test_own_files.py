@@ -162,7 +162,7 @@ def test_where_both_sides_are_known_there_is_a_labelled_benchmark_of_them(
     built = {name: spec for name, spec in built.items() if spec.control is None}
     assert list(looked.benchmarks) == ["own_files", "own_files_known"]
     assert [built[name].design for name in built] == ["exchangeable", "temporal"], "members may differ by their date"
-    check = "whoever ran corpus-audit check --held-out"
+    check = "the user of corpus-audit check --held-out"
     assert [built[name].design_stated_by for name in built] == [f"{check} --exchangeable", f"{check} and --members"]
     assert not any(spec.settings.on_request for spec in built.values()), "the weekly audit takes them"
     assert [spec.settings.extraction is not None for spec in built.values()] == [True, False]

@@ -169,7 +169,7 @@ def test_what_a_comparison_would_have_found() -> None:
     [
         (1, 59, "any document that scores higher than all but 2 of 59 comparison documents"),
         (6, 119, "any document that scores higher than all 119 comparison documents"),
-        (6, 118, "2 of 6 documents together, were each to score higher than all 118 comparison documents"),
+        (6, 118, "2 of 6 documents together, each with a higher score than all 118 comparison documents"),
     ],
 )
 def test_what_would_have_stood_out_by_scipy(tested: int, groups: int, told: str) -> None:

@@ -22,8 +22,8 @@ PAIR_STATES: Mapping[PairStatus, str] = {
     "stale": "there are results, but what they rest on has changed since; to be run again",
     "missing": "it is to be audited, and no run has done it yet",
     "done": "there are results, and what they rest on has not changed since",
-    "not_applicable": "one of both is of a control, and the other is not of that control: there is nothing to audit",
-    "not_requested": "one of both is audited on request only, and nobody asked for this pair",
+    "not_applicable": "the model or the benchmark belongs to a control and the other does not: nothing to audit",
+    "not_requested": "the model or the benchmark is audited on request only, and this pair was not requested",
 }
 """What can become of a model on a benchmark, worst first, in the words that SQL, report, terminal and UI share. To be
 audited are the first four, and the first three of these are not audited."""
