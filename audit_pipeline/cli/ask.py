@@ -16,7 +16,7 @@ import click
 
 from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.options import TEXT_COLUMN, SeveralFiles, json_option
+from audit_pipeline.cli.options import GO_ON, TEXT_COLUMN, SeveralFiles, json_option, keeps
 from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
 from audit_pipeline.operate.console import (
     Row,
@@ -62,6 +62,7 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
 """Of rows of documents: a number that is missing, where it is, and why."""
 
 
+@keeps(f"Every answer that came is kept. {GO_ON}")
 @click.command(cls=SeveralFiles)
 @click.option(
     "--model",

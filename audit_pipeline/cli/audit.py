@@ -14,7 +14,17 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audit_output import audit_pairs, show_audit_outcome
-from audit_pipeline.cli.options import DETAILS, DEVICE, ENGINE, LIMITS, MODEL, json_option, options_of
+from audit_pipeline.cli.options import (
+    DETAILS,
+    DEVICE,
+    ENGINE,
+    LIMITS,
+    MODEL,
+    PASSES_KEPT,
+    json_option,
+    keeps,
+    options_of,
+)
 from audit_pipeline.cli.shared import (
     estimate_seconds,
     format_estimated_time,
@@ -34,6 +44,7 @@ if TYPE_CHECKING:
     from audit_pipeline.token_statistics.cached_texts import Plan
 
 
+@keeps(PASSES_KEPT)
 @click.command()
 @MODEL
 @click.option("--benchmark", required=True, help=BENCHMARK.help)

@@ -24,7 +24,17 @@ from audit_pipeline.catalogue.paths import DataPaths, use_workspace
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, show_audit_outcome
 from audit_pipeline.cli.controls import pairs_of_control
 from audit_pipeline.cli.exhibit import AUTHORITY, seal_plans
-from audit_pipeline.cli.options import DETAILS, DEVICE, LIMITS, MODEL, TEXT_COLUMN, SeveralFiles, json_option
+from audit_pipeline.cli.options import (
+    DETAILS,
+    DEVICE,
+    LIMITS,
+    MODEL,
+    PASSES_KEPT,
+    TEXT_COLUMN,
+    SeveralFiles,
+    json_option,
+    keeps,
+)
 from audit_pipeline.cli.results import open_report_in_browser
 from audit_pipeline.cli.shared import (
     estimate_seconds,
@@ -186,6 +196,7 @@ def say_work(work: Work) -> None:
 _FILES = click.Path(exists=True, path_type=Path)
 
 
+@keeps(PASSES_KEPT)
 @click.command(cls=SeveralFiles)
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @MODEL

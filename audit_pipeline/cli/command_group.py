@@ -43,6 +43,7 @@ from audit_pipeline.cli import (
     upkeep,
 )
 from audit_pipeline.cli.library_output import defer_stderr
+from audit_pipeline.cli.options import IF_STOPPED
 from audit_pipeline.errors import (
     AuditError,
     LeftOutWarning,
@@ -228,7 +229,9 @@ def _report_warnings_briefly() -> Iterator[None]:
 
 def _exit_stopped(ctx: click.Context, number: int) -> NoReturn:
     end_step()
-    tell(f"stopped. {_KEPT.get(ctx.invoked_subcommand or '', _NOT_KEPT)}")
+    command = main.commands.get(ctx.invoked_subcommand or "")
+    kept = command.epilog if command is not None else None
+    tell(f"stopped. {(kept or _NOT_KEPT).removeprefix(IF_STOPPED)}")
     sys.exit(128 + number)
 
 
@@ -245,21 +248,6 @@ def _suggest_own_configuration(message: str) -> str:
     return f"; {OWN_CONFIGURATION}"
 
 
-_GO_ON = "The same command again goes on from there."
-_KEPT: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("check", "demo", "audit", "extract", "compare", "score", "test"),
-        f"Finished steps, and all that the model was run on, are kept. {_GO_ON}",
-    ),
-    "control": f"A control whose training was finished, and all that its models were run on, are kept. {_GO_ON}",
-    "study": "Of a study that is not finished nothing is kept: the same command begins anew.",
-    "ask": f"Every answer that came is kept. {_GO_ON}",
-    **dict.fromkeys(
-        ("overlap", "count"), f"What was done until the last checkpoint (every 30 seconds) is kept. {_GO_ON}"
-    ),
-    "forget": f"What was removed stays removed. {_GO_ON}",
-}
-"""By command, what of its work Ctrl-C leaves, and how to go on."""
 _NOT_KEPT = "This command keeps nothing of its own: run it again."
 
 _EXIT_CODES: Sequence[tuple[str, str]] = (

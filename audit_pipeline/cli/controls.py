@@ -15,7 +15,7 @@ import click
 from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audit_output import audit_pairs, parse_row_parameters, publish_outcomes, show_audit_outcome
-from audit_pipeline.cli.options import DEVICE, json_option
+from audit_pipeline.cli.options import DEVICE, GO_ON, json_option, keeps
 from audit_pipeline.cli.shared import (
     build_estimate_formatter,
     format_detector_setting,
@@ -43,6 +43,7 @@ ORDER BY times
 _CHECKED = ("min_k", "min_k_plus_plus", "infilling")
 
 
+@keeps(f"A control whose training was finished, and all that its models were run on, are kept. {GO_ON}")
 @click.command()
 @click.argument("name", default=INSTRUMENT_CHECK)
 @DEVICE
@@ -84,6 +85,7 @@ def pairs_of_control(config: Configuration, name: str) -> list[Pair]:
     return [Pair(benchmark, model) for model in models for benchmark in benchmarks]
 
 
+@keeps("Of a study that is not finished nothing is kept: the same command begins anew.")
 @click.command()
 @click.argument("name")
 @json_option

@@ -14,7 +14,7 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
 from audit_pipeline.cli.audit_output import say_conclusions
-from audit_pipeline.cli.options import BETWEEN_0_AND_1, DEVICE, LIMITS, MODEL, TEXT_COLUMN
+from audit_pipeline.cli.options import BETWEEN_0_AND_1, DEVICE, LIMITS, MODEL, PASSES_KEPT, TEXT_COLUMN, keeps
 from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions, prepare_model, resolve_model_option
 from audit_pipeline.evidence.shards import PERMUTATIONS, count_items_needed
 from audit_pipeline.operate.console import say, tell, tell_skipped, tell_step
@@ -58,6 +58,7 @@ def canaries(sets: int, alternatives: int, words: int, style: Any, template: str
     say(f"\nAll of them, with the alternatives: {out} (secret); its seal: {seal_path(out)} (sha256 {seal.sha256})")
 
 
+@keeps(PASSES_KEPT)
 @click.group()
 def test() -> None:
     """Test a whole corpus: planted canaries, or a test set's order."""

@@ -26,7 +26,18 @@ from audit_pipeline.cli.extraction_output import (
     show_long_runs,
     show_passages,
 )
-from audit_pipeline.cli.options import DEVICE, ENGINE, LIMITS, MODEL, TEXT_COLUMN, build, json_option, options_of
+from audit_pipeline.cli.options import (
+    DEVICE,
+    ENGINE,
+    LIMITS,
+    MODEL,
+    PASSES_KEPT,
+    TEXT_COLUMN,
+    build,
+    json_option,
+    keeps,
+    options_of,
+)
 from audit_pipeline.cli.shared import (
     estimate_seconds,
     format_estimated_time,
@@ -56,6 +67,7 @@ if TYPE_CHECKING:
 _UNLESS_SAID = "Default: as the benchmark's entry says, else {}."
 
 
+@keeps(PASSES_KEPT)
 @click.command()
 @MODEL
 @click.option(

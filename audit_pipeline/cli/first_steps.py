@@ -24,7 +24,7 @@ from audit_pipeline.catalogue.control_roles import INSTRUMENT_CHECK
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.audit_output import audit_pairs, publish_outcomes, say_conclusions, show_audit_outcome
 from audit_pipeline.cli.controls import MEMORISATION_CHECK, audit_control, show_instrument_checks, show_memorisation
-from audit_pipeline.cli.options import json_option
+from audit_pipeline.cli.options import PASSES_KEPT, json_option, keeps
 from audit_pipeline.cli.shared import load_dagster_definitions, load_whole_configuration
 from audit_pipeline.errors import AuditError, to_one_line
 from audit_pipeline.operate.audit_request import AuditOutcome, AuditRequest
@@ -254,6 +254,7 @@ def _format_lower_bound(log_p: float | None) -> str:
     return DASH if log_p is None else f"≥ {math.exp(log_p):.2g}"
 
 
+@keeps(PASSES_KEPT)
 @click.command()
 @click.option("--model", default="smollm2-135m", show_default=True, help="The model to audit.")
 @json_option

@@ -17,6 +17,7 @@ from audit_pipeline.operate.options import DeviceOptions, EngineOptions, LimitOp
 
 Command = Callable[..., None]
 Declared = TypeVar("Declared")
+ClickCommand = TypeVar("ClickCommand", bound=click.Command)
 
 
 def options_of(options_class: type, *names: str) -> Callable[[Command], Command]:
@@ -75,6 +76,22 @@ DETAILS = click.option(
     "it is known. The answer is the named detector's alone.",
 )
 BETWEEN_0_AND_1 = click.FloatRange(0, 1, min_open=True, max_open=True)
+
+
+GO_ON = "The same command again goes on from there."
+PASSES_KEPT = f"Finished steps, and all that the model was run on, are kept. {GO_ON}"
+SHARDS_KEPT = f"What was done until the last checkpoint (every 30 seconds) is kept. {GO_ON}"
+IF_STOPPED = "If it is stopped: "
+
+
+def keeps(words: str) -> Callable[[ClickCommand], ClickCommand]:
+    """Declare what a command leaves where it is stopped: the end of its help, and its last line then."""
+
+    def declare(command: ClickCommand) -> ClickCommand:
+        command.epilog = f"{IF_STOPPED}{words}"
+        return command
+
+    return declare
 
 
 def json_option(command: Command) -> Command:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.options import ENGINE, TEXT_COLUMN, json_option
+from audit_pipeline.cli.options import ENGINE, SHARDS_KEPT, TEXT_COLUMN, json_option, keeps
 from audit_pipeline.cli.shared import get_writable_paths, load_dagster_definitions
 from audit_pipeline.operate.console import Cell, Row, say, show_table, tell, tell_progress, tell_skipped, tell_step
 from audit_pipeline.operate.options import FILE, PATH
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
+@keeps(SHARDS_KEPT)
 @click.command()
 @click.option(
     "--corpus",

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.options import DEVICE, ENGINE, LIMITS, MODEL, TEXT_COLUMN, json_option, options_of
+from audit_pipeline.cli.options import (
+    DEVICE,
+    ENGINE,
+    LIMITS,
+    MODEL,
+    PASSES_KEPT,
+    SHARDS_KEPT,
+    TEXT_COLUMN,
+    json_option,
+    keeps,
+    options_of,
+)
 from audit_pipeline.cli.shared import (
     build_estimate_formatter,
     format_detector_setting,
@@ -39,6 +50,7 @@ if TYPE_CHECKING:
     from audit_pipeline.scoring.file import FileScores
 
 
+@keeps(PASSES_KEPT)
 @click.command()
 @MODEL
 @click.option(
@@ -184,6 +196,7 @@ def _show_separation(scores: FileScores, options: ScoreOptions, file: Path, out:
     _say_no_control(sum(labelled.labels.known.values()), options, file, out)
 
 
+@keeps(SHARDS_KEPT)
 @click.command()
 @click.option(
     "--corpus", required=True, type=click.Path(path_type=Path), help="The corpus: a file, or a folder of files."

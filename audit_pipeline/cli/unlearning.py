@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths, texts_are_quoted
-from audit_pipeline.cli.options import json_option
+from audit_pipeline.cli.options import PASSES_KEPT, json_option, keeps
 from audit_pipeline.cli.shared import (
     get_writable_paths,
     load_dagster_definitions,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from audit_pipeline.unlearning.measures import Finding
 
 
+@keeps(PASSES_KEPT)
 @click.command()
 @click.option("--before", required=True, help="The model before forgetting: a name in config/models.yaml, or a path.")
 @click.option("--after", required=True, help="The model after forgetting.")

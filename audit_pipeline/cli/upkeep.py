@@ -16,7 +16,7 @@ import click
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.cli.library_output import release_deferred_stderr
-from audit_pipeline.cli.options import json_option
+from audit_pipeline.cli.options import GO_ON, json_option, keeps
 from audit_pipeline.cli.shared import (
     get_writable_paths,
     load_dagster_definitions,
@@ -78,6 +78,7 @@ def dev(host: str, port: int, weekly: bool) -> None:
     os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
 
 
+@keeps(f"What was removed stays removed. {GO_ON}")
 @click.command()
 @click.option("--model", help="The model to remove: a name in config/models.yaml, a hub id, or a path.")
 @click.option("--benchmark", help="The benchmark to remove, such as release_notes_64.")

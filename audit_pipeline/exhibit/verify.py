@@ -271,7 +271,11 @@ def _check_files(file: Path) -> Check:
 
 
 def _find_problems(archive: zipfile.ZipFile) -> Iterator[str]:
-    """In words, whatever of a zip file is not as the manifests of its bag say."""
+    """In words, whatever of a zip file is not as the manifests of its bag say.
+
+    The package bagit, which makes the bag, does not serve here: it stops at a wrong Payload-Oxum without naming a file,
+    passes over lines of a manifest that it cannot read, and does not see files beside the manifests.
+    """
     members = {member.filename: member for member in archive.infolist()}
     bags = [name for name in members if re.fullmatch(r"[^/]+/bagit\.txt", name)]
     if len(bags) != 1:
