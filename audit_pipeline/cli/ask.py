@@ -50,7 +50,7 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
     (
         "share that came back, no p and no q",
         lambda row: row["score"] is None and row["answered"] > 0,
-        "no answer names the text of the passage that it should give, as it stands in the document (column passage; a "
+        "no answer names the text of its passage exactly as the document has it (column passage; a "
         "number is not enough)",
     ),
     (

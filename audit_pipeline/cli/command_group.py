@@ -1,7 +1,7 @@
 """The command itself: how errors reach the terminal, which commands there are, and what all of them take.
 
-What belongs here: the group of all commands, and telling a full disk and a stop from other faults, whoever met them:
-our own code, SQLite, DuckDB, Dagster. What does not: any command, writing (catalogue/files.py), and whether a fault is
+What belongs here: the group of all commands, and recognising a full disk and a stop among other faults: of our
+own code, SQLite, DuckDB, Dagster. What does not: any command, writing (catalogue/files.py), and whether a fault is
 worth trying again (operate/dagster/retries.py).
 """
 
@@ -169,7 +169,7 @@ class _Front(click.Group):
 def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
     """Within the block SIGTERM stops a command as Ctrl-C does. Gives a function: the signal that came to stop it; None.
 
-    The numbers come from the interpreter (set_wakeup_fd), whoever handles the signals: Dagster does while it runs.
+    The numbers come from the interpreter (set_wakeup_fd), also while Dagster handles the signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None

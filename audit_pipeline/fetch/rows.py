@@ -102,7 +102,7 @@ class JsonDecoder(json.JSONDecoder):
 
     def explain_repeated(self) -> str:
         """What is wrong with the last value, if a key is ``repeated``."""
-        return f"the key '{self.repeated}' stands twice in one object: keep one of them"
+        return f"the key '{self.repeated}' is given twice in one object: keep one of them"
 
     def _build_object(self, pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)

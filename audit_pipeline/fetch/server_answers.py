@@ -4,8 +4,8 @@ What belongs here: the bound on what an answer unpacks to, and searching it for 
 servers, chat, hub, package index, timestamps, webhooks and crawls. What does not: how long an answer can be (each
 client), which faults may pass (retry.py).
 
-A client of httpx or httpx2 calls :func:`guard_response` or :func:`guard_response_async` before anybody reads a
-response, as in its hook for responses; a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken,
+A client of httpx or httpx2 calls :func:`guard_response` or :func:`guard_response_async` before the body is
+read, as in its hook for responses; a session of requests has a :class:`GuardedAdapter`. gzip and deflate are taken,
 which zlib unpacks in bounded steps, and nothing else is asked for.
 """
 
@@ -40,7 +40,7 @@ _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _SHORTEST_KEY = 8
 _OF_THE_BODY = ("Content-Encoding", "Content-Length", "Transfer-Encoding")
 _KEY_HEADERS = ("x-api-key", "x-goog-api-key", "api-key")
-# An ASCII character that JSON need not escape, behind an even number of backslashes.
+# An ASCII character that JSON need not escape, after an even number of backslashes.
 _ESCAPED = re.compile(rb"(?<!\\)((?:\\\\)*)\\(?:u00([2-7][0-9a-fA-F])|(/))")
 
 

@@ -149,8 +149,8 @@ def _answer_from_counts(findings: PairFindings, documents: ShelfDocuments, *, ag
         )
     effect, together = _describe_detectable_effect(documents)
     not_one = (
-        f"None of {those} has a score that is unusual enough beside those of {against} the model cannot have read,"
-        f" once {allowed_for} is allowed for. Text that was trained on can go unnoticed."
+        f"None of {those} has a score that is unusual enough compared with those of {against} the model cannot have"
+        f" read, once {allowed_for} is allowed for. Text that was trained on can go unnoticed."
     )
     if together > count_documents_of_interest(documents.tested):
         return Words("documents_cannot_stand_out", f"{COULD_HARDLY} only {effect}.", not_one)

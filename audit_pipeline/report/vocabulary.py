@@ -114,7 +114,7 @@ def describe_blind_control(blind: Mapping[str, Any] | None) -> str:
     if blind is None or blind["value"] is None:
         # The method of its rows says that, too, after what is compared.
         why = f" ({blind['method'].rpartition('not computed: ')[2]})" if blind is not None and blind["method"] else ""
-        return f"the blind control was not computed{why}, so nobody knows how far they tell the two sides apart"
+        return f"the blind control was not computed{why}, so it is unknown how well the words alone separate the sides"
     ends = interval((blind["low"], blind["high"]))
     return f"the blind control tells the two sides apart with an AUROC of {number(blind['value'])} {ends}".rstrip()
 

@@ -155,7 +155,7 @@ def read_given(
     and on no name. An infinite score is placed beyond the largest or smallest of its detector's finite ones. Rows that
     cannot be used are returned in ``skipped``. Raises DataError for a file without the columns score and label, without
     a usable row, with a text that is scored twice by a detector, or whose rows contradict each other. Texts that stand
-    on both sides, and those that ``texts`` lacks, are left out and told of in ``notes``; where none is left that is a
+    on both sides, and those that ``texts`` lacks, are left out and named in ``notes``; where none is left that is a
     DataError, too.
     """
     rows = read_given_rows(file)

@@ -163,7 +163,7 @@ def _fill_from(
 
 
 def create_database(file: Path) -> None:
-    """Make an empty database that DuckDB from STORAGE_VERSION on opens; whoever writes to it keeps that version."""
+    """Make an empty database that DuckDB from STORAGE_VERSION on opens; later writes keep that version."""
     with duckdb.connect() as connection:
         connection.execute(f"ATTACH {quote_literal(str(file))} AS made (STORAGE_VERSION '{STORAGE_VERSION}')")
 

@@ -56,8 +56,8 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     if wal.exists():
         # Of the storage version that is written here DuckDB would apply it to whatever file it lies beside.
         raise DataError(
-            f"the warehouse cannot be read: {wal} belongs to somebody's read-write session: end that session, or move "
-            "the file aside"
+            f"the warehouse cannot be read: {wal} belongs to a read-write session of another program: end that "
+            "session, or move the file aside"
         )
     connection = duckdb.connect(":memory:")
     try:

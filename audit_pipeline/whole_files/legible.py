@@ -136,8 +136,8 @@ def _is_enciphered(pairs: Counter[str], score: float) -> bool:
 
 
 def _is_in_order_of_use(counted: Counter[str]) -> bool:
-    """Whether most characters, as they are met first, follow each other in Unicode: a font numbered them. Digits, which
-    whoever counts writes in their order, tell nothing."""
+    """Whether most characters, as they are met first, follow each other in Unicode: a font numbered them. Digits say
+    nothing: a text that counts has them in order."""
     met = [ord(character) for character in counted if not character.isdigit()]
     following = sum(second - first in (1, 2) for first, second in pairwise(met))
     return _LEAST_DISTINCT <= len(met) <= counted.total() / _LEAST_USES and following > _LEAST_FOLLOWING * len(met)

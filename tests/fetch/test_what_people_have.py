@@ -17,7 +17,7 @@ from audit_pipeline.fetch.formats import open_rows, open_texts, read_rows
 
 Rows = list[dict[str, object]]
 TWO: Rows = [{"text": "a, b; c", "label": "1"}, {"text": "d", "label": "0"}]
-TWICE = "the key '{}' stands twice in one object: keep one of them"
+TWICE = "the key '{}' is given twice in one object: keep one of them"
 
 DELIMITED: dict[str, tuple[str, Rows, dict[int, str]]] = {
     "Excel's first line": ('sep=;\r\ntext;label\r\n"a, b; c";1\r\nd;0\r\n', TWO, {}),

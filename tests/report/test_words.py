@@ -443,7 +443,7 @@ def test_what_is_somebodys_word_alone_is_told_as_such() -> None:
 
 
 def test_a_blind_control_that_was_not_computed_says_why() -> None:
-    nobody = "so nobody knows how far they tell the two sides apart"
+    nobody = "so it is unknown how well the words alone separate the sides"
     assert describe_blind_control(None) == f"the blind control was not computed, {nobody}"
     method = "two sides are compared; the blind control was not computed: 108 labelled examples, it needs 200"
     few = asdict(Estimate(None, method=method))

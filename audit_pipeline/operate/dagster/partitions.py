@@ -37,8 +37,8 @@ benchmark_partitions = dg.DynamicPartitionsDefinition(name=BENCHMARK)
 model_partitions = dg.DynamicPartitionsDefinition(name=MODEL)
 pair_partitions = PairPartitions({BENCHMARK: benchmark_partitions, MODEL: model_partitions})
 GRID_NOTE = (
-    " The grid shows every known model on every known benchmark, so Missing there counts pairs that nobody asked for "
-    "or that have nothing to audit; how many pairs are to be audited is shown with `warehouse`."
+    " The grid shows every known model on every known benchmark, so Missing there also counts pairs that were not "
+    "requested or do not apply; how many pairs are to be audited is shown with `warehouse`."
 )
 """Of an asset whose partitions are pairs: Dagster knows no grid with holes."""
 
