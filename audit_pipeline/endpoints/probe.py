@@ -38,12 +38,10 @@ from audit_pipeline.models.endpoint_history import (
     is_different_model,
     largest_deviation,
 )
-from audit_pipeline.models.probe_texts import TEXTS
+from audit_pipeline.models.probe_texts import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride, windows_of
 
-COUNTING = " ".join(map(str, range(1, 41)))
-"""Once it has begun, any model knows how it goes on: the token itself is the best one at nearly all places."""
 _ENOUGH_AGREE = 0.5
 # So far apart, at least, are the least and the most likely token of texts of different kinds.
 _LEAST_SPREAD = 1e-3

@@ -17,7 +17,7 @@ from audit_pipeline.endpoints.budget import Budget, Limits, SharedBudget, find_e
 from audit_pipeline.errors import AuditError, BudgetError, ModelError, TransientError
 from audit_pipeline.models.config import Endpoint, ModelEntry
 from audit_pipeline.models.endpoint_history import record_probe
-from audit_pipeline.models.probe_texts import TEXTS
+from audit_pipeline.models.probe_texts import COUNTING, TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.token_statistics.tokens import encode, window_and_stride
 
@@ -36,8 +36,6 @@ def estimate_probe_tokens(model: TokenizedModel) -> int:
 
     Each text of the probe is sent twice and each that counts about once; a request generates a token besides.
     """
-    from audit_pipeline.endpoints.probe import COUNTING  # noqa: PLC0415
-
     window, _ = window_and_stride(model)
     lengths = [min(window, len(text.token_id)) + 1 for text in encode(model, [*TEXTS, *TEXTS, COUNTING, COUNTING])]
     return sum(lengths)

@@ -21,6 +21,7 @@ from scipy import stats
 
 from audit_pipeline.errors import DataError
 from audit_pipeline.evidence.canary_rank import rank_of, rank_sum_p
+from audit_pipeline.evidence.direction import LEVEL
 from audit_pipeline.evidence.shards import explain_shortage
 from audit_pipeline.metrics.claims import detectable_auroc
 
@@ -31,7 +32,6 @@ ASSUMPTION = (
     "they are not sorted by topic, date, length, difficulty or source."
 )
 _LISTED_UP_TO = 7
-_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def sharded_permutation_test(
         shards=len(own),
         orders=sum(sizes),
         method=f"{method} (mean rank {np.mean(ranks):.3g}, {expected}; {other_rule})",
-        detectable_auroc=detectable_auroc(1 / math.sqrt(12 * len(own)), _LEVEL),
+        detectable_auroc=detectable_auroc(1 / math.sqrt(12 * len(own)), LEVEL),
     )
 
 

@@ -1,4 +1,4 @@
-"""Five fixed texts by which two tokenizers, or two states of one model, are compared.
+"""Fixed texts by which two tokenizers, two states of one model, and tokens with their answers are compared.
 
 What belongs here: the texts. What does not: comparing (tokenizer_files.py, endpoints/probe.py).
 """
@@ -13,3 +13,5 @@ TEXTS = (
     "Der Zug nach Lübeck fährt um 7:45 Uhr; wer ihn verpasst, wartet bis zum Abend.",
 )
 """Prose, numbers, code and another language. Another text is another state of every endpoint."""
+COUNTING = " ".join(map(str, range(1, 41)))
+"""Once it has begun, any model knows how it goes on: the token itself is the best one at nearly all places."""

@@ -138,7 +138,7 @@ def _describe_possible_changes(outcome: str, findings: PairFindings) -> str:
         return _describe_document_changes(findings)
     if outcome in ("reversed_difference", "documents_opposite_direction") and findings.origin.handed_over:
         return "Scores with the right sign: the higher, the likelier a member."
-    if outcome == "no_difference" and not _is_hardly_narrower_with_more(findings):
+    if outcome == "no_difference" and _can_more_texts_help(findings):
         return "More texts make the range narrower (corpus-audit power says how many are needed)."
     if outcome == "no_document_stands_out" and not _is_single_document_detectable(findings):
         return "More documents that the model cannot have read let smaller differences count."
@@ -149,9 +149,9 @@ ENOUGH = 0.55
 """An AUROC that is as near to chance: where it would have been found, more texts are no advice."""
 
 
-def _is_hardly_narrower_with_more(findings: PairFindings) -> bool:
+def _can_more_texts_help(findings: PairFindings) -> bool:
     known = [finding.auroc for finding in findings.every] if findings.auroc is None else [findings.auroc]
-    return find_detectable_auroc(known) <= ENOUGH
+    return find_detectable_auroc(known) > ENOUGH
 
 
 def _is_single_document_detectable(findings: PairFindings) -> bool:

@@ -58,6 +58,7 @@ def _adopt(source: Source[Any], origin: str) -> Source[Any]:
         except AuditError:
             raise
         except Exception as error:
+            # What other people's code may raise is not known.
             raise SourceError(
                 f"the source {source.name} of {origin} failed ({type(error).__name__}: {to_one_line(error)[:200]})"
             ) from error

@@ -21,10 +21,10 @@ from audit_pipeline.detectors.detector import UNKNOWN_LOGPROB
 from audit_pipeline.endpoints.backend import EndpointBackend
 from audit_pipeline.endpoints.client import Client
 from audit_pipeline.endpoints.exchange import find_floor
-from audit_pipeline.endpoints.probe import TEXTS as PROBE_TEXTS
 from audit_pipeline.endpoints.probe import probe_endpoint
 from audit_pipeline.errors import ModelError
 from audit_pipeline.extraction.windows import WindowLengths, encode_windows_at, read_windows, run_windows
+from audit_pipeline.models.probe_texts import TEXTS as PROBE_TEXTS
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.scoring.session import Session
 from audit_pipeline.token_statistics.run import compute
