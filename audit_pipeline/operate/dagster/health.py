@@ -7,7 +7,6 @@ runs), files that are not Dagster's (audit_pipeline/operate/doctor.py).
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -35,21 +34,18 @@ _CANNOT_OPEN = (dg.DagsterError, sqlalchemy.exc.SQLAlchemyError, ImportError, OS
 def examine_dagster(paths: DataPaths, definitions: dg.Definitions) -> list[DoctorCheck]:
     """All that is looked at, in order; a Dagster home that was never made is not made for it."""
     config = dagster_home(paths) / "dagster.yaml"
-    unwritable = explain_unwritable(config.parent)
-    if not os.path.exists(config):
+    if (unwritable := explain_unwritable(config.parent)) is not None:
+        words = f"{config.parent} cannot be written ({unwritable}); set DAGSTER_HOME to a folder of yours"
+        return [DoctorCheck("Dagster home", ok=False, words=words)]
+    if not config.exists():
         words = f"{config.parent} is not made yet; the first audit makes it"
-        if unwritable is not None:
-            words = f"{config.parent} cannot be written ({unwritable}); set DAGSTER_HOME to a folder of yours"
-        return [DoctorCheck("Dagster home", unwritable is None, words)]
+        return [DoctorCheck("Dagster home", ok=True, words=words)]
     content, problem = _read(config)
     if problem is not None:
         return [
             DoctorCheck("Dagster home", ok=False, words=f"{config} {problem}; correct it, or delete it for a new one")
         ]
     findings = [*_check_settings(config, content)]
-    if unwritable is not None:
-        words = "not looked at: Dagster opens it to write, and nothing can be written there"
-        return [*findings, DoctorCheck("Dagster storage", ok=True, words=words)]
     try:
         with open_existing_instance(config.parent) as instance:
             findings += [
