@@ -108,10 +108,11 @@ def test_a_lease_that_was_taken_over_stops_every_write(
     monkeypatch.setattr(leases, "_RENEWED_EVERY", 0.1)
     one, two = machine("one"), machine("two")
     with hold_lock(one.root / "a.lock", 0):
+        renewal = [thread for thread in threading.enumerate() if thread.name == "lease locks/a.lock"][-1]
         write_json(one.model_card("before"), {})
         later[0] = leases.LEASE_SECONDS + 1
         with hold_lock(two.root / "a.lock", 0):
-            time.sleep(0.5)
+            renewal.join(30)
             with pytest.raises(BucketError, match="run the same again"):
                 write_json(one.model_card("after"), {})
     assert not one.model_card("after").exists()
