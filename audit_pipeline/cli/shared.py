@@ -119,7 +119,7 @@ def estimate_seconds(model: TokenizedModel, tokens: int, options: RunOptions) ->
     from audit_pipeline.models.weights import default_device
     from audit_pipeline.token_statistics.estimate import estimate_pass_seconds
 
-    return estimate_pass_seconds(model, tokens, options.device or default_device())
+    return estimate_pass_seconds(model, DataPaths.from_environment(), tokens, options.device or default_device())
 
 
 def say_run_resources(model: TokenizedModel, options: RunOptions) -> None:

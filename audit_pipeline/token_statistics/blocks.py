@@ -17,8 +17,8 @@ from torch.nn import functional
 
 from audit_pipeline.token_statistics.layers import Linear, is_wrapped
 
-# Finite stand-in for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0).
-_LOG_ZERO = -1e9
+LOG_ZERO = -1e9
+"""Finite stand-in for a logit of minus infinity, in the moments, where its weight is exactly 0 (0 log 0 = 0)."""
 # A CPU is fastest while a block stays in its caches; a GPU wants large pieces.
 _ROWS = {"cpu": 1024, "cuda": 4096}
 _COLUMNS = {"cpu": 1024, "cuda": 8192}
@@ -82,7 +82,7 @@ class Total:
     @classmethod
     def of_nothing(cls, target: torch.Tensor) -> Total:
         """Of no block, for as many rows as ``target`` has."""
-        largest = torch.full(target.shape, _LOG_ZERO, device=target.device)
+        largest = torch.full(target.shape, LOG_ZERO, device=target.device)
         return cls(largest, torch.full_like(largest, -torch.inf))
 
     def with_block(self, largest: torch.Tensor, log_sum: torch.Tensor) -> tuple[Total, Shares]:
@@ -117,8 +117,8 @@ class Block:
 
 def weigh_block(block: Block) -> torch.Tensor:
     """Weigh a block, in place, and return the log of the sum of exp(logit - the row's largest): [n]."""
-    block.largest.clamp_(min=_LOG_ZERO)
-    block.logits.clamp_(min=_LOG_ZERO).sub_(block.largest.unsqueeze(1))
+    block.largest.clamp_(min=LOG_ZERO)
+    block.logits.clamp_(min=LOG_ZERO).sub_(block.largest.unsqueeze(1))
     return apply_softmax(block)
 
 
@@ -153,6 +153,9 @@ class Logits(Protocol):
     def part(self, begin: int, end: int) -> Logits:
         """The positions ``begin:end``."""
 
+    def whole(self, rows: int) -> torch.Tensor:
+        """All of them, in their own dtype, and further rows without meaning: [rows, V]."""
+
 
 @dataclass(frozen=True)
 class ComputedLogits:
@@ -175,6 +178,9 @@ class ComputedLogits:
 
     def part(self, begin: int, end: int) -> ComputedLogits:
         return ComputedLogits(self.values[begin:end])
+
+    def whole(self, rows: int) -> torch.Tensor:
+        return _pad_rows(self.values, rows)
 
 
 @dataclass(frozen=True)
@@ -238,6 +244,9 @@ class HeadLogits:
     def part(self, begin: int, end: int) -> HeadLogits:
         return HeadLogits(self.head, self.hidden[begin:end])
 
+    def whole(self, rows: int) -> torch.Tensor:
+        return self._compute_product(slice(None), _pad_rows(self.hidden, rows))
+
     def _compute_product(self, tokens: Any, hidden: torch.Tensor) -> torch.Tensor:
         bias = self.head.bias
         product = self.head.linear(hidden, self.head.weight[tokens], None if bias is None else bias[tokens])
@@ -271,8 +280,15 @@ class CalledLogits:
     def part(self, begin: int, end: int) -> ComputedLogits:
         return CalledLogits(self.head, self.layer, self.hidden[begin:end])._made()
 
+    def whole(self, rows: int) -> torch.Tensor:
+        return self._made().whole(rows)
+
     def _made(self) -> ComputedLogits:
         return ComputedLogits(self.head.finish(self.layer(self.hidden)))
+
+
+def _pad_rows(values: torch.Tensor, rows: int) -> torch.Tensor:
+    return functional.pad(values, (0, 0, 0, rows - len(values)))
 
 
 def head_of(model: torch.nn.Module, config: Any, linear: Linear) -> Head | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ class PartCache:
         self.unreadable: list[Path] = []
         self._flush_seconds = flush_seconds
         self._flush_bytes = flush_bytes
-        self._pending: list[Mapping[str, object]] = []
+        self._pending: list[pa.Table] = []
         self._pending_bytes = 0
         self._next_part: int | None = None
         self._last_flush = time.monotonic()
@@ -128,10 +128,10 @@ class PartCache:
         for _, table in self._read_columns_by_part(self.schema.names, may_hold_one, take_wanted):
             yield table
 
-    def add(self, row: Mapping[str, object], size: int) -> None:
-        """Take a row of about ``size`` bytes; flushed to disk by time or by bytes, whichever comes first."""
-        self._pending.append(row)
-        self._pending_bytes += size
+    def add(self, rows: pa.Table) -> None:
+        """Take rows; flushed to disk by time or by bytes, whichever comes first."""
+        self._pending.append(rows)
+        self._pending_bytes += rows.nbytes
         if self._pending_bytes >= self._flush_bytes or time.monotonic() - self._last_flush >= self._flush_seconds:
             self.flush()
 
@@ -140,7 +140,7 @@ class PartCache:
         if self._pending:
             # One name until the rows are no longer pending: an interrupt in between writes them again in place.
             self._next_part = self._next_part or time.time_ns()
-            self._write(pa.Table.from_pylist(list(self._pending), schema=self.schema), self._next_part)
+            self._write(pa.concat_tables(self._pending), self._next_part)
             self._pending, self._pending_bytes = [], 0
             self._next_part = None
         self._last_flush = time.monotonic()

@@ -18,8 +18,8 @@ from audit_pipeline.token_statistics.blocks import ComputedLogits, Scratch
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import Prepared
 from audit_pipeline.token_statistics.layers import use_threads
-from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
-from audit_pipeline.token_statistics.rows import Values, add_row, build_swept_columns
+from audit_pipeline.token_statistics.reductions import begin_fetch, sweep
+from audit_pipeline.token_statistics.rows import Values, add_rows, build_swept_columns
 from audit_pipeline.token_statistics.tokens import EncodedText
 
 
@@ -49,7 +49,7 @@ def fill_rows_from_logits(
                     continue
                 for kind in kinds:
                     columns = build_swept_columns(kind, [found], from_logits=True)
-                    add_row(caches[kind], prepared.keys[number][kind], prepared.encoded[number], columns)
+                    add_rows(caches[kind], [prepared.keys[number][kind]], [prepared.encoded[number]], [columns])
                 done.add(number)
                 tokens += prepared.encoded[number].n_scored
                 report(len(done), tokens)
@@ -69,5 +69,5 @@ def _reduce_text(
     names = {name for kind in kinds for name in KINDS[kind].statistics}
     target = torch.from_numpy(text.token_id[text.first_scored :].astype(np.int64))
     with torch.inference_mode():
-        found = fetch_reduced(sweep(at_hand, target, scratch, names))
+        found = begin_fetch(sweep(at_hand, target, scratch, names))()
     return found if all(np.isfinite(found[name]).all() for name in names) else None

@@ -6,6 +6,7 @@ of the model the tokenizer alone is needed. What does not: files (cache.py), run
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +25,7 @@ from audit_pipeline.token_statistics.tokens import (
     EncodedText,
     Prefix,
     Window,
-    cache_key,
+    cache_keys,
     encode,
     window_and_stride,
     windows_of,
@@ -78,17 +79,14 @@ def caches_of(model: TokenizedModel, location: CacheLocation, kinds: Sequence[Ki
 class TextsWithBranches:
     """Which of the texts have branches on disk, of at least ``steps`` tokens: shorter ones are part of longer ones."""
 
-    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Iterable[str]) -> None:
-        self._model = model
-        self._long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
-        self._known = cache.known(key for sha256 in texts_sha256 for key in self._list_keys(sha256))
+    def __init__(self, model: TokenizedModel, cache: PartCache, steps: int, texts_sha256: Collection[str]) -> None:
+        long_enough = sorted(length for length in cache.values_of("m") if length >= steps)
+        self._keys = [cache_keys(model, texts_sha256, "branches", length) for length in long_enough]
+        self._known = cache.known(key for keys in self._keys for key in keys.values())
 
     def best(self, sha256: str) -> str | None:
         """The key of the text's shortest branches that are long enough."""
-        return next((key for key in self._list_keys(sha256) if key in self._known), None)
-
-    def _list_keys(self, sha256: str) -> list[str]:
-        return [cache_key(self._model, sha256, "branches", length) for length in self._long_enough]
+        return next((keys[sha256] for keys in self._keys if keys[sha256] in self._known), None)
 
 
 def read_statistics(
@@ -99,7 +97,7 @@ def read_statistics(
     Joins to texts by ``text_sha256``.
     """
     cache = caches_of(model, location, (kind,))[kind]
-    return cache.read(cache_key(model, text_sha256(text), kind) for text in texts)
+    return cache.read(cache_keys(model, map(text_sha256, texts), kind).values())
 
 
 def read_branches(model: TokenizedModel, texts: Sequence[str], location: CacheLocation, steps: int) -> pa.Table:
@@ -217,27 +215,21 @@ def prepare(
     Kinds of ``along`` are brought to a text whose own pass is run for others, and to no other text.
     """
     distinct = {text_sha256(text): text for text in texts}
-    keys: dict[str, Mapping[Kind, str]] = {
-        sha256: {kind: cache_key(model, sha256, kind, steps) for kind in caches} for sha256 in distinct
-    }
-    on_disk = {
-        kind: cache.known(by_kind[kind] for by_kind in keys.values())
-        for kind, cache in caches.items()
-        if kind != "branches"
-    }
+    keys = {kind: cache_keys(model, distinct, kind, steps) for kind in caches}
+    on_disk = {kind: cache.known(keys[kind].values()) for kind, cache in caches.items() if kind != "branches"}
     branched = TextsWithBranches(model, caches["branches"], steps, distinct) if "branches" in caches else None
     to_encode: list[str] = []
     own: list[Mapping[Kind, str]] = []
     missing: list[frozenset[Kind]] = []
     for sha256, text in distinct.items():
-        lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[sha256][kind] not in known}
+        lacking: set[Kind] = {kind for kind, known in on_disk.items() if keys[kind][sha256] not in known}
         if branched is not None and branched.best(sha256) is None:
             lacking.add("branches")
         if not lacking.difference(along, ("branches",)):
             lacking.difference_update(along)
         if lacking:
             to_encode.append(text)
-            own.append(keys[sha256])
+            own.append({kind: keys_of_kind[sha256] for kind, keys_of_kind in keys.items()})
             missing.append(frozenset(lacking))
     encoded = encode(model, to_encode)
     window, stride = window_and_stride(model)
@@ -255,17 +247,17 @@ def find_texts_with_logits(model: TokenizedModel, prepared: Prepared, logits: Pa
         for number, lacking in enumerate(prepared.missing)
         if prepared.encoded[number].n_scored and _FROM_LOGITS & lacking and lacking <= _FROM_LOGITS | {"branches"}
     ]
-    keys = {cache_key(model, prepared.encoded[number].text_sha256, "logits"): number for number in could}
-    cached = logits.known(keys) if keys else set()
-    return {key: number for key, number in keys.items() if key in cached}
+    numbers = {prepared.encoded[number].text_sha256: number for number in could}
+    keys = cache_keys(model, numbers, "logits")
+    cached = logits.known(keys.values()) if keys else set()
+    return {key: numbers[sha256] for sha256, key in keys.items() if key in cached}
 
 
 def estimate_bytes_to_write(model: TokenizedModel, prepared: Prepared, steps: int) -> dict[Kind, int]:
     """About how many bytes the missing rows take, uncompressed, by kind."""
-    totals: dict[Kind, int] = {}
+    tokens: Counter[Kind] = Counter()
     for text, lacking in zip(prepared.encoded, prepared.missing, strict=True):
-        for kind in lacking:
-            totals[kind] = (
-                totals.get(kind, 0) + KINDS[kind].estimate_bytes_per_token(model.vocab_size, steps) * text.n_scored
-            )
-    return totals
+        tokens.update(dict.fromkeys(lacking, text.n_scored))
+    return {
+        kind: count * KINDS[kind].estimate_bytes_per_token(model.vocab_size, steps) for kind, count in tokens.items()
+    }

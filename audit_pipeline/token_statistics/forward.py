@@ -5,6 +5,8 @@ What belongs here: tensors, devices, the split of a model into body and head. Wh
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -30,6 +32,7 @@ from audit_pipeline.token_statistics.branches import (
     iterate_row_batches,
     use_key_positions,
 )
+from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
 from audit_pipeline.token_statistics.layers import (
     choose_linear_function,
     device_of_ids,
@@ -41,7 +44,7 @@ from audit_pipeline.token_statistics.layers import (
     use_linear,
 )
 from audit_pipeline.token_statistics.local_pass import Arguments, LoadCheck, LocalPass, Result, Task
-from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
+from audit_pipeline.token_statistics.reductions import begin_fetch, send, sweep
 from audit_pipeline.token_statistics.shared_prefix import SharedPrefix, attend_to_prefix, build_prefix_inputs
 from audit_pipeline.token_statistics.tokens import EncodedText, IntArray, Window, build_batch_arrays
 
@@ -51,10 +54,18 @@ _MIN_LENGTH = 16
 _ROW_TOKENS = {"cpu": 128, "cuda": 512}
 BRANCH_TOKENS = {"cpu": 512, "cuda": 32768}
 """Padded tokens of one batch of branches."""
+_FEW_BRANCH_TOKENS = 64
 _MEASURED = frozenset(measured.name for measured in MEASURED)
 _MOMENTS = ("logprob", "mean", "std")
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+# The multiple of a deviation that rounding alone made that two ways may differ by; and what rounding never makes, as a
+# multiple of that tolerance.
+_ROUNDING_FACTOR, _MOST_ROUNDING = 4.0, 5.0
+# What the compiled reductions may differ by from the sweep.
+_COMPILED_TOLERANCE = 1e-4
+# The batch whose time is taken: sequences and tokens of each.
+_TIMED = (64, 128)
 # Tokens by which two implementations of attention are compared, and the multiple of that deviation that they may
 # differ by: rounding made 1.6 of it in 23 tiny models, and Falcon's eager ALiBi, which is wrong, 11.
 _ATTENTION_TOKENS, _ATTENTION_FACTOR = 64, 4.0
@@ -94,6 +105,7 @@ class ForwardPass(LocalPass):
         self._config = config
         self._head: Head | None = None
         self._scratch = Scratch(self._end)
+        self._reduce: Callable[..., Reduced] = sweep
         self._layers = find_linear_layers(model)
         self._last_prefix: SharedPrefix | None = None
         self._onednn = (
@@ -103,6 +115,8 @@ class ForwardPass(LocalPass):
         head = head_of(model, config, choose_linear_function(onednn=self._onednn))
         checked = self._run_load_checks(head) if load_check is None else load_check
         self._head = head if checked.split else None
+        if checked.compiled:
+            self._reduce = CompiledReductions()
         self._apply_load_check(checked)
 
     @contextmanager
@@ -135,7 +149,11 @@ class ForwardPass(LocalPass):
         shareable = not (equal_lengths or self.length_step is not None or has_local_attention(self._config))
         packed = shareable and self._agree_on(self._check_packed())
         shared = shareable and self._agree_on(self._check_shared())
-        return LoadCheck(self._onednn, split, equal_lengths, packed, shared)
+        compiled = self._agree_on(self._check_compiled())
+        if compiled:
+            self._reduce = CompiledReductions()
+        rate = self._agree_on(self._measure_rate()) if self.device.type == "cuda" else None
+        return LoadCheck(self._onednn, split, equal_lengths, packed, shared, compiled, rate)
 
     def _require_default_attention(self) -> None:
         """Raise ModelError where the attention asked for gives other logits than transformers' default one."""
@@ -163,10 +181,18 @@ class ForwardPass(LocalPass):
         )
 
     def _check(self, head: Head | None) -> tuple[bool, bool]:
-        """Whether body and head apart give the model's own logits, and whether padding disturbs them."""
+        """Whether body and head apart give the model's own logits, and whether what follows a text changes its logits.
+
+        Another shape of batch takes other kernels, whose rounding may be as large as the effect of padding: so the text
+        is run twice in one shape, followed by other tokens and by padding. A causal model's logits are equal to the
+        last bit then. Where they are not, because a model's experts or the scales of its activations hang on all tokens
+        of a batch, the other texts of the batch change them as well: that says how much of it is rounding.
+        """
         generator = torch.Generator().manual_seed(0)
-        ids = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
-        other = torch.randint(self.vocab_size, (1, 12), generator=generator).to(self.device)
+        ids = torch.randint(self.vocab_size, (4, 12), generator=generator).to(self.device)
+        padded, among_others = ids.clone(), ids.clone()
+        padded[0, 7:] = 0
+        among_others[1:] = torch.randint(self.vocab_size, (3, 12), generator=generator).to(self.device)
         with self.running():
             whole = self._compute_whole_logits(ids)
             if whole.isnan().any():
@@ -174,15 +200,17 @@ class ForwardPass(LocalPass):
                     f"the model's logits are not numbers in {str(self.dtype).removeprefix('torch.')}: "
                     "its weights are damaged, or it needs another dtype (bfloat16 or float32)"
                 )
-            tolerance = _TOLERANCE[self.dtype]
             try:
-                split = head is not None and _are_close(self._compute_split_logits(head, ids), whole, tolerance)
+                split = head is not None and _are_close(
+                    self._compute_split_logits(head, ids), whole, _TOLERANCE[self.dtype]
+                )
             except (AttributeError, TypeError, RuntimeError):
                 # A body that cannot be run without its head.
                 split = False
-            padded = torch.cat([torch.cat([ids[:, :7], torch.zeros_like(ids[:, 7:])], dim=1), other])
-            alone, among = self._compute_whole_logits(ids[:, :7]), self._compute_whole_logits(padded)[:7]
-            return split, not _are_close(among, alone, tolerance)
+            own = whole[:7]
+            rounding = _measure_deviation(self._compute_whole_logits(among_others)[:7], own)
+            moved = _measure_deviation(self._compute_whole_logits(padded)[:7], own)
+            return split, moved > min(_ROUNDING_FACTOR * rounding, _MOST_ROUNDING * _TOLERANCE[self.dtype])
 
     def _compute_whole_logits(self, ids: torch.Tensor) -> torch.Tensor:
         """The logits [length, V] of the first sequence, from the model as it is."""
@@ -199,7 +227,8 @@ class ForwardPass(LocalPass):
         branches = branches_of(batch, ids, argmax, 3)
         return self._has_equal_results(
             lambda: self._run_packed(branches, self._prefix(torch.from_numpy(ids).to(self.device)))[0],
-            lambda: self._run_separately(branches, batch)[0],
+            lambda: self._run_separately(branches, batch, self._branch_tokens)[0],
+            lambda: self._run_separately(branches, batch, _FEW_BRANCH_TOKENS)[0],
         )
 
     def _check_shared(self) -> bool:
@@ -211,14 +240,26 @@ class ForwardPass(LocalPass):
         ]
         batch = [Window(number, 0, len(text.token_id), 0, True) for number, text in enumerate(texts)]
 
-        def logprobs(*, shared: bool) -> FloatArray:
-            found = self._base(texts, batch, (), before=before[:-1], shared=shared)
-            return np.concatenate([window.values["logprob"] for window in found])
+        def logprobs(batches: Sequence[Sequence[Window]], *, shared: bool) -> FloatArray:
+            found = [self._base(texts, windows, (), before=before[:-1], shared=shared) for windows in batches]
+            return np.concatenate([window.values["logprob"] for windows in found for window in windows])
 
-        return self._has_equal_results(lambda: logprobs(shared=True), lambda: logprobs(shared=False))
+        return self._has_equal_results(
+            lambda: logprobs([batch], shared=True),
+            lambda: logprobs([batch], shared=False),
+            lambda: logprobs([[window] for window in batch], shared=False),
+        )
 
-    def _has_equal_results(self, one_way: Callable[[], FloatArray], other_way: Callable[[], FloatArray]) -> bool:
-        """Whether the model can be run one way, and gives then what the other way gives."""
+    def _has_equal_results(
+        self,
+        one_way: Callable[[], FloatArray],
+        other_way: Callable[[], FloatArray],
+        other_shape: Callable[[], FloatArray],
+    ) -> bool:
+        """Whether the model can be run one way, and gives then what the other way gives.
+
+        ``other_shape`` is the other way in batches of another shape: what it differs by is rounding.
+        """
         try:
             with self.running():
                 found = one_way()
@@ -228,7 +269,46 @@ class ForwardPass(LocalPass):
             # A model that takes no such cache or mask.
             return False
         with self.running():
-            return _are_close(torch.from_numpy(found), torch.from_numpy(other_way()), _TOLERANCE[self.dtype])
+            expected = torch.from_numpy(other_way())
+            rounding = _measure_deviation(torch.from_numpy(other_shape()), expected)
+        tolerance = max(_TOLERANCE[self.dtype], _ROUNDING_FACTOR * rounding)
+        return _are_close(torch.from_numpy(found), expected, tolerance)
+
+    def _check_compiled(self) -> bool:
+        """Whether torch compiles the reductions for this GPU, and they give what the sweep gives."""
+        if self._end.type != "cuda":
+            return False
+        generator = torch.Generator().manual_seed(0)
+        values = torch.randn(16, self.vocab_size, generator=generator).to(self._end, self.dtype)
+        target = torch.arange(16, device=self._end)
+        try:
+            found = CompiledReductions()(ComputedLogits(values), target, self._scratch, _MEASURED)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            # No compiler, no Triton, or a GPU that it does not know.
+            return False
+        expected = sweep(ComputedLogits(values), target, self._scratch, _MEASURED)
+        return all(_are_close(found[name].float(), expected[name].float(), _COMPILED_TOLERANCE) for name in _MEASURED)
+
+    def _measure_rate(self) -> float | None:
+        """Tokens a second of a batch, its reductions included; None where there is no room for it."""
+        count, length = _TIMED
+        length = min(length, getattr(self._config, "max_position_embeddings", None) or length)
+        generator = np.random.default_rng(0)
+        texts = [
+            _text_of_ids(generator.integers(self.vocab_size, size=length, dtype=np.int32), None) for _ in range(count)
+        ]
+        batch = [Window(number, 0, length, 1, False) for number in range(count)]
+        try:
+            with self.running():
+                # The first time holds that of compiling.
+                self._base(texts, batch, _MEASURED)
+                began = time.perf_counter()
+                self._base(texts, batch, _MEASURED)
+        except torch.OutOfMemoryError:
+            return None
+        return count * length / (time.perf_counter() - began)
 
     def _compute_hidden(self, **inputs: Any) -> torch.Tensor:
         return self.model.get_decoder()(**{"use_cache": False, **inputs}).last_hidden_state.to(self._end)  # type: ignore[operator,no-any-return]
@@ -277,15 +357,21 @@ class ForwardPass(LocalPass):
         before: Sequence[int] = (),
     ) -> list[WindowResult]:
         """See :class:`LocalPass`."""
-        own: Sequence[WindowStatistics | None] = [None] * len(batch)
-        branches: Sequence[WindowBranches | None] = [None] * len(batch)
-        if task.branches and (task.own or modes is None):
-            own, branches = self.run_with_branches(encoded, batch, steps, wanted, argmax=modes)
-        elif modes is not None:
-            branches = self.run_branches(encoded, batch, modes, steps)
-        else:
-            own = self.run(encoded, batch, wanted, before=before)
-        return [WindowResult(*parts) for parts in zip(batch, own, branches, strict=True)]
+        if not task.branches and modes is None:
+            return _join_results(batch, own=self.run(encoded, batch, wanted, before=before))
+        if modes is not None and not task.own:
+            return _join_results(batch, branches=self.run_branches(encoded, batch, modes, steps))
+        own, branches = self.run_with_branches(encoded, batch, steps, wanted, argmax=modes)
+        return _join_results(batch, own, branches)
+
+    def begin_batch(
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], task: Task, **arguments: Any
+    ) -> Callable[[], list[WindowResult]]:
+        """See :class:`LocalPass`: branches are awaited, a batch's own statistics are not."""
+        if task.branches or arguments["modes"] is not None:
+            return super().begin_batch(encoded, batch, task, **arguments)
+        begun = self.begin(encoded, batch, arguments["wanted"], before=arguments["before"])
+        return lambda: _join_results(batch, own=begun())
 
     def run(
         self,
@@ -301,8 +387,19 @@ class ForwardPass(LocalPass):
         tokens before every window; its start token follows them. Their keys and values are computed once for all
         batches in a row that have the same, where ``shared_prefix`` says so.
         """
+        return self.begin(encoded, batch, wanted, before=before)()
+
+    def begin(
+        self,
+        encoded: Sequence[EncodedText],
+        batch: Sequence[Window],
+        wanted: Collection[str] = _MEASURED,
+        *,
+        before: Sequence[int] = (),
+    ) -> Callable[[], list[WindowStatistics]]:
+        """As :func:`run`; what is returned gives the statistics, and waits for a device that is still at them."""
         with self.running():
-            return self._base(encoded, batch, wanted, before=before, shared=self.shared_prefix)
+            return self._begin(encoded, batch, wanted, before=before, shared=self.shared_prefix)
 
     def run_with_branches(
         self,
@@ -344,6 +441,11 @@ class ForwardPass(LocalPass):
         return length if self.equal_lengths else max(length, _MIN_LENGTH)
 
     def _base(
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str], **options: Any
+    ) -> list[WindowStatistics]:
+        return self._begin(encoded, batch, wanted, **options)()
+
+    def _begin(
         self,
         encoded: Sequence[EncodedText],
         batch: Sequence[Window],
@@ -352,7 +454,7 @@ class ForwardPass(LocalPass):
         cache: Cache | None = None,
         before: Sequence[int] = (),
         shared: bool = False,
-    ) -> list[WindowStatistics]:
+    ) -> Callable[[], list[WindowStatistics]]:
         with ExitStack() as meanwhile:
             beside: Mapping[str, Any] = {} if cache is None else {"past_key_values": cache, "use_cache": True}
             if before and shared:
@@ -363,16 +465,15 @@ class ForwardPass(LocalPass):
                 )
             ids, rows, targets = build_batch_arrays(encoded, batch, len(before) + self._padded_length(batch), before)
             self.tokens_run += ids.size
-            inputs = {"input_ids": torch.from_numpy(ids).to(self.device), **beside}
-            of = torch.from_numpy(np.concatenate(targets).astype(np.int64)).to(self._end)
-            logits = self._compute_logits(inputs, torch.from_numpy(np.concatenate(rows)))
-            return _split_statistics_by_window(
-                batch, [len(target) for target in targets], sweep(logits, of, self._scratch, wanted)
-            )
+            inputs = {"input_ids": send(ids, self.device), **beside}
+            of = send(np.concatenate(targets).astype(np.int64), self._end)
+            logits = self._compute_logits(inputs, send(np.concatenate(rows), self._end))
+            fetched = begin_fetch(self._reduce(logits, of, self._scratch, wanted))
+            lengths = [len(target) for target in targets]
+            return lambda: _split_statistics_by_window(batch, lengths, fetched())
 
     def _compute_logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
-        """The logits at the places ``rows`` of the flattened batch."""
-        rows = rows.to(self._end)
+        """The logits at the places ``rows`` of the flattened batch, which lie on the logits' device."""
         if self._head is None:
             return ComputedLogits(self.model(**{"use_cache": False, **inputs}).logits.to(self._end).flatten(0, 1)[rows])
         return self._head.logits(self._compute_hidden(**inputs).flatten(0, 1)[rows])
@@ -380,8 +481,8 @@ class ForwardPass(LocalPass):
     def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: npt.NDArray[np.int64]) -> FloatArray:
         """log p and z-score (log p - mu) / sigma, sigma at least ``SIGMA_FLOOR``, of the targets [n] at the places
         ``rows`` [n]: [2, n]."""
-        of = torch.from_numpy(targets).to(self._end)
-        found = sweep(self._compute_logits(inputs, rows), of, self._scratch, _MOMENTS)
+        of = send(targets, self._end)
+        found = self._reduce(self._compute_logits(inputs, rows.to(self._end)), of, self._scratch, _MOMENTS)
         logprob, deviation = found["logprob"], found["std"].clamp(min=SIGMA_FLOOR)
         return torch.stack([logprob, (logprob - found["mean"]) / deviation]).cpu().numpy()
 
@@ -395,7 +496,11 @@ class ForwardPass(LocalPass):
     ) -> list[WindowBranches]:
         ids, _, _ = build_batch_arrays(encoded, batch, self._padded_length(batch))
         branches = branches_of(batch, ids, argmax, steps)
-        found = self._run_packed(branches, cache) if cache is not None else self._run_separately(branches, batch)
+        found = (
+            self._run_packed(branches, cache)
+            if cache is not None
+            else self._run_separately(branches, batch, self._branch_tokens)
+        )
         return _split_branches_by_window(batch, branches, found)
 
     def _run_packed(self, branches: Branches, prefix: Cache) -> FloatArray:
@@ -420,13 +525,13 @@ class ForwardPass(LocalPass):
                 pending.extend(halves)
         return found
 
-    def _run_separately(self, branches: Branches, batch: Sequence[Window]) -> FloatArray:
+    def _run_separately(self, branches: Branches, batch: Sequence[Window], token_budget: int) -> FloatArray:
         """As :func:`_run_packed`, each branch a sequence of its own with its prefix."""
         found = np.empty((2, int(branches.offsets[-1])), dtype=np.float32)
         whole = np.array([window.length for window in batch])
         targets = branches.targets
         for rerun in iterate_reruns(
-            branches, whole, self._branch_tokens, equal_lengths=self.equal_lengths, length_step=self.length_step
+            branches, whole, token_budget, equal_lengths=self.equal_lengths, length_step=self.length_step
         ):
             self.branch_tokens_run += rerun.ids.size
             inputs = {"input_ids": torch.from_numpy(rerun.ids).to(self.device)}
@@ -452,11 +557,17 @@ def _set_attention(model: Any, attention: str) -> None:
 
 
 def _are_close(logits: torch.Tensor, expected: torch.Tensor, tolerance: float) -> bool:
+    return _measure_deviation(logits, expected) <= tolerance
+
+
+def _measure_deviation(logits: torch.Tensor, expected: torch.Tensor) -> float:
+    """The relative deviation (root mean square) from what is expected; infinite where other values are infinite."""
     # Logits of -inf (tokens that a model rules out) would make every difference NaN.
     finite = expected.isfinite()
+    if not torch.equal(logits.isfinite(), finite):
+        return math.inf
     difference = torch.where(finite, logits - expected, 0.0).norm()
-    same = difference <= tolerance * torch.where(finite, expected, 0.0).norm()
-    return bool(same) and torch.equal(logits.isfinite(), finite)
+    return float(difference / torch.where(finite, expected, 0.0).norm()) if difference else 0.0
 
 
 def _text_of_ids(ids: IntArray, start_token_id: int | None) -> EncodedText:
@@ -480,12 +591,20 @@ def _split_branches_by_window(
     return result
 
 
+def _join_results(
+    batch: Sequence[Window],
+    own: Sequence[WindowStatistics] | None = None,
+    branches: Sequence[WindowBranches] | None = None,
+) -> list[WindowResult]:
+    missing = [None] * len(batch)
+    return [WindowResult(*parts) for parts in zip(batch, own or missing, branches or missing, strict=True)]
+
+
 def _split_statistics_by_window(
-    batch: Sequence[Window], lengths: Sequence[int], reduced: Reduced
+    batch: Sequence[Window], lengths: Sequence[int], columns: Mapping[str, npt.NDArray[Any]]
 ) -> list[WindowStatistics]:
-    ends = np.cumsum(lengths)[:-1]
-    columns = {name: np.split(values, ends) for name, values in fetch_reduced(reduced).items()}
+    ends = np.cumsum(lengths).tolist()
     return [
-        WindowStatistics(window, {name: parts[number] for name, parts in columns.items()})
-        for number, window in enumerate(batch)
+        WindowStatistics(window, {name: values[end - length : end] for name, values in columns.items()})
+        for window, length, end in zip(batch, lengths, ends, strict=True)
     ]

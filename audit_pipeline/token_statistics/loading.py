@@ -29,7 +29,7 @@ from audit_pipeline.token_statistics.layers import use_threads
 from audit_pipeline.token_statistics.local_pass import LoadCheck, LocalPass
 from audit_pipeline.token_statistics.ranked_pass import RankedPass
 
-CHECK_VERSION = 5
+CHECK_VERSION = 6
 
 
 def load_forward_pass(
@@ -44,10 +44,7 @@ def load_forward_pass(
     """
     place = device or default_device()
     require_device(place)
-    machine = _describe_machine(place)
-    path = paths.load_check(model.identity.model_fingerprint, model.entry.division)
-    cached = read_json_if_whole(path)
-    known = LoadCheck(**cached["found"]) if cached is not None and cached["machine"] == machine else None
+    known = read_load_check(model, paths, place)
     ready, count = (
         _load_in_process(model, place, known, notify)
         if model.entry.tensor_parallel is None
@@ -55,10 +52,24 @@ def load_forward_pass(
     )
     write_card(model, paths, parameters=count)
     if known is None:
-        write_json(path, {"machine": machine, "found": asdict(ready.checked)})
+        path = paths.load_check(model.identity.model_fingerprint, model.entry.division)
+        write_json(path, {"machine": _describe_machine(place), "found": asdict(ready.checked)})
+        if place != "cpu" and not ready.checked.compiled:
+            notify(
+                f"{model.entry.name}: the reductions of its logits are not compiled on this machine, and take longer: "
+                "torch.compile needs a C++ compiler, Triton, and a GPU that Triton knows"
+            )
     if ready.checked.onednn:
         notify(f"{model.entry.name}: oneDNN multiplies its float32 weights faster on this processor, and is used")
     return ready
+
+
+def read_load_check(model: TokenizedModel, paths: DataPaths, device: str) -> LoadCheck | None:
+    """What an earlier check at loading found out of the model on this machine; None where there was none."""
+    cached = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
+    if cached is None or cached["machine"] != _describe_machine(device):
+        return None
+    return LoadCheck(**cached["found"])
 
 
 def _load_in_process(

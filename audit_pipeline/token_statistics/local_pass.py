@@ -30,7 +30,9 @@ Result = TypeVar("Result")
 class LoadCheck:
     """What the check at loading finds out of a model: see :class:`LocalPass`.
 
-    ``split``: body and head run apart; ``onednn``: its linear layers are multiplied faster by oneDNN (layers.py).
+    ``split``: body and head run apart; ``onednn``: its linear layers are multiplied faster by oneDNN (layers.py);
+    ``compiled``: its logits are reduced by compiled formulas (compiled_reductions.py). ``tokens_per_second`` is the
+    rate of a GPU; None on a processor.
     """
 
     onednn: bool
@@ -38,6 +40,8 @@ class LoadCheck:
     equal_lengths: bool
     packed: bool
     shared_prefix: bool
+    compiled: bool = False
+    tokens_per_second: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,13 @@ class LocalPass(ABC):
         See ForwardPass.run for ``wanted`` and ``before``, and ForwardPass.run_branches for ``steps`` and ``modes``.
         """
 
+    def begin_batch(
+        self, encoded: Sequence[EncodedText], batch: Sequence[Window], task: Task, **arguments: Any
+    ) -> Callable[[], list[WindowResult]]:
+        """As :meth:`run_batch`; what is returned gives the results, and waits for a device that is still at them."""
+        done = self.run_batch(encoded, batch, task, **arguments)
+        return lambda: done
+
     @abstractmethod
     def forget_prefix(self) -> None:
         """Free the keys and values of the last prefix; where they are asked for again, it is run again."""
@@ -116,15 +127,32 @@ class LocalPass(ABC):
     def run_work(self, work: Work) -> Generator[Sequence[WindowResult]]:
         """Run every window that wants something, and yield the results of each batch: see :class:`Backend`.
 
-        A batch that the device's memory does not hold is run in halves.
+        The next batch is begun before those of the one before it are awaited, so that a device has always work.
         """
+        batches = self._begin_batches(work)
+        before: Callable[[], Sequence[WindowResult]] | None = None
+        while True:
+            try:
+                begun = next(batches, None)
+            except BaseException:
+                if before is not None:
+                    yield before()
+                raise
+            if before is not None:
+                yield before()
+            if begun is None:
+                return
+            before = begun
+
+    def _begin_batches(self, work: Work) -> Generator[Callable[[], Sequence[WindowResult]]]:
+        """Begin every batch in turn; one that the device's memory does not hold is run in halves."""
         try:
             for task, batch in self._batch_by_task(work):
                 waiting = [batch]
                 while waiting:
                     part = waiting.pop()
                     try:
-                        done = self.run_batch(
+                        begun = self.begin_batch(
                             work.prepared.encoded,
                             part,
                             task,
@@ -142,7 +170,7 @@ class LocalPass(ABC):
                         middle = len(part) // 2
                         waiting += [part[middle:], part[:middle]]
                     else:
-                        yield done
+                        yield begun
         finally:
             self.forget_prefix()
 

@@ -14,7 +14,7 @@ flat or sharp. So memory depends on the size of a block: full logits are never m
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -416,17 +416,37 @@ def join_reduced(pieces: Sequence[Reduced]) -> Reduced:
     return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
-def fetch_reduced(reduced: Reduced) -> dict[str, npt.NDArray[Any]]:
-    """The statistics as arrays of the same names and shapes, in one transfer: each would wait for the device again."""
+def send(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """An array on a device, without waiting for what the device is at."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
+    """Begin to bring the statistics from the device, in one transfer; what is returned waits for it.
+
+    It gives arrays of the same names and shapes.
+    """
     on_device = {name: values for name, values in reduced.items() if values.dtype.itemsize == 4}
     rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}
-    together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1).cpu().numpy()
+    together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1)
     ends = np.cumsum([values.shape[1] for values in rows.values()])[:-1]
-    arrays: dict[str, npt.NDArray[Any]] = {
-        name: np.ascontiguousarray(columns).view(_NUMPY[on_device[name].dtype]).reshape(on_device[name].shape)
-        for name, columns in zip(rows, np.split(together, ends, axis=1), strict=True)
-    }
-    return {name: arrays[name] if name in arrays else values.numpy() for name, values in reduced.items()}
+    arrived = torch.cuda.Event() if together.is_cuda else None  # type: ignore[no-untyped-call]
+    here = torch.empty_like(together, device="cpu", pin_memory=True) if together.is_cuda else together.cpu()
+    if arrived is not None:
+        here.copy_(together, non_blocking=True)
+        arrived.record(torch.cuda.current_stream(together.device))
+
+    def fetch() -> dict[str, npt.NDArray[Any]]:
+        if arrived is not None:
+            arrived.synchronize()
+        arrays: dict[str, npt.NDArray[Any]] = {
+            name: np.ascontiguousarray(columns).view(_NUMPY[on_device[name].dtype]).reshape(on_device[name].shape)
+            for name, columns in zip(rows, np.split(here.numpy(), ends, axis=1), strict=True)
+        }
+        return {name: arrays[name] if name in arrays else values.numpy() for name, values in reduced.items()}
+
+    return fetch
 
 
 def _sweep_rows(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: frozenset[str]) -> Reduced:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind
 from audit_pipeline.models.tokenized_model import TokenizedModel
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 Values = Mapping[str, npt.NDArray[Any]]
 """The statistics of a window, by the names that the sweep gives them."""
+
+# A text's logits take megabytes: its row goes to the cache alone.
+_ALONE = frozenset({"logits"})
 
 
 class RowWriter:
@@ -43,19 +47,21 @@ class RowWriter:
 
     def add_empty(self) -> None:
         """Rows for texts without a scored token."""
-        for number, text in enumerate(self._prepared.encoded):
-            if not text.n_scored:
-                self._finish(number, [])
+        self._write({number: [] for number, text in enumerate(self._prepared.encoded) if not text.n_scored})
 
-    def add(self, result: WindowResult) -> None:
-        number = result.window.text
-        parts = self._parts.setdefault(number, [])
-        parts.append(result)
-        if len(parts) == self._expected[number]:
-            del self._parts[number]
-            if not result.written:
-                self._finish(number, sorted(parts, key=lambda part: part.window.begin))
-            self.texts_done += 1
+    def add(self, results: Sequence[WindowResult]) -> None:
+        """Take the results of a batch, and hand on the rows of the texts that are complete."""
+        complete: dict[int, list[WindowResult]] = {}
+        for result in results:
+            number = result.window.text
+            parts = self._parts.setdefault(number, [])
+            parts.append(result)
+            if len(parts) == self._expected[number]:
+                del self._parts[number]
+                self.texts_done += 1
+                if not result.written:
+                    complete[number] = sorted(parts, key=lambda part: part.window.begin)
+        self._write(complete)
 
     def flush(self) -> None:
         for cache in self._caches.values():
@@ -72,44 +78,66 @@ class RowWriter:
                 self.flush()
             raise
 
-    def _finish(self, number: int, parts: Sequence[WindowResult]) -> None:
-        text = self._prepared.encoded[number]
-        own = [part.statistics.values for part in parts if part.statistics is not None]
-        branches = [part.branches for part in parts if part.branches is not None]
-        for kind in sorted(self._prepared.missing[number]):
-            columns = (
-                _build_branch_columns(branches, self._steps) if kind == "branches" else self._columns(kind, text, own)
-            )
-            add_row(self._caches[kind], self._prepared.keys[number][kind], text, columns)
+    def _write(self, complete: Mapping[int, Sequence[WindowResult]]) -> None:
+        """Write what is missing of texts, by their number; their windows' results in order."""
+        missing = self._prepared.missing
+        for kind in sorted(frozenset().union(*(missing[number] for number in complete))):
+            lacking = [number for number in complete if kind in missing[number]]
+            for numbers in [[number] for number in lacking] if kind in _ALONE else [lacking]:
+                add_rows(
+                    self._caches[kind],
+                    [self._prepared.keys[number][kind] for number in numbers],
+                    [self._prepared.encoded[number] for number in numbers],
+                    [self._columns(kind, self._prepared.encoded[number], complete[number]) for number in numbers],
+                )
 
-    def _columns(self, kind: Kind, text: EncodedText, parts: Sequence[Values]) -> dict[str, object]:
-        """The columns of a kind's row but key and text, of all kinds but branches."""
+    def _columns(self, kind: Kind, text: EncodedText, parts: Sequence[WindowResult]) -> dict[str, object]:
+        """The columns of a text's row of ``kind`` but key and text."""
+        if kind == "branches":
+            return _build_branch_columns([part.branches for part in parts if part.branches is not None], self._steps)
+        own = [part.statistics.values for part in parts if part.statistics is not None]
         if kind == "topk":
             return {
-                "k": parts[0]["topk_id"].shape[1] if parts else TOPK_ENTRIES,
-                "token_id": _join_parts([part["topk_id"] for part in parts]),
-                "logprob": _join_parts([part["topk_logprob"] for part in parts]),
+                "k": own[0]["topk_id"].shape[1] if own else TOPK_ENTRIES,
+                "token_id": _join_parts([part["topk_id"] for part in own]),
+                "logprob": _join_parts([part["topk_logprob"] for part in own]),
             }
         if kind == "logits":
-            halves = [part["logits"].astype("<f2", copy=False) for part in parts]
+            halves = [part["logits"].astype("<f2", copy=False) for part in own]
             width = halves[0].shape[1] if halves else self._model.vocab_size
             return {"vocab_size": width, "logits": _join_parts(halves).tobytes()}
-        columns = build_swept_columns(kind, parts)
+        columns = build_swept_columns(kind, own)
         names = KINDS[kind].table.schema.names
         if "prefix_sha256" in names and self._prepared.prefix is not None:
             columns["prefix_sha256"] = self._prepared.prefix.sha256
         if "start" in names:
             columns |= {"start": int(text.char_start[0]), "prefix_tokens": text.first_scored}
         if "char_start" in names:
-            own = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
-            columns |= {name: values[text.first_scored :] for name, values in own.items()}
+            of_text = {"token_id": text.token_id, "char_start": text.char_start, "char_end": text.char_end}
+            columns |= {name: values[text.first_scored :] for name, values in of_text.items()}
         return columns
 
 
-def add_row(cache: PartCache, key: str, text: EncodedText, columns: Mapping[str, object]) -> None:
-    """Hand one text's row to the cache of its kind."""
-    row = {"key": key, "text_sha256": text.text_sha256, **columns}
-    cache.add(row, sum(_count_bytes(value) for value in row.values()))
+def add_rows(
+    cache: PartCache, keys: Sequence[str], texts: Sequence[EncodedText], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Hand texts' rows to the cache of their kind; ``rows`` hold the columns but key and text."""
+    columns: dict[str, Sequence[Any]] = {"key": keys, "text_sha256": [text.text_sha256 for text in texts]}
+    arrays = [
+        _build_array(columns.get(field.name) or [row.get(field.name) for row in rows], field.type)
+        for field in cache.schema
+    ]
+    cache.add(pa.Table.from_arrays(arrays, schema=cache.schema))
+
+
+def _build_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """A column of ``values``, one a row; those of a list are an array each."""
+    if not pa.types.is_list(type_):
+        return pa.array(values, type_)
+    offsets = np.concatenate([[0], np.cumsum([value.size for value in values])]).astype(np.int32)
+    # An empty array may have another type than its column.
+    filled = [value for value in values if value.size] or [np.empty(0)]
+    return pa.ListArray.from_arrays(offsets, pa.array(np.concatenate(filled), type_.value_type), type=type_)
 
 
 def _build_branch_columns(parts: Sequence[WindowBranches], steps: int) -> dict[str, object]:
@@ -133,11 +161,7 @@ def build_swept_columns(kind: Kind, parts: Sequence[Values], *, from_logits: boo
     return {**entries, **lists, **({"from_logits": from_logits} if declared.is_from_logits else {})}
 
 
-def _count_bytes(value: object) -> int:
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    return len(value) if isinstance(value, bytes) else 0
-
-
 def _join_parts(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    if len(arrays) == 1:
+        return arrays[0].reshape(-1)
     return np.concatenate([array.reshape(-1) for array in arrays]) if arrays else np.empty(0)

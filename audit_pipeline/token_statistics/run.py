@@ -7,14 +7,15 @@ rows (rows.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import BudgetError
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.token_statistics.backend import Backend, Work
+from audit_pipeline.token_statistics.backend import Backend, WindowResult, Work
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.cached_texts import (
     CacheLocation,
@@ -210,9 +211,7 @@ def run_prepared(
         report = _make_progress_callback(on_progress, len({window.text for window in prepared.windows}), tokens)
         work = Work(prepared, wanted, branch_steps, modes or {})
         with writer.flushing_on_error(), closing(ready.run_work(work)) as found:
-            for batch in found:
-                for done in batch:
-                    writer.add(done)
+            for batch in _write_behind(writer, found):
                 tokens_done += sum(done.window.length for done in batch)
                 report(writer.texts_done, tokens_done)
     writer.flush()
@@ -230,6 +229,21 @@ def run_prepared(
         texts_branched=sum(1 for number in _list_texts_with_tokens(prepared) if prepared.wants_branches(number)),
         branch_tokens=ready.branch_tokens_run - branch_tokens_before if ready is not None else 0,
     )
+
+
+def _write_behind(writer: RowWriter, batches: Iterable[Sequence[WindowResult]]) -> Iterator[Sequence[WindowResult]]:
+    """Each batch once its rows are with the caches; the next one is computed meanwhile."""
+    with ThreadPoolExecutor(1) as thread:
+        before: tuple[Future[None], Sequence[WindowResult]] | None = None
+        for batch in batches:
+            now = thread.submit(writer.add, batch), batch
+            if before is not None:
+                before[0].result()
+                yield before[1]
+            before = now
+        if before is not None:
+            before[0].result()
+            yield before[1]
 
 
 def _list_texts_with_tokens(prepared: Prepared) -> list[int]:

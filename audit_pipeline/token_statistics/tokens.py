@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
-from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind, digest, text_sha256
+from audit_pipeline.catalogue.contracts import KINDS, TOPK_ENTRIES, Kind, digest_each, text_sha256
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.tokenized_model import KnownModel, TokenizedModel
 
@@ -55,12 +56,18 @@ def window_and_stride(model: KnownModel) -> tuple[int, int]:
 
 
 def cache_key(model: TokenizedModel, sha256: str, kind: Kind, steps: int = 0) -> str:
-    """The key of one text's row in the cache of ``kind``: whatever can change the row is in it, nothing else.
+    """The key of one text's row: see :func:`cache_keys`."""
+    return cache_keys(model, [sha256], kind, steps)[sha256]
+
+
+def cache_keys(model: TokenizedModel, texts_sha256: Iterable[str], kind: Kind, steps: int = 0) -> dict[str, str]:
+    """The keys of texts' rows in the cache of ``kind``, by text: whatever can change a row is in its key, nothing else.
 
     ``steps`` is the length of the branches, for the kind ``branches``.
     """
-    return digest(
-        sha256,
+    distinct = list(dict.fromkeys(texts_sha256))
+    keys = digest_each(
+        distinct,
         model.identity.model_fingerprint,
         model.identity.tokenizer_fingerprint,
         model.entry.start_token_policy,
@@ -71,6 +78,7 @@ def cache_key(model: TokenizedModel, sha256: str, kind: Kind, steps: int = 0) ->
         *((TOPK_ENTRIES,) if kind == "topk" else ()),
         *((steps,) if kind == "branches" else ()),
     )
+    return dict(zip(distinct, keys, strict=True))
 
 
 def encode(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
@@ -103,17 +111,22 @@ def put_after(prefix: Prefix, text: EncodedText) -> EncodedText:
 def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedText]:
     always = model.entry.start_token_policy == "always"
     drops_first = model.entry.host.starts_by_itself
+    tokens = _tokenize(model, texts)
+    all_ids = np.fromiter(chain.from_iterable(ids for ids, _, _ in tokens), np.int32)
+    bounds = chain.from_iterable(chain.from_iterable(offsets for _, offsets, _ in tokens))
+    all_spans = np.fromiter(bounds, np.int32).reshape(-1, 2)
     encoded = []
-    for text, (ids, offsets, special) in zip(texts, _tokenize(model, texts), strict=True):
+    end = 0
+    for text, (ids, offsets, special) in zip(texts, tokens, strict=True):
+        begin, end = end, end + len(ids)
         start_token_id: int | None = model.start_token_id if always else None
-        skip = 0
         if not always and ids and special[0] and tuple(offsets[0]) == (0, 0):
-            start_token_id, skip = ids[0], 1
-        spans = cover_text(text, offsets[skip:])
+            start_token_id, begin = ids[0], begin + 1
+        spans = cover_text(text, all_spans[begin:end])
         encoded.append(
             EncodedText(
                 text_sha256=text_sha256(text),
-                token_id=np.asarray(ids[skip:], dtype=np.int32),
+                token_id=all_ids[begin:end],
                 char_start=spans[:, 0],
                 char_end=spans[:, 1],
                 start_token_id=start_token_id,
@@ -123,13 +136,14 @@ def _encode_piece(model: TokenizedModel, texts: Sequence[str]) -> list[EncodedTe
     return encoded
 
 
-def cover_text(text: str, offsets: Sequence[tuple[int, int]]) -> npt.NDArray[np.int32]:
-    """The spans [tokens, 2] of a text's tokens in characters, of which every one is in a span.
+def cover_text(text: str, spans: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """The ``spans`` [tokens, 2] of a text's tokens in characters, widened in place so that every character is in one.
 
     A tokenizer leaves characters out that it composes with others, strips or drops: they belong to the token before
     them, and white space to the token after it. Tokens that are appended to the text stay without characters.
     """
-    spans = np.asarray(offsets, dtype=np.int32).reshape(-1, 2)
+    if not len(spans) or (spans[-1, 1] == len(text) and spans[0, 0] == 0 and (spans[1:, 0] <= spans[:-1, 1]).all()):
+        return spans
     if not spans[:, 1].any():
         return spans
     starts, ends = spans[: np.flatnonzero(spans[:, 1])[-1] + 1].T

@@ -60,7 +60,7 @@ def cache(paths: DataPaths) -> PartCache:
 def rows(paths: DataPaths, first: int, count: int) -> None:
     written = cache(paths)
     for number in range(first, first + count):
-        written.add({"key": f"{number:064d}", "text_sha256": f"{number:064d}", "value": number}, 10)
+        written.add(pa.table({"key": [f"{number:064d}"], "text_sha256": [f"{number:064d}"], "value": [number]}, SCHEMA))
     written.flush()
 
 

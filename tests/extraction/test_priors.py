@@ -117,10 +117,10 @@ def test_the_prior_is_the_mean_over_prefixes_of_other_documents(taught: Taught, 
     prefixes: set[tuple[int, ...]] = set()
 
     class Watched(ForwardPass):
-        def run(self, encoded: Any, batch: Any, wanted: Any = (), *, before: Any = ()) -> Any:
+        def begin(self, encoded: Any, batch: Any, wanted: Any = (), *, before: Any = ()) -> Any:
             if before:
                 prefixes.add((*before, encoded[batch[0].text].start_token_id))
-            return super().run(encoded, batch, wanted, before=before)
+            return super().begin(encoded, batch, wanted, before=before)
 
     forward = Watched(taught.forward.model, taught.model.vocab_size)
     search = Search(taught.model, [DOCUMENTS[0], *others], asked, Caches(DataPaths(tmp_path)))

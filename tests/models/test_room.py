@@ -145,7 +145,7 @@ def test_several_gpus_have_their_memory_together_or_a_share_each(
     "ask",
     [
         lambda model, paths: load_forward_pass(model, paths, "cuda"),
-        lambda model, paths: estimate_pass_seconds(model, 100, "cuda"),
+        lambda model, paths: estimate_pass_seconds(model, paths, 100, "cuda"),
         lambda model, paths: load_weights(model, "cuda"),
     ],
 )

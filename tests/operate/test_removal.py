@@ -369,7 +369,8 @@ def test_rows_of_scored_files_stay_and_are_told_of(workspace: Workspace) -> None
     folder = workspace.paths.token_statistics("base", model.identity.model_fingerprint)
     some = next(iter(cached(workspace, "base", "one").values()))
     parts = PartCache(folder, KINDS["base"].table.schema)
-    parts.add({**some, "key": cache_key(model, "a file's", "base"), "text_sha256": "a file's"}, 1)
+    row = {**some, "key": cache_key(model, "a file's", "base"), "text_sha256": "a file's"}
+    parts.add(pa.Table.from_pylist([row], parts.schema))
     parts.flush()
     removal = find_removal(MADE_8, workspace.paths)
     assert any(line.startswith("1 cached rows of texts that stand in no benchmark") for line in removal.kept)

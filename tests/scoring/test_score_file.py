@@ -206,13 +206,13 @@ class Interrupted(ForwardPass):
         self.__dict__.update(inner.__dict__)
         self.calls, self._at = 0, at
 
-    def run(
+    def begin(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = (), **before: Any
-    ) -> list[WindowStatistics]:
+    ) -> Callable[[], list[WindowStatistics]]:
         self.calls += 1
         if self.calls == self._at:
             raise KeyboardInterrupt
-        return super().run(encoded, batch, wanted, **before)
+        return super().begin(encoded, batch, wanted, **before)
 
 
 def test_what_stops_the_run_costs_nothing_that_was_done(score: Score, tiny: Tiny, tmp_path: Path, out: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tiny_models import SENTENCES, tokenized
@@ -143,7 +144,7 @@ def test_logits_that_do_not_serve_are_left_and_the_model_is_run(tiny: Tiny, tmp_
     cache = PartCache(paths.token_statistics("logits", model.identity.model_fingerprint), KINDS["logits"].table.schema)
     sha256 = text_sha256(TEXTS[0])
     row = {"key": cache_key(model, sha256, "logits"), "text_sha256": sha256, "vocab_size": model.vocab_size}
-    cache.add({**row, "logits": logits.tobytes()}, logits.nbytes)
+    cache.add(pa.Table.from_pylist([{**row, "logits": logits.tobytes()}], cache.schema))
     cache.flush()
     summary = compute(model, TEXTS[:1], paths, lambda: forward, kinds=("renyi",))
     assert (summary.texts_computed, summary.texts_from_logits) == (1, 0)

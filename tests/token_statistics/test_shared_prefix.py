@@ -172,9 +172,9 @@ def test_the_prefix_is_freed_at_the_end_and_before_a_batch_is_halved(tiny: Load,
         def __init__(self) -> None:
             self.__dict__.update(forward.__dict__)
 
-        def run(self, encoded: Any, batch: Any, wanted: Any = (), *, before: Any = ()) -> Any:
+        def begin(self, encoded: Any, batch: Any, wanted: Any = (), *, before: Any = ()) -> Any:
             kept.append(self._last_prefix is not None)
-            found = super().run(encoded, batch, wanted, before=before)
+            found = super().begin(encoded, batch, wanted, before=before)
             if len(batch) > 2:
                 raise torch.OutOfMemoryError
             return found

@@ -29,8 +29,8 @@ SCHEMA = pa.schema(
 )
 
 
-def row(key: str, *values: float) -> dict[str, object]:
-    return {"key": key, "value": list(values)}
+def row(key: str, *values: float) -> pa.Table:
+    return pa.table({"key": [key], "value": [list(values)]}, SCHEMA)
 
 
 def open_cache(folder: Path, **settings: float) -> PartCache:
@@ -58,7 +58,7 @@ def write_parts(folder: Path, keys_of_parts: list[list[str]]) -> None:
     for keys in keys_of_parts:
         cache = open_cache(folder)
         for key in keys:
-            cache.add(row(key, float(len(key))), 4)
+            cache.add(row(key, float(len(key))))
         cache.flush()
 
 
@@ -73,15 +73,16 @@ def test_an_absent_folder_is_an_empty_cache(tmp_path: Path) -> None:
 
 
 def test_rows_are_pending_until_enough_bytes(tmp_path: Path) -> None:
-    cache = open_cache(tmp_path, flush_bytes=100, flush_seconds=1e9)
-    cache.add(row("a", 1.0), 60)
+    # A key of one character and its offset take 5 bytes, a list of one value and its offset 8.
+    cache = open_cache(tmp_path, flush_bytes=5 + 8 + 5 + 8 + 5 + 4, flush_seconds=1e9)
+    cache.add(row("a", 1.0))
     assert known(cache) == set()
-    cache.add(row("b", 2.0), 39)
+    cache.add(row("b", 2.0))
     assert known(cache) == set()
-    cache.add(row("c"), 1)
+    cache.add(row("c"))
     assert known(cache) == {"a", "b", "c"}
     assert len(parts(tmp_path)) == 1
-    cache.add(row("d"), 99)
+    cache.add(row("d"))
     assert known(cache) == {"a", "b", "c"}
     cache.flush()
     assert stored(tmp_path) == {"a": [1.0], "b": [2.0], "c": [], "d": []}
@@ -94,13 +95,13 @@ def test_rows_are_pending_until_enough_time(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(cache_module.time, "monotonic", lambda: now)
     cache = open_cache(tmp_path, flush_bytes=1 << 40, flush_seconds=10.0)
     now = 109.9
-    cache.add(row("a"), 1)
+    cache.add(row("a"))
     assert known(cache) == set()
     now = 110.0
-    cache.add(row("b"), 1)
+    cache.add(row("b"))
     assert known(cache) == {"a", "b"}
     now = 119.0
-    cache.add(row("c"), 1)
+    cache.add(row("c"))
     assert known(cache) == {"a", "b"}
 
 
@@ -125,7 +126,7 @@ def test_a_part_is_looked_through_once_however_often_it_is_asked(tmp_path: Path,
     assert cache.known(["a", "nowhere"]) == {"a"}
     assert sorted(reads) == names
     assert known(cache) == {"a", "bb", "ccc"}
-    cache.add(row("d"), 1)
+    cache.add(row("d"))
     cache.flush()
     assert known(cache) == {"a", "bb", "ccc", "d"}
     assert sorted(reads) == names, "what was written here is known without reading it"
@@ -153,7 +154,7 @@ def test_the_different_values_of_a_column_are_read_once_a_part(tmp_path: Path, r
     assert cache.values_of("key") == {"a", "bb", "ccc"}
     assert cache.values_of("key") == {"a", "bb", "ccc"}
     assert len(reads) == 2
-    cache.add(row("d"), 1)
+    cache.add(row("d"))
     cache.flush()
     assert cache.values_of("key") == {"a", "bb", "ccc", "d"}
 
@@ -268,7 +269,7 @@ def test_a_part_that_lacks_a_new_column_is_neither_read_nor_damaged_nor_merged(t
     earlier = parts(tmp_path)
     wider = SCHEMA.append(pa.field("more", pa.int32(), nullable=False))
     cache = PartCache(tmp_path, wider)
-    cache.add({**row("ccc", 1.0), "more": 7}, 8)
+    cache.add(pa.table({"key": ["ccc"], "value": [[1.0]], "more": [7]}, wider))
     cache.flush()
     assert PartCache(tmp_path, wider).read(["a", "ccc"]).to_pylist() == [{"key": "ccc", "value": [1.0], "more": 7}]
     cache.compact()
@@ -318,7 +319,7 @@ def test_a_crash_between_merging_and_removing_loses_nothing(tmp_path: Path, monk
 def test_a_full_disk_surfaces_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_parts(tmp_path, [["a"]])
     cache = open_cache(tmp_path)
-    cache.add(row("b", 2.0), 1)
+    cache.add(row("b", 2.0))
 
     def full(path: Path, table: pa.Table) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -341,7 +342,7 @@ schema = pa.schema([pa.field("key", pa.string(), nullable=False),
                     pa.field("value", pa.list_(pa.field("item", pa.float32(), nullable=False)), nullable=False)])
 cache = PartCache(Path(sys.argv[1]), schema)
 for i in range(int(sys.argv[2]), int(sys.argv[3])):
-    cache.add({"key": f"k{i:03d}", "value": [float(i)]}, 4)
+    cache.add(pa.table({"key": [f"k{i:03d}"], "value": [[float(i)]]}, schema))
     cache.flush()
     if i % 5 == 4:
         cache.compact()

@@ -171,6 +171,47 @@ def test_a_model_that_padding_disturbs_gets_batches_of_one_length(tiny: Load) ->
         assert_like_twin(model, disturbed, text, ours)
 
 
+class Noisy(torch.nn.Module):
+    """A model whose logits another shape of batch moves by .038, as a model of 7 B in bfloat16 on a GPU.
+
+    ``leak`` is how much every position sees of the end of its sequence. With ``among_others`` all tokens of the batch
+    move the logits, as the sizes of the groups do that a model's experts are given.
+    """
+
+    def __init__(self, inner: Any, leak: float, *, among_others: bool = False) -> None:
+        super().__init__()
+        self.inner, self.config = inner, inner.config
+        self._leak, self._among_others = leak, among_others
+
+    def forward(self, input_ids: torch.Tensor, **options: Any) -> Any:
+        output = self.inner(input_ids=input_ids, **options)
+        seed = hash((*input_ids.shape, int(input_ids.sum()) if self._among_others else 0)) % 2**31
+        noise = torch.randn(output.logits.shape, generator=torch.Generator().manual_seed(seed))
+        seen = input_ids[:, -1:].unsqueeze(2).sign()
+        output.logits = output.logits * (1 + 0.038 * noise + self._leak * seen).to(output.logits.dtype)
+        return output
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_noise_of_shapes_is_not_taken_for_padding(
+    tiny_folder: Callable[[str], Path], tmp_path: Path, dtype: str
+) -> None:
+    model = tokenized(tiny_folder("llama"), tmp_path, dtype=dtype)
+    inner = forward_of(model).model
+    noisy = ForwardPass(Noisy(inner, 0.0), model.vocab_size)
+    assert (noisy.equal_lengths, noisy.packed, noisy.shared_prefix) == (False, True, True)
+    assert ForwardPass(Noisy(inner, 0.02), model.vocab_size).equal_lengths, "less than the noise, and no noise"
+
+
+def test_logits_that_hang_on_the_other_texts_are_rounding_where_padding_does_no_more(
+    tiny_folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    model = tokenized(tiny_folder("llama"), tmp_path, dtype="bfloat16")
+    inner = forward_of(model).model
+    assert not ForwardPass(Noisy(inner, 0.0, among_others=True), model.vocab_size).equal_lengths
+    assert ForwardPass(Noisy(inner, 0.4, among_others=True), model.vocab_size).equal_lengths
+
+
 def test_bfloat16_weights_are_reduced_in_float32(tiny_folder: Callable[[str], Path], tmp_path: Path) -> None:
     model = tokenized(tiny_folder("llama"), tmp_path, dtype="bfloat16")
     forward = forward_of(model)

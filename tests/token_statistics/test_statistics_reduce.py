@@ -13,7 +13,7 @@ from tiny_models import twin_of_logits
 from audit_pipeline.catalogue.contracts import DECODINGS, MEASURED
 from audit_pipeline.token_statistics import reductions
 from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, HeadLogits, Reduced, Scratch
-from audit_pipeline.token_statistics.reductions import fetch_reduced, sweep
+from audit_pipeline.token_statistics.reductions import begin_fetch, sweep
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -254,7 +254,7 @@ def test_what_is_fetched_is_what_was_found(positions: int) -> None:
     logits = torch.randn(positions, 50, generator=torch.Generator().manual_seed(1))
     logits[:, 3] = -torch.inf
     reduced = reduce(logits, [3] * positions, "topk", "logits")
-    arrays = fetch_reduced(reduced)
+    arrays = begin_fetch(reduced)()
     assert list(arrays) == list(reduced)
     for name, values in reduced.items():
         expected = values.numpy()

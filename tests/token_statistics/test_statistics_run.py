@@ -52,15 +52,15 @@ class Counting(ForwardPass):
         self.largest_batch = 0
         self._fail = fail
 
-    def run(
+    def begin(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str] = (), **before: Any
-    ) -> list[WindowStatistics]:
+    ) -> Callable[[], list[WindowStatistics]]:
         self.calls += 1
         if (error := self._fail(self.calls)) is not None:
             raise error
         self.largest_batch = max(self.largest_batch, len(batch))
         self.texts += [encoded[window.text].text_sha256 for window in batch]
-        return super().run(encoded, batch, wanted, **before)
+        return super().begin(encoded, batch, wanted, **before)
 
 
 @pytest.fixture
@@ -334,10 +334,10 @@ def test_a_batch_that_does_not_fit_is_halved(tiny: Load, paths: DataPaths) -> No
     model, inner = tiny("llama")
 
     class Small(Counting):
-        def run(self, encoded: Any, batch: Any, wanted: Any, **before: Any) -> list[WindowStatistics]:
+        def begin(self, encoded: Any, batch: Any, wanted: Any, **before: Any) -> Callable[[], list[WindowStatistics]]:
             if len(batch) > 2:
                 raise torch.OutOfMemoryError
-            return super().run(encoded, batch, wanted, **before)
+            return super().begin(encoded, batch, wanted, **before)
 
     small = Small(inner)
     assert compute(model, TEXTS, paths, lambda: small).texts_computed == len(TEXTS)

@@ -56,6 +56,12 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(canonical_json(list(parts)).encode()).hexdigest()
 
 
+def digest_each(values: Iterable[str], *parts: object) -> list[str]:
+    """What :func:`digest` is of each of the ``values`` and ``parts`` after it; the parts are written once."""
+    rest = f",{canonical_json(list(parts))[1:]}"
+    return [hashlib.sha256(f"[{canonical_json(value)}{rest}".encode()).hexdigest() for value in values]
+
+
 def digest_of_items(items: Iterable[object]) -> str:
     """What :func:`digest` is of a list of them, which need not all be in memory."""
     found, between = hashlib.sha256(b"[["), b""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import pyarrow as pa
 
@@ -305,12 +306,12 @@ class CachedKind:
     of_audits: bool = False
     on_request: str | None = None
 
-    @property
+    @cached_property
     def statistics(self) -> tuple[str, ...]:
         """What a back end is asked for, for the rows (in this process: of the sweep, reductions.py)."""
         return tuple(name for name in self._lists if name not in _OF_TEXT) if self.swept is None else self.swept
 
-    @property
+    @cached_property
     def is_from_logits(self) -> bool:
         """Whether rows are made of a text's cached logits where these are there, without a pass (cached_logits.py)."""
         return "from_logits" in self.table.schema.names

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForMaskedLM
@@ -149,7 +150,7 @@ class MaskedModelProposer:
         for token, group in enumerate(encoded.word_ids(0)):
             if group is not None:
                 groups.setdefault(group, []).append(token)
-        spans = cover_text(text, encoded["offset_mapping"]).tolist()
+        spans = cover_text(text, np.array(encoded["offset_mapping"], dtype=np.int32).reshape(-1, 2)).tolist()
         words = [_extract_word(text, tokens, spans) for tokens in groups.values()]
         return ids, [word for word in words if word is not None]
 

@@ -1,0 +1,66 @@
+"""The compiled reductions against the sweep, which is the reference, as torch's compiler makes them for a processor."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+
+from audit_pipeline.catalogue.contracts import KINDS
+from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Scratch
+from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
+from audit_pipeline.token_statistics.reductions import sweep
+
+pytestmark = [
+    # The compiler takes half a minute for all statistics of one vocabulary.
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a processor"),
+    pytest.mark.usefixtures("one_thread"),
+]
+
+CPU = torch.device("cpu")
+ALL = {name for kind in KINDS.values() for name in kind.statistics}
+
+
+def rows_of(vocabulary: int, dtype: torch.dtype) -> torch.Tensor:
+    """Logits of every sort: flat, ordinary, sharp, one certain token, tokens that are ruled out, far from 0."""
+    generator = torch.Generator().manual_seed(vocabulary)
+    scale = torch.tensor([0.0, 0.1, 1.0, 5.0, 30.0, 1.0, 1.0]).unsqueeze(1)
+    logits = torch.randn(7, vocabulary, generator=generator) * scale
+    logits[4, 3] = 1000.0
+    logits[5, ::3] = -torch.inf
+    logits[6] -= 50.0
+    return logits.to(dtype)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "dtype"),
+    [(vocabulary, dtype) for vocabulary in (17, 49_152, 151_936) for dtype in (torch.float32, torch.bfloat16)],
+)
+def test_every_statistic_is_that_of_the_sweep(vocabulary: int, dtype: torch.dtype) -> None:
+    """Seven rows, five at a time: the last block is filled up."""
+    logits = rows_of(vocabulary, dtype)
+    target = torch.tensor([0, 1, 2, 3, 3, 3, vocabulary - 1])
+    found = CompiledReductions(5)(ComputedLogits(logits), target, Scratch(CPU), ALL)
+    expected = sweep(ComputedLogits(logits), target, Scratch(CPU), ALL)
+    assert set(found) == set(expected)
+    for name, values in expected.items():
+        ours, reference = found[name], values
+        assert (ours.dtype, ours.shape) == (values.dtype, values.shape)
+        if name == "topk_id":
+            # Equal logits may come in any order.
+            ours, reference = logits.gather(1, ours.long()), logits.gather(1, reference.long())
+        # The sweep keeps the roots of probabilities in half precision.
+        tolerance = 1e-4 if name == "log_sum_sqrt_p" else 1e-5
+        torch.testing.assert_close(ours, reference, rtol=tolerance, atol=tolerance)
+
+
+def test_a_head_is_multiplied_in_rows_of_one_number() -> None:
+    generator = torch.Generator().manual_seed(0)
+    head = Head(torch.randn(17, 4, generator=generator), torch.randn(17, generator=generator), 0.5, 3.0)
+    hidden, target = torch.randn(7, 4, generator=generator), torch.arange(7)
+    found = CompiledReductions(5)(head.logits(hidden), target, Scratch(CPU), ("rank",))
+    expected = sweep(head.logits(hidden), target, Scratch(CPU), ("rank",))
+    torch.testing.assert_close(found["logprob"], expected["logprob"], rtol=1e-5, atol=1e-5)
+    assert torch.equal(found["rank"], expected["rank"])
