@@ -104,7 +104,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 _RUN = "verify"
 _GENERATED = ("log_p_near_verbatim", "given_text", "suffix_words", "words_in_common")
 """What comes of letting a model go on: it is in no cache."""
-_OF_PASSES = ("dtype", "attention", "start_token", "start_token_policy", "window", "stride")
+_OF_PASSES = ("dtype", "attention", "compile", "start_token", "start_token_policy", "window", "stride")
 _Logprobs = Mapping[str, npt.NDArray[np.floating]]
 _Item = TypeVar("_Item")
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -57,7 +57,7 @@ DIALECT_TRAITS: Mapping[Dialect, DialectTraits] = {
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
 
 # What an entry says of weights that are run here.
-_OF_WEIGHTS = {"dtype", "attention", "trust_remote_code", "devices", "tensor_parallel"}
+_OF_WEIGHTS = {"dtype", "attention", "compile", "trust_remote_code", "devices", "tensor_parallel"}
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -218,6 +218,10 @@ class ModelEntry(StrictSettings):
     revision: str | None = Field(default=None, description="hub branch, tag or commit")
     dtype: Dtype = Field(default="float32", description="of the pass; statistics are always reduced in float32")
     attention: Attention = Field(default="sdpa", description="sdpa where the architecture has it, else eager")
+    compile: bool = Field(
+        default=False,
+        description="the decoder's layers are compiled, which rounds otherwise: for runs of minutes on a GPU",
+    )
     start_token: str | None = Field(default=None, description="None: the family's default, else bos, else eos")
     start_token_policy: StartTokenPolicy = Field(
         default="always",
@@ -285,6 +289,8 @@ class ModelEntry(StrictSettings):
                 "devices: auto puts whole layers on several devices, tensor_parallel divides every layer: "
                 "give one of them"
             )
+        if self.compile and self.division is not None:
+            raise ValueError(f"compile goes with one device: leave {self.division.split('=')[0]} out")
         return self
 
     @model_validator(mode="after")

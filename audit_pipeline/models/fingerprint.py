@@ -57,7 +57,8 @@ class ModelIdentity:
 
 
 def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
-    """The model's fingerprints: weights (or hub commit), config, dtype and attention back end; tokenizer files.
+    """The model's fingerprints: weights (or hub commit), config, dtype, attention back end and whether its layers are
+    compiled; tokenizer files.
 
     Reads every byte of local weights once; the digest is remembered by path, size and modification time. Of a model
     at an endpoint, the last seen state takes the weights' place. Raises ModelError where a file cannot be read,
@@ -91,7 +92,9 @@ def identify(located: LocatedModel, paths: DataPaths) -> ModelIdentity:
         *before, now = _list_state_fingerprints(endpoint, own, paths)
         return ModelIdentity(now, own, None, config, frozenset(before))
     return ModelIdentity(
-        model_fingerprint=digest(weights, config, entry.dtype, entry.attention)[:LENGTH],
+        model_fingerprint=digest(
+            weights, config, entry.dtype, entry.attention, *(["compiled"] if entry.compile else [])
+        )[:LENGTH],
         tokenizer_fingerprint=digest(tokenizer)[:LENGTH],
         weights_digest=weights,
         config_digest=config,

@@ -184,6 +184,7 @@ def write_card(tokenized: TokenizedModel, paths: DataPaths, parameters: int | No
         "revision": tokenized.located.commit or entry.revision,
         "dtype": entry.dtype if endpoint is None else None,
         "attention": entry.attention if endpoint is None else None,
+        "compile": entry.compile if endpoint is None else None,
         "weights_digest": tokenized.identity.weights_digest,
         "weights_format": tokenized.weights_format if endpoint is None else None,
         "tokenizer_fingerprint": tokenized.identity.tokenizer_fingerprint,

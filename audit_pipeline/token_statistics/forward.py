@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from audit_pipeline.token_statistics.branches import (
 from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
 from audit_pipeline.token_statistics.layers import (
     choose_linear_function,
+    compile_decoder_layers,
     device_of_ids,
     device_of_logits,
     find_linear_layers,
@@ -74,10 +75,10 @@ _ATTENTION_TOKENS, _ATTENTION_FACTOR = 64, 4.0
 class ForwardPass(LocalPass):
     """A model in this process.
 
-    ``known`` is what an earlier check of the same model on this machine found out; without it the check takes some
-    seconds. ``branch_tokens`` bounds a batch of branches; None: ``BRANCH_TOKENS``. ``in_step`` says that other
-    processes run the same batches together with this one, so that it must not halve one by itself. Raises ModelError
-    where the model's logits are not numbers.
+    ``load_check`` is what an earlier check of the same model on this machine found out; without it the check takes some
+    seconds. ``compiles``: the decoder's layers are compiled. ``branch_tokens`` bounds a batch of branches; None:
+    ``BRANCH_TOKENS``. ``in_step`` says that other processes run the same batches together with this one, so that it
+    must not halve one by itself. Raises ModelError where the model's logits are not numbers.
 
     The layers may lie on several devices.
     """
@@ -90,8 +91,10 @@ class ForwardPass(LocalPass):
         *,
         branch_tokens: int | None = None,
         in_step: bool = False,
+        compiles: bool = False,
     ) -> None:
         self.model = model
+        self._compiles = compiles
         self.device = device_of_ids(model)
         self.dtype = next(model.parameters()).dtype
         self._end = device_of_logits(model)
@@ -109,7 +112,9 @@ class ForwardPass(LocalPass):
         self._layers = find_linear_layers(model)
         self._last_prefix: SharedPrefix | None = None
         self._onednn = (
-            self._agree_on(is_model_faster_with_onednn(self._layers)) if load_check is None else load_check.onednn
+            not compiles and self._agree_on(is_model_faster_with_onednn(self._layers))
+            if load_check is None
+            else load_check.onednn
         )
         # Made while the model is not run: within that, every layer looks as if another library held it.
         head = head_of(model, config, choose_linear_function(onednn=self._onednn))
@@ -118,12 +123,34 @@ class ForwardPass(LocalPass):
         if checked.compiled:
             self._reduce = CompiledReductions()
         self._apply_load_check(checked)
+        if compiles:
+            self._compile_layers()
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Within it, the model is run, by whatever: no gradients, and products by the faster library."""
         with torch.inference_mode(), use_linear(self._layers, onednn=self._onednn):
             yield
+
+    def _compile_layers(self) -> None:
+        """Compile the decoder's layers; raises ModelError where torch cannot, or they give other logits then."""
+        ids = torch.randint(self.vocab_size, (4, 16), generator=torch.Generator().manual_seed(0)).to(self.device)
+        with self.running():
+            expected, other_shape = self._compute_whole_logits(ids), self._compute_whole_logits(ids[:1])
+        compile_decoder_layers(self._decoder())
+        try:
+            with self.running():
+                found = self._compute_whole_logits(ids)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise ModelError(
+                f"torch cannot compile the model's layers on this machine ({str(error).strip().splitlines()[0]}): "
+                "leave compile out of its entry"
+            ) from error
+        rounding = _measure_deviation(other_shape, expected)
+        if not _are_close(found, expected, max(_TOLERANCE[self.dtype], _ROUNDING_FACTOR * rounding)):
+            raise ModelError("the model gives other logits with its layers compiled: leave compile out of its entry")
 
     def apply(self, function: Callable[[ForwardPass, *Arguments], Result], *arguments: *Arguments) -> Result:
         """See :class:`LocalPass`."""
@@ -322,10 +349,11 @@ class ForwardPass(LocalPass):
         """The keys and values of every token of ``ids``."""
         cache = DynamicCache()
         inputs = {"input_ids": ids, "use_cache": True, "past_key_values": cache}
-        if self._head is not None:
-            self._compute_hidden(**inputs)
-        else:
-            self.model(**inputs)
+        with self._uncompiled():
+            if self._head is not None:
+                self._compute_hidden(**inputs)
+            else:
+                self.model(**inputs)
         return cache
 
     def _get_shared_prefix(self, ids: Sequence[int]) -> SharedPrefix:
@@ -436,9 +464,17 @@ class ForwardPass(LocalPass):
                 cache = self._prefix(torch.from_numpy(ids).to(self.device))
             return self._compute_branches(encoded, batch, argmax, steps, cache)
 
+    def pad_length(self, length: int) -> int:
+        """See :class:`LocalPass`: compiled layers take few lengths, eight from one power of two to the next."""
+        if self.equal_lengths:
+            return length
+        length = max(length, _MIN_LENGTH)
+        step = 1 << max(0, (length - 1).bit_length() - 4) if self._compiles else 1
+        longest = getattr(self._config, "max_position_embeddings", None) or math.inf
+        return int(max(length, min(-(-length // step) * step, longest)))
+
     def _padded_length(self, batch: Sequence[Window]) -> int:
-        length = max(window.length for window in batch)
-        return length if self.equal_lengths else max(length, _MIN_LENGTH)
+        return self.pad_length(max(window.length for window in batch))
 
     def _base(
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], wanted: Collection[str], **options: Any
@@ -474,9 +510,15 @@ class ForwardPass(LocalPass):
 
     def _compute_logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
         """The logits at the places ``rows`` of the flattened batch, which lie on the logits' device."""
-        if self._head is None:
-            return ComputedLogits(self.model(**{"use_cache": False, **inputs}).logits.to(self._end).flatten(0, 1)[rows])
-        return self._head.logits(self._compute_hidden(**inputs).flatten(0, 1)[rows])
+        with self._uncompiled() if "past_key_values" in inputs else nullcontext():
+            if self._head is None:
+                logits = self.model(**{"use_cache": False, **inputs}).logits
+                return ComputedLogits(logits.to(self._end).flatten(0, 1)[rows])
+            return self._head.logits(self._compute_hidden(**inputs).flatten(0, 1)[rows])
+
+    def _uncompiled(self) -> AbstractContextManager[None]:
+        """Within it, layers are run as they are: what goes over the keys and values of others has too many shapes."""
+        return torch.compiler.set_stance("force_eager") if self._compiles else nullcontext()
 
     def _moments(self, inputs: dict[str, Any], rows: torch.Tensor, targets: npt.NDArray[np.int64]) -> FloatArray:
         """log p and z-score (log p - mu) / sigma, sigma at least ``SIGMA_FLOOR``, of the targets [n] at the places

@@ -151,6 +151,13 @@ def _measure_seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def compile_decoder_layers(decoder: torch.nn.Module) -> None:
+    """Have torch compile each layer of a decoder by itself, when it is first run."""
+    layers = max((part for part in decoder.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
+    for layer in layers:
+        layer.compile()
+
+
 def length_step_of(config: Any) -> int | None:
     """The length up to which LongRoPE takes its short factors; None for other position encodings."""
     parameters = getattr(config, "rope_parameters", None) or {}

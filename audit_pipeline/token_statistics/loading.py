@@ -83,7 +83,7 @@ def _load_in_process(
     # Packed weights hold several in one number, and scales beside them.
     packed = model.quantisation is not None
     count = count_parameters(model) if packed else sum(parameter.numel() for parameter in weights.parameters())
-    return ForwardPass(weights, model.vocab_size, load_check), count
+    return ForwardPass(weights, model.vocab_size, load_check, compiles=model.entry.compile), count
 
 
 def _start_ranks(

@@ -92,6 +92,10 @@ class LocalPass(ABC):
         """See Backend."""
         return self
 
+    def pad_length(self, length: int) -> int:
+        """The length that a batch is run with whose longest sequence has ``length`` tokens."""
+        return length
+
     @abstractmethod
     def run_batch(
         self,
@@ -192,6 +196,7 @@ class LocalPass(ABC):
                     equal_lengths=self.equal_lengths,
                     length_step=self.length_step,
                     prefix_length=0 if self.shared_prefix else len(work.before),
+                    pad_length=self.pad_length,
                 )
             )
 

@@ -7,7 +7,7 @@ tensors, and running them (forward.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -224,18 +224,19 @@ def iterate_batches(
     equal_lengths: bool = False,
     length_step: int | None = None,
     prefix_length: int = 0,
+    pad_length: Callable[[int], int] = int,
 ) -> Iterator[Sequence[Window]]:
     """Windows sorted by length, longest first, in batches of at most ``token_budget`` padded tokens.
 
     A window over the budget is a batch of its own. ``equal_lengths`` is for models that padding would disturb; windows
     up to ``length_step`` tokens never share a batch with longer ones. ``prefix_length``: how many tokens are run in
-    front of each window.
+    front of each window. ``pad_length``: the length that a batch is run with, of that of its longest window.
     """
     batch: list[Window] = []
     for window in sorted(windows, key=lambda window: (-window.length, window.text, window.begin)):
         # Longest first: the batch's first window sets the padded length, and memory trouble shows at once.
         if batch and (
-            (len(batch) + 1) * (prefix_length + batch[0].length) > token_budget
+            (len(batch) + 1) * (prefix_length + pad_length(batch[0].length)) > token_budget
             or (equal_lengths and window.length != batch[0].length)
             or (
                 length_step is not None

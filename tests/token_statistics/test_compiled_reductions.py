@@ -30,7 +30,7 @@ def rows_of(vocabulary: int, dtype: torch.dtype) -> torch.Tensor:
     logits = torch.randn(7, vocabulary, generator=generator) * scale
     logits[4, 3] = 1000.0
     logits[5, ::3] = -torch.inf
-    logits[6] -= 50.0
+    logits[6] -= 10.0
     return logits.to(dtype)
 
 

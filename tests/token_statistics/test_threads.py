@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import joblib
 import pytest
 import torch
 
 from audit_pipeline.token_statistics.layers import use_threads
+
+WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -24,3 +30,22 @@ def test_what_the_user_set_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     torch.set_num_threads(2)
     assert use_threads() == 2
+
+
+@pytest.mark.parametrize("module", ["audit_pipeline.cli", "audit_pipeline.definitions", "corpus_audit"])
+def test_waiting_threads_sleep_unless_the_user_says_otherwise(module: str) -> None:
+    """The variables are read when torch is loaded: they are set by then wherever a process of ours begins."""
+    look = (
+        "import os, sys\n"
+        "class Look:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'torch':\n"
+        "            print(os.environ['OMP_WAIT_POLICY'], os.environ['GOMP_SPINCOUNT'], os.environ['KMP_BLOCKTIME'])\n"
+        "            raise SystemExit\n"
+        "sys.meta_path.insert(0, Look())\n"
+        f"import {module}, torch\n"
+    )
+    unset = {name: value for name, value in os.environ.items() if name not in WAITING}
+    for environment, said in ((unset, "PASSIVE 0 0"), (unset | {"GOMP_SPINCOUNT": "300"}, "PASSIVE 300 0")):
+        done = subprocess.run([sys.executable, "-c", look], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == said

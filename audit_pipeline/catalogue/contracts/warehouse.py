@@ -34,6 +34,7 @@ MODELS = Table(
         Column("revision", pa.string(), "the hub commit", null=True),
         Column("dtype", pa.string(), "the number format of the weights during the pass", null=True),
         Column("attention", pa.string(), "the attention back end", null=True),
+        Column("compile", pa.bool_(), "whether its layers were compiled", null=True),
         Column("weights_digest", pa.string(), "digest of the weights; null: they are behind an interface", null=True),
         Column("weights_format", pa.string(), "how they were published in few bits; null: they are plain", null=True),
         LINEAGE.column("tokenizer_fingerprint"),
