@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from audit_pipeline.catalogue.contracts import BEST_TOKENS, BETAS, P_FLOOR, TOPK_ENTRIES
 from audit_pipeline.token_statistics.blocks import LOG_ZERO, Logits, Reduced, Scratch
+from audit_pipeline.token_statistics.layers import compile_for_many_shapes
 from audit_pipeline.token_statistics.reductions import join_reduced, sweep
 
 # Logits that are in memory at once, and rows of them.
@@ -34,6 +35,7 @@ class CompiledReductions:
     """
 
     def __init__(self, rows: int | None = None) -> None:
+        compile_for_many_shapes()
         self._rows = rows
         self._compiled: dict[frozenset[str], _Formulas] = {}
 

@@ -176,7 +176,7 @@ class ForwardPass(LocalPass):
         shareable = not (equal_lengths or self.length_step is not None or has_local_attention(self._config))
         packed = shareable and self._agree_on(self._check_packed())
         shared = shareable and self._agree_on(self._check_shared())
-        compiled = self._agree_on(self._check_compiled())
+        compiled = self._end.type == "cuda" and self._agree_on(self._check_compiled())
         if compiled:
             self._reduce = CompiledReductions()
         rate = self._agree_on(self._measure_rate()) if self.device.type == "cuda" else None
@@ -301,13 +301,12 @@ class ForwardPass(LocalPass):
         tolerance = max(_TOLERANCE[self.dtype], _ROUNDING_FACTOR * rounding)
         return _are_close(torch.from_numpy(found), expected, tolerance)
 
+    @torch.inference_mode()
     def _check_compiled(self) -> bool:
-        """Whether torch compiles the reductions for this GPU, and they give what the sweep gives."""
-        if self._end.type != "cuda":
-            return False
+        """Whether torch compiles the reductions on this machine, and they give what the sweep gives."""
         generator = torch.Generator().manual_seed(0)
         values = torch.randn(16, self.vocab_size, generator=generator).to(self._end, self.dtype)
-        target = torch.arange(16, device=self._end)
+        target = torch.arange(16, device=self._end) % self.vocab_size
         try:
             found = CompiledReductions()(ComputedLogits(values), target, self._scratch, _MEASURED)
         except torch.OutOfMemoryError:
@@ -316,7 +315,11 @@ class ForwardPass(LocalPass):
             # No compiler, no Triton, or a GPU that it does not know.
             return False
         expected = sweep(ComputedLogits(values), target, self._scratch, _MEASURED)
-        return all(_are_close(found[name].float(), expected[name].float(), _COMPILED_TOLERANCE) for name in _MEASURED)
+        # Which of several largest logits is the mode is not said.
+        return all(
+            _are_close(found[name].float(), expected[name].float(), _COMPILED_TOLERANCE)
+            for name in _MEASURED - {"argmax_id"}
+        )
 
     def _measure_rate(self) -> float | None:
         """Tokens a second of a batch, its reductions included; None where there is no room for it."""

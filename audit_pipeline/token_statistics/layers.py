@@ -65,6 +65,8 @@ _SMALLEST = 1 << 16
 _WORTH = 1.1
 # Products of the same numbers in another order.
 _TOLERANCE = 1e-5
+# Shapes of batches that the layers are compiled for, and sets of statistics times sizes of vocabularies.
+_SHAPES = 128
 
 
 def is_faster_with_onednn(weight: torch.Tensor) -> bool:
@@ -151,8 +153,16 @@ def _measure_seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def compile_for_many_shapes() -> None:
+    """Let torch compile one function for more shapes than it does by itself, before it gives up without a word."""
+    import torch._dynamo  # noqa: PLC0415
+
+    torch._dynamo.config.recompile_limit = _SHAPES
+
+
 def compile_decoder_layers(decoder: torch.nn.Module) -> None:
     """Have torch compile each layer of a decoder by itself, when it is first run."""
+    compile_for_many_shapes()
     layers = max((part for part in decoder.modules() if isinstance(part, torch.nn.ModuleList)), key=len)
     for layer in layers:
         layer.compile()

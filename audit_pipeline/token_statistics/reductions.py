@@ -432,7 +432,7 @@ def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
     together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1)
     ends = np.cumsum([values.shape[1] for values in rows.values()])[:-1]
     arrived = torch.cuda.Event() if together.is_cuda else None  # type: ignore[no-untyped-call]
-    here = torch.empty_like(together, device="cpu", pin_memory=True) if together.is_cuda else together.cpu()
+    here = torch.empty(together.shape, dtype=together.dtype, pin_memory=True) if together.is_cuda else together
     if arrived is not None:
         here.copy_(together, non_blocking=True)
         arrived.record(torch.cuda.current_stream(together.device))

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tiny_models import SENTENCES, score
 
 from audit_pipeline.catalogue.contracts import KINDS
-from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Scratch
+from audit_pipeline.models.tokenized_model import TokenizedModel
+from audit_pipeline.token_statistics.blocks import ComputedLogits, Head, Reduced, Scratch
 from audit_pipeline.token_statistics.compiled_reductions import CompiledReductions
+from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.reductions import sweep
 
 pytestmark = [
@@ -54,6 +61,34 @@ def test_every_statistic_is_that_of_the_sweep(vocabulary: int, dtype: torch.dtyp
         # The sweep keeps the roots of probabilities in half precision.
         tolerance = 1e-4 if name == "log_sum_sqrt_p" else 1e-5
         torch.testing.assert_close(ours, reference, rtol=tolerance, atol=tolerance)
+
+
+def test_the_check_at_loading_tries_them(
+    tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, forward = tiny("llama")
+    assert forward._check_compiled()
+    compute = CompiledReductions.__call__
+
+    def skew(*given: Any) -> Reduced:
+        return {**(found := compute(*given)), "mean": found["mean"] * 1.001}
+
+    monkeypatch.setattr(CompiledReductions, "__call__", skew)
+    assert not forward._check_compiled()
+
+    def fail(*given: Any) -> Reduced:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(CompiledReductions, "__call__", fail)
+    assert not forward._check_compiled()
+
+
+def test_a_model_that_was_checked_runs_with_them(tiny: Callable[[str], tuple[TokenizedModel, ForwardPass]]) -> None:
+    model, forward = tiny("llama")
+    compiled = ForwardPass(forward.model, model.vocab_size, replace(forward.checked, compiled=True))
+    for ours, expected in zip(score(model, compiled, SENTENCES), score(model, forward, SENTENCES), strict=True):
+        for name in KINDS["base"].statistics:
+            np.testing.assert_allclose(ours[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
 def test_a_head_is_multiplied_in_rows_of_one_number() -> None:
