@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from pathlib import Path
 
 import torch
@@ -73,8 +74,15 @@ class Check:
     def tokenized(self, dtype: str) -> TokenizedModel:
         return load_tokenizer(with_overrides(self.entry, dtype=dtype), DataPaths(Path(tempfile.mkdtemp())))
 
-    def variant(self, model: torch.nn.Module, tokenized: TokenizedModel, texts: list[str]) -> Variant:
-        return Variant(tokenized, model, ForwardPass(model, tokenized.vocab_size), texts, encode(tokenized, texts))
+    def variant(
+        self,
+        model: torch.nn.Module,
+        tokenized: TokenizedModel,
+        texts: list[str],
+        forward: ForwardPass | None = None,
+    ) -> Variant:
+        ready = forward or ForwardPass(model, tokenized.vocab_size)
+        return Variant(tokenized, model, ready, texts, encode(tokenized, texts))
 
     def compare(self, name: str, variant: Variant) -> float:
         """Print the stage's rate beside the bare model's, and its memory; the stage's seconds."""
@@ -140,19 +148,26 @@ def check_large(check: Check) -> None:
     tokenized = check.tokenized("bfloat16")
     for name, shape in SHAPES.items():
         model = build_random(shape if check.is_gpu else {**TINY, "vocab_size": shape["vocab_size"]}, check.device)
+        forward = ForwardPass(model, tokenized.vocab_size)
+        check.say(name, forward.checked)
         lengths = ((1500, 128), (2000, 32), (60, 1500)) if "49152" in name else ((1500, 128),)
         for count, words in lengths:
-            variant = check.variant(model, tokenized, texts_from_addresses(check.few(count), words))
-            check.compare(f"{name}, {words} words", variant)
-        check.say(name, variant.forward.checked)
+            texts = texts_from_addresses(check.few(count), words)
+            check.compare(f"{name}, {words} words", check.variant(model, tokenized, texts, forward))
         if "49152" in name:
-            few = texts_from_addresses(check.few(60), 128)
-            variant = check.variant(model, tokenized, few)
-            passes = measure_infilling(check, variant)
-            check.say(f"{name}: Infilling m = 5 costs {passes:.2f} passes, packed {variant.forward.packed}")
+            texts = texts_from_addresses(check.few(60), 128)
+            passes = measure_infilling(check, check.variant(model, tokenized, texts, forward))
+            check.say(f"{name}: Infilling m = 5 costs {passes:.2f} passes, packed {forward.packed}")
             leaks = ForwardPass(Leaking(model), tokenized.vocab_size)
             check.say(f"{name}: a model that sees what follows is found out: {leaks.equal_lengths}")
-        del model, variant
+        if "49152" in name and "compiles" in signature(ForwardPass).parameters:
+            # The last, since it stays so: the bare model is compiled then, too, and rates compare with those above.
+            began = time.perf_counter()
+            compiled = ForwardPass(model, tokenized.vocab_size, forward.checked, compiles=True)
+            check.say(f"{name}: layers compiled for the first shape in {time.perf_counter() - began:.1f} s")
+            texts = texts_from_addresses(check.few(1500), 128)
+            check.compare(f"{name}, layers compiled, 128 words", check.variant(model, tokenized, texts, compiled))
+        del model, forward
         gc.collect()
         if check.is_gpu:
             torch.cuda.empty_cache()

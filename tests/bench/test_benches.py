@@ -30,6 +30,7 @@ RUNS = {
     "bench_token_counts": "--megabytes 0.05 --repeats 1",
     "bench_token_statistics": "--texts 2 --words 16 --repeats 1 --dtypes float32 bfloat16",
     "bench_warehouse": "--rows 2000 --models 2 --benchmarks 2 --texts 20 --runs 1 --repeats 1",
+    "gpu_check": "--texts 20 --repeats 1",
 }
 JUDGED = 1
 """The exit code of a bench whose figures are not as they should be: on so little data they need not be."""
