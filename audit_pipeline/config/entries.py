@@ -283,7 +283,8 @@ class EntryFile(Generic[E]):
     ``key`` is the one key that holds the entries; None if they are the file's own sections, each of which may be left
     out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
     and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
-    are the keys that name what must exist: operate/whole_configuration.py checks whether it does.
+    are the keys that name what must exist: operate/whole_configuration.py checks whether it does. ``may_be_paths``: a
+    name may be a path, since no folder is named after it as it is.
     """
 
     name: str
@@ -293,6 +294,7 @@ class EntryFile(Generic[E]):
     read: Callable[[str, Any, Path], E]
     is_optional: bool = False
     leads: tuple[EntryReference, ...] = ()
+    may_be_paths: bool = False
 
     def load(self, folder: Path | None = None) -> Entries[E]:
         """The entries of the file in ``folder``, by default the configuration's; none where an optional one is missing.
@@ -322,7 +324,7 @@ class EntryFile(Generic[E]):
             try:
                 if counts[name] > 1:
                     raise InvalidEntryError([_build_duplicate_fault(name, pairs)])
-                if (problem := explain_path(self.what, name)) is not None:
+                if not self.may_be_paths and (problem := explain_path(self.what, name)) is not None:
                     raise InvalidEntryError([Fault((), problem)])
                 given[name] = self._fields(file.value(pair.value))
                 good[name] = self.read(name, given[name], path.parent)

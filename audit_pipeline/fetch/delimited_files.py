@@ -22,6 +22,7 @@ from typing import Any
 
 import duckdb
 
+from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.fetch.file_bytes import (
     LINE_LIMIT,
     SAMPLE_BYTES,
@@ -119,7 +120,7 @@ def _choose_delimiter(
 def _sniff_dialect(sample: str, delimiter: str | None) -> Dialect | None:
     """The dialect that DuckDB finds in the sample, or None; DuckDB reads files only, so the sample goes into one."""
     given = f", delim='{delimiter}'" if delimiter else ""
-    with tempfile.NamedTemporaryFile(suffix=".csv") as file, duckdb.connect() as connection:
+    with tempfile.NamedTemporaryFile(suffix=".csv") as file, open_in_memory() as connection:
         file.write(sample.encode(errors="replace"))
         file.flush()
         try:

@@ -110,9 +110,11 @@ def guard_hub_answers() -> None:
 
 
 def _guard_answer(response: httpx2.Response) -> None:
-    # Small files are below /api/resolve-cache.
-    is_file = response.is_success and "/resolve" in response.request.url.path
-    if response.request.method != "HEAD" and not is_file:
+    # Files come from /resolve, from /api/resolve-cache (small ones), or from another address (large ones): they go to
+    # disk as they come.
+    url = response.request.url
+    is_file = "/resolve" in url.path or not str(url).startswith(f"{constants.ENDPOINT}/api/")
+    if response.request.method != "HEAD" and not (is_file and response.is_success):
         guard_response(response, MOST_JSON)
 
 

@@ -321,6 +321,7 @@ FILE = EntryFile(
         EntryReference(("reference_model",), "model", or_elsewhere=True),
         EntryReference(("reference_corpus",), "corpus"),
     ),
+    may_be_paths=True,
 )
 
 

@@ -28,6 +28,7 @@ from typing import Any
 import duckdb
 
 from audit_pipeline.catalogue.contracts import digest
+from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.catalogue.files import write_atomically
 from audit_pipeline.catalogue.paths import MODEL_PAGE, model_page_path
 from audit_pipeline.catalogue.working_copy import remove
@@ -84,7 +85,7 @@ def format_report_schema() -> str:
 
 def build_report_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) that every JSON copy is valid by."""
-    with duckdb.connect() as connection:
+    with open_in_memory() as connection:
         create_tables(connection, list_tables(include_text=True))
         create_views(connection)
         prepare_connection(connection)

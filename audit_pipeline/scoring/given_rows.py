@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from audit_pipeline.catalogue.contracts import canonical_json
+from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import read_pieces
@@ -157,7 +158,7 @@ def read_given_rows(file: Path) -> GivenRows:
     # A table of `corpus-audit score` has the column even where the scored file named no group.
     has_groups = pc.any(pc.not_equal(cells["group"], "")).as_py()
     ids = next((name for name in _IDS if name in names), None)
-    with duckdb.connect() as connection:
+    with open_in_memory() as connection:
         connection.register("cells", cells)
         if ids is None and connection.sql(_COUNTS_DIFFER).fetchall() == [(True,)]:
             raise DataError(

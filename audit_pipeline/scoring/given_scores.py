@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +26,7 @@ from audit_pipeline.catalogue.contracts import (
     digest_of_items,
     text_sha256,
 )
+from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.catalogue.files import cast_to_columns
 from audit_pipeline.catalogue.table import Table
 from audit_pipeline.detectors.registry import is_default
@@ -239,7 +239,7 @@ def _place_infinite(scores: pa.Table) -> tuple[pa.Table, str | None]:
     n_infinite = pc.sum(pc.is_inf(scores["score"])).as_py()
     if not n_infinite:
         return scores, None
-    with duckdb.connect() as connection:
+    with open_in_memory() as connection:
         connection.register("scores", scores)
         placed = connection.sql(_PLACED).to_arrow_table()
     return placed, (

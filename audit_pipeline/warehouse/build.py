@@ -21,6 +21,7 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import LINEAGE
+from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.catalogue.files import read_table
 from audit_pipeline.catalogue.integrity import FileIdentity
 from audit_pipeline.catalogue.lineage import LineageEntry
@@ -131,7 +132,7 @@ def build_warehouse_file(
 
 def read_lineage(paths: DataPaths) -> tuple[list[LineageEntry], list[UnreadableTableFile]]:
     """What every lineage entry says of its file, and the entries that are damaged; no warehouse is built for it."""
-    with duckdb.connect() as connection:
+    with open_in_memory() as connection:
         create_tables(connection, [LINEAGE])
         loaded = load_self_digested(connection, LINEAGE, list_files(paths, LINEAGE).paths)
         return read_lineage_entries(connection), list(loaded.unreadable)
@@ -156,7 +157,7 @@ def read_lineage_chain(paths: DataPaths) -> tuple[list[dict[str, Any]], ChainRec
 
 
 def _read_rows_of_lineage(files: Sequence[Path]) -> list[dict[str, Any]]:
-    with duckdb.connect() as connection:
+    with open_in_memory() as connection:
         create_tables(connection, [LINEAGE])
         damaged = load_self_digested(connection, LINEAGE, files).unreadable
         rows: list[dict[str, Any]] = connection.table(LINEAGE.name).to_arrow_table().to_pylist()

@@ -27,6 +27,7 @@ from audit_pipeline.catalogue.contracts import (
     RUN_TABLES,
     TOKEN_STATISTICS,
 )
+from audit_pipeline.catalogue.duckdb_connections import hide_progress_bar
 from audit_pipeline.catalogue.lineage import LineageEntry, digests_by_file, find_missing_files, pair_entries_with_files
 from audit_pipeline.catalogue.paths import DataPaths, name_from_path_segment
 from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
@@ -43,7 +44,7 @@ from audit_pipeline.warehouse.carried_over_rows import (
     record_loaded_files,
 )
 from audit_pipeline.warehouse.configuration_rows import read_configured_benchmarks, read_configured_models
-from audit_pipeline.warehouse.query import error_to_one_line, hide_progress_bar
+from audit_pipeline.warehouse.query import error_to_one_line
 from audit_pipeline.warehouse.schema import (
     OF_FILES,
     WrittenFile,

@@ -14,6 +14,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.catalogue.sql import quote_identifier, quote_literal
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.warehouse.bucket_copy import refresh_warehouse
@@ -59,7 +60,7 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
             f"the warehouse cannot be read: {wal} belongs to a read-write session of another program: end that "
             "session, or move the file aside"
         )
-    connection = duckdb.connect(":memory:")
+    connection = open_in_memory()
     try:
         connection.execute(f"ATTACH {quote_literal(str(warehouse))} AS warehouse (TYPE duckdb, READ_ONLY)")
     except duckdb.Error as error:
@@ -68,7 +69,6 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
             f"the warehouse cannot be read ({error_to_one_line(error)}); build it again: corpus-audit report"
         ) from error
     connection.execute("USE warehouse")
-    hide_progress_bar(connection)
     for setting in (
         "TimeZone = 'UTC'",
         "temp_directory = ''",
@@ -78,16 +78,6 @@ def connect_read_only(warehouse: Path) -> duckdb.DuckDBPyConnection:
     ):
         connection.execute(f"SET {setting}")
     return connection
-
-
-def hide_progress_bar(connection: duckdb.DuckDBPyConnection) -> None:
-    """Switch DuckDB's progress bar off, which is drawn on standard output, into a pipe too.
-
-    Where it is off already, as in a notebook without widgets, nothing is set: DuckDB refuses any change there.
-    """
-    on = connection.execute("SELECT current_setting('enable_progress_bar')").fetchone()
-    if on is not None and on[0]:
-        connection.execute("SET enable_progress_bar = false")
 
 
 def find_block_damage(warehouse: Path) -> str | None:

