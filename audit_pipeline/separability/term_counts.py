@@ -81,13 +81,8 @@ def _count_part(texts: Sequence[str], terms_of: Callable[[str], Sequence[str]]) 
 
 def _select_terms(counts: Counts, terms: Places, term_order: npt.NDArray[np.int32] | None = None) -> Counts:
     """The entries of these terms alone, renumbered: in each row by ``term_order``, or else by number."""
-    numbers = np.full(counts.shape[1], -1, np.int32)
-    numbers[terms] = np.arange(len(terms), dtype=np.int32)
-    columns = numbers[counts.indices]
-    held = np.flatnonzero(columns >= 0)
-    starts = np.searchsorted(held, counts.indptr).astype(np.int32)
-    rows = np.repeat(np.arange(counts.shape[0], dtype=np.int32), np.diff(starts))
-    held = held[np.lexsort((columns[held] if term_order is None else term_order[counts.indices[held]], rows))]
-    return sparse.csr_array(
-        (counts.data[held].astype(np.float64), columns[held], starts), shape=(counts.shape[0], len(terms))
-    )
+    order = np.arange(len(terms)) if term_order is None else np.argsort(term_order[terms])
+    chosen = counts[:, terms[order]]
+    chosen.sort_indices()
+    columns = order.astype(np.int32)[chosen.indices]
+    return sparse.csr_array((chosen.data.astype(np.float64), columns, chosen.indptr), shape=chosen.shape)
