@@ -182,6 +182,8 @@ def cross_fit(folds: Folds, features: FoldFeatures, feature_description: str) ->
         classifier.fit(found[0], folds.labels[training])
         if len(held_out):
             scores[held_out] = classifier.decision_function(found[1])
+        # The features of two folds need not be in memory at once.
+        del found
     if reason is None and all(np.ptp(scores[held_out]) == 0 for _, held_out in folds.parts if len(held_out)):
         reason = "it learned nothing: all texts of a fold get the same prediction"
     if reason is not None:
