@@ -23,13 +23,11 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import MEMBER, NON_MEMBER
 from audit_pipeline.metrics.roc import Floats
 
 SHINGLE_WORDS = 5
@@ -146,21 +144,20 @@ def find_texts_on_both_sides(
     similarity of 5-word sequences of at least ``threshold``, looked for among at most MOST_COMPARED texts.
     """
     level = list(map(normalise_text, texts))
-    places = defaultdict[Hashable, list[int]](list)
-    for place, (text, digest) in enumerate(zip(level, digests, strict=True)):
-        if labels[place] is not None and (text or digest):
-            places[text or digest].append(place)
-    both = {MEMBER, NON_MEMBER}
-    found = {place for same in places.values() if {labels[number] for number in same} == both for place in same}
+    keys = [text or digest for text, digest in zip(level, digests, strict=True)]
+    first_places: dict[str, int] = {}
+    contradicting: set[str] = set()
+    for place, (key, label) in enumerate(zip(keys, labels, strict=True)):
+        if key and label is not None and labels[first_places.setdefault(key, place)] != label:
+            contradicting.add(key)
     # Of equal texts the first represents all: near-duplicates of one are near-duplicates of each.
-    chosen = [same[0] for same in places.values() if same[0] not in found and level[same[0]]]
+    chosen = [place for key, place in first_places.items() if key not in contradicting and level[place]]
     compared = [level[place] for place in chosen] if len(chosen) <= MOST_COMPARED else []
     for pair in find_near_pairs(compared, threshold, split=split):
         first, second = chosen[pair.first], chosen[pair.second]
-        if {labels[first], labels[second]} == both:
-            for place in (first, second):
-                found.update(places[level[place]])
-    return sorted(found)
+        if labels[first] != labels[second]:
+            contradicting |= {level[first], level[second]}
+    return [place for place, key in enumerate(keys) if key in contradicting and labels[place] is not None]
 
 
 def normalise_text(text: str) -> str:
