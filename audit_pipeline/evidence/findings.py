@@ -90,32 +90,27 @@ def _run_corpus_tests(
     the members and the non-members of the evaluation split. Where the audited ones are unknown, known members say which
     way the scores run.
     """
-    rows = examples.select(["example_id", "label", "group", "split"]).to_pylist()
-    unknown = any(row["split"] == "evaluation" and row["label"] is None for row in rows)
-    compared_texts = {
-        row["example_id"]: (row["label"] == NON_MEMBER, row["group"])
-        for row in rows
-        if (row["label"] == NON_MEMBER and (unknown or row["split"] == "evaluation"))
-        or (row["split"] == "evaluation" and row["label"] == (None if unknown else MEMBER))
-    }
-    members = {row["example_id"]: row["group"] for row in rows if unknown and row["label"] == MEMBER}
-    ids = pa.array([*compared_texts, *members], pa.string())
-    features = _build_features(scores.filter(pc.is_in(scores["example_id"], value_set=ids)))
-    tested = [place for place, example_id in enumerate(features.example_ids) if example_id in compared_texts]
-    known = [place for place, example_id in enumerate(features.example_ids) if example_id in members]
-    if not tested or not any(held_out for held_out, _ in compared_texts.values()):
+    evaluated, label = pc.equal(examples["split"], "evaluation"), examples["label"]
+    is_unknown, is_member, is_nonmember = (
+        pc.fill_null(mask, False) for mask in (pc.is_null(label), pc.equal(label, MEMBER), pc.equal(label, NON_MEMBER))
+    )
+    any_unknown = pc.any(pc.and_(evaluated, is_unknown)).as_py()
+    held_out = is_nonmember if any_unknown else pc.and_(is_nonmember, evaluated)
+    compared = pc.or_(held_out, pc.and_(evaluated, is_unknown if any_unknown else is_member))
+    used = pc.or_(compared, is_member) if any_unknown else compared
+    texts = pa.table({"example_id": examples["example_id"], "group": examples["group"], "held_out": held_out})
+    texts = texts.append_column("compared", compared).filter(used)
+    features = _build_features(scores.filter(pc.is_in(scores["example_id"], value_set=texts["example_id"])))
+    texts = texts.take(pc.index_in(pa.array(features.example_ids, pa.string()), value_set=texts["example_id"]))
+    tested = texts["compared"].to_numpy()
+    if not tested.any() or not pc.any(held_out).as_py():
         return CORPUS_TESTS.empty_table()
-    of_tested = [compared_texts[features.example_ids[place]] for place in tested]
+    groups = np.array(texts["group"].to_pylist(), dtype=object)
     result = dataset_inference(
-        ComparedTexts(
-            features.values[tested],
-            features.names,
-            np.array([held_out for held_out, _ in of_tested]),
-            [group for _, group in of_tested],
-        ),
+        ComparedTexts(features.values[tested], features.names, texts["held_out"].to_numpy()[tested], groups[tested]),
         design=design,
         claim_level=evaluation.claim_level,
-        known_members=(features.values[known], [members[features.example_ids[place]] for place in known]),
+        known_members=(features.values[~tested], groups[~tested]),
     )
     row = result.row(model=pair.model, benchmark=pair.benchmark, run_id=run_id)
     return table_from_rows([row], CORPUS_TESTS)
@@ -124,9 +119,8 @@ def _run_corpus_tests(
 def _build_features(scores: pa.Table) -> Features:
     """Every detector at every setting, but for ranks among all texts: these tie the tested half to the fitted one."""
     scores = scores.filter(pc.not_equal(scores["detector"], RANKED_AMONG_ALL))
-    columns = {name: scores[name].to_pylist() for name in ("example_id", "detector", "parameters", "status", "score")}
     return feature_matrix(
-        columns["example_id"],
-        [f"{name} {setting}" for name, setting in zip(columns["detector"], columns["parameters"], strict=True)],
-        [score if status == "ok" else None for score, status in zip(columns["score"], columns["status"], strict=True)],
+        scores["example_id"].to_pylist(),
+        pc.binary_join_element_wise(scores["detector"], scores["parameters"], " ").to_pylist(),
+        pc.if_else(pc.equal(scores["status"], "ok"), scores["score"], None).to_pylist(),
     )
