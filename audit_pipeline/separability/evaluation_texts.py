@@ -189,7 +189,7 @@ def select_evaluation_texts(examples: pa.Table, split: Callable[[str], list[str]
         raise DataError("an example_id occurs twice in the benchmark: build the benchmark again")
     table = table.filter(pc.equal(table["split"], "evaluation"))
     table = table.sort_by([("group", "ascending"), ("example_id", "ascending")])
-    columns = {name: table[name].to_pylist() for name in names}
+    columns = {name: table[name].to_pylist() for name in names if name not in ("benchmark", "split")}
     if not set(columns["label"]) <= set(SIDES):
         raise DataError("a label is neither 1 (member), 0 (non-member) nor null: build the benchmark again")
     return EvaluationTexts(benchmarks[0], columns, _group_sides(columns), split)
