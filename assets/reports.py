@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from audit_pipeline.catalogue.paths import texts_are_quoted
-from audit_pipeline.operate.dagster.jobs import FOLLOWS, REBUILT, REPORTS, WEEKLY
+from audit_pipeline.operate.dagster.jobs import REBUILT, REPORTS, WEEKLY
 from audit_pipeline.operate.dagster.metadata import link_report, metadata_of
 from audit_pipeline.operate.dagster.resources import AuditData
 from audit_pipeline.operate.situation import note_published
@@ -119,7 +119,7 @@ def _iterate_check_results(rebuild_result: RebuiltWarehouse) -> Iterator[dg.Asse
     kinds={"html"},
     code_version=CODE_VERSION,
     deps=["warehouse"],
-    automation_condition=FOLLOWS,
+    automation_condition=REBUILT,
     freshness_policy=WEEKLY,
     metadata=link_report(),
 )

@@ -34,11 +34,6 @@ happened, so that what is updated while a rebuild runs would be taken for handle
 update and request decides, and the last pair of an audit is never left out.
 """
 
-FOLLOWS = (
-    dg.AutomationCondition.any_deps_updated().since_last_handled() & ~dg.AutomationCondition.in_progress()
-).with_label("rebuilt with what it is made of")
-"""For what is made of one asset, in the same run as that."""
-
 WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=15), warn_window=timedelta(days=8))
 """For what every weekly audit materialises, sources, warehouse and report: late after a week and a day."""
 
