@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, TypeVarTuple
 
@@ -133,20 +134,20 @@ class LocalPass(ABC):
 
         The next batch is begun before those of the one before it are awaited, so that a device has always work.
         """
-        batches = self._begin_batches(work)
         before: Callable[[], Sequence[WindowResult]] | None = None
-        while True:
-            try:
-                begun = next(batches, None)
-            except BaseException:
+        with closing(self._begin_batches(work)) as batches:
+            while True:
+                try:
+                    begun = next(batches, None)
+                except BaseException:
+                    if before is not None:
+                        yield before()
+                    raise
                 if before is not None:
                     yield before()
-                raise
-            if before is not None:
-                yield before()
-            if begun is None:
-                return
-            before = begun
+                if begun is None:
+                    return
+                before = begun
 
     def _begin_batches(self, work: Work) -> Generator[Callable[[], Sequence[WindowResult]]]:
         """Begin every batch in turn; one that the device's memory does not hold is run in halves."""

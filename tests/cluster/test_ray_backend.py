@@ -201,15 +201,15 @@ def test_a_worker_that_has_other_packages_refuses(monkeypatch, llama) -> None:
 def test_a_batch_that_a_workers_device_has_no_room_for_is_halved_there(monkeypatch, llama) -> None:
     model, paths = llama("there")
     stood = stand_in(monkeypatch, model, paths)
-    run, refused = ForwardPass.run, []
+    begin, refused = ForwardPass.begin, []
 
     def crowded(self: ForwardPass, encoded: object, batch: list[object], *given: object, **more: object) -> object:
         if len(batch) > 4:
             refused.append(len(batch))
             raise torch.OutOfMemoryError("no room")
-        return run(self, encoded, batch, *given, **more)  # type: ignore[arg-type]
+        return begin(self, encoded, batch, *given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ForwardPass, "run", crowded)
+    monkeypatch.setattr(ForwardPass, "begin", crowded)
     summary = compute(model, TEXTS, paths, lambda: stood.backend)
     assert refused
     assert summary.texts_computed == len(set(keys_of(model, paths, "base"))) == 240
