@@ -38,6 +38,9 @@ Answers = dict[str, list[dict[str, Any]]]
 COMMAND = """
 from audit_pipeline.token_statistics.cache import PartCache
 PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
+# The rows of a batch are written together: every text is a batch of its own.
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+TOKEN_BUDGET["cpu"] = 1
 from audit_pipeline.catalogue import locks
 locks.LEASE_SECONDS = {lease_seconds}
 locks._RENEWED_EVERY = {lease_seconds} / 4

@@ -34,6 +34,7 @@ from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.report.files import build_reports
 from audit_pipeline.token_statistics.cache import PartCache
 from audit_pipeline.token_statistics.forward import ForwardPass
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 from audit_pipeline.warehouse.query import query_warehouse
 
 pytestmark = pytest.mark.usefixtures("one_thread", "quick_audits")
@@ -46,7 +47,11 @@ NO_SPACE = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 FLUSHING_SLOWLY = """
 import time
 from audit_pipeline.token_statistics.cache import PartCache
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
 PartCache.__init__.__kwdefaults__["flush_seconds"] = 0.0
+# The rows of a batch are written together: every text is a batch of its own.
+from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET
+TOKEN_BUDGET["cpu"] = 1
 flush = PartCache.flush
 PartCache.flush = lambda self: (time.sleep(0.05), flush(self))[1]
 from audit_pipeline.cli import main
@@ -149,6 +154,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works
 def test_a_disk_that_is_full_at_any_write(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     assert PartCache.__init__.__kwdefaults__ is not None
     monkeypatch.setitem(PartCache.__init__.__kwdefaults__, "flush_seconds", 0.0)
+    # The rows of a batch are written together: every text is a batch of its own.
+    monkeypatch.setitem(TOKEN_BUDGET, "cpu", 1)
     first, second = (
         Stages(model, forward_of(model)) for model in (workspace.model("first"), workspace.model("second"))
     )
