@@ -7,8 +7,8 @@ and tested without it.
 
 import os
 
-# Threads of one product wait for each other, and do so in a loop unless these say otherwise before torch is loaded: two
-# thirds of the speed are lost then beside another busy process. What the user set goes first.
+# Threads that share a matrix product wait for each other. These variables, read when torch is loaded, let them sleep
+# meanwhile: waiting in a loop takes the time of other processes. A user's own values are kept.
 for _name, _value in {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}.items():
     os.environ.setdefault(_name, _value)
 

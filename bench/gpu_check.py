@@ -1,7 +1,8 @@
-"""The stage beside the bare model on one GPU, and the ceiling of what stands beside the model: one command, 6 minutes.
+"""The stage compared with the bare model on one GPU, and what all but the model costs: one command.
 
 Run by hand: ``python bench/gpu_check.py [--ceiling]``. ``--ceiling``: the last section alone, which needs no GPU.
-To compare two checkouts, copy this file to the other one and run it there, on the same machine.
+To compare the figures of the GPU with those of an earlier checkout, copy this file there and run it on one machine.
+It is made for 6 minutes; how long it takes on a GPU has not been measured.
 
 bare: body and head over the same tokens, nothing padded, nothing kept, as transformers runs them. The models of 7 B
 have random weights in bfloat16: speed does not depend on the values, and nearly every token branches. The ceiling: a
@@ -17,10 +18,11 @@ import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import torch
 from bench_token_statistics import Variant, seconds_of, texts_from_addresses
@@ -30,7 +32,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.models.config import load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, with_overrides
 from audit_pipeline.models.weights import default_device, load_weights
-from audit_pipeline.token_statistics import forward as forward_module
+from audit_pipeline.token_statistics.blocks import ComputedLogits, Logits, Reduced, Scratch
 from audit_pipeline.token_statistics.forward import ForwardPass
 from audit_pipeline.token_statistics.local_pass import TOKEN_BUDGET, LoadCheck
 from audit_pipeline.token_statistics.tokens import encode, iterate_batches, windows_of
@@ -85,7 +87,7 @@ class Check:
         return Variant(tokenized, model, ready, texts, encode(tokenized, texts))
 
     def compare(self, name: str, variant: Variant) -> float:
-        """Print the stage's rate beside the bare model's, and its memory; the stage's seconds."""
+        """Print the rates of the stage and of the bare model, and the stage's memory; return the stage's seconds."""
         batches = variant.unpadded_batches()
         variant.stage()
         variant.bare(batches, False)
@@ -99,7 +101,7 @@ class Check:
         rate = variant.tokens / stage
         self.say(
             f"{name}: {len(variant.texts)} texts, {variant.tokens} tokens; stage {rate:.0f}, bare {bare_rate:.0f} "
-            f"tokens/s, stage / bare {rate / bare_rate:.3f}; memory beside the weights {memory:.2f} GiB"
+            f"tokens/s, stage / bare {rate / bare_rate:.3f}; memory without the weights {memory:.2f} GiB"
         )
         return stage
 
@@ -174,7 +176,7 @@ def check_large(check: Check) -> None:
 
 
 def measure_infilling(check: Check, variant: Variant) -> float:
-    """What the branches of five tokens cost beside the texts' own pass, in passes."""
+    """The cost of branches of five tokens, in passes over the texts."""
     forward, encoded = variant.forward, variant.encoded
     windows = [window for number, text in enumerate(encoded) for window in windows_of(number, text, 8192, 4096)]
     batches = list(iterate_batches(windows, TOKEN_BUDGET[forward.device.type]))
@@ -187,17 +189,15 @@ def measure_infilling(check: Check, variant: Variant) -> float:
 
 
 def measure_ceiling(check: Check, count: int, repeats: int) -> None:
-    """What stands beside the model, by itself: seconds of the processor for ``count`` short texts, in one thread."""
+    """The cost of all but the model: seconds of the processor for ``count`` short texts, in one thread."""
     tokenized = check.tokenized("float32")
     model = LlamaForCausalLM(LlamaConfig(**{**TINY, "hidden_size": 16, "vocab_size": tokenized.vocab_size})).eval()
-    forward = ForwardPass(model, tokenized.vocab_size, LoadCheck(False, True, False, True, True))
-    forward._compute_logits = lambda inputs, rows: torch.empty(len(rows), 1)  # type: ignore
+    forward = CostsNothing(model, tokenized.vocab_size, LoadCheck(False, True, False, True, True))
     texts = texts_from_addresses(count, 40)
     variant = Variant(tokenized, model, forward, texts, encode(tokenized, texts))
-    threads, sweep, budget = torch.get_num_threads(), forward_module.sweep, TOKEN_BUDGET["cpu"]  # type: ignore
+    threads, budget = torch.get_num_threads(), TOKEN_BUDGET["cpu"]
     torch.set_num_threads(1)
     TOKEN_BUDGET["cpu"] = TOKEN_BUDGET["cuda"]
-    forward._reduce = forward_module.sweep = find_zeros  # type: ignore
     try:
         variant.stage()
         took = [seconds_of(variant.stage, "cpu", time.process_time) for _ in range(repeats)]
@@ -208,17 +208,26 @@ def measure_ceiling(check: Check, count: int, repeats: int) -> None:
         encoding = [seconds_of(tokenize, "cpu", time.process_time) for _ in range(repeats)]
     finally:
         torch.set_num_threads(threads)
-        TOKEN_BUDGET["cpu"], forward_module.sweep = budget, sweep  # type: ignore
+        TOKEN_BUDGET["cpu"] = budget
     check.say(
         f"ceiling: {count} texts, {variant.tokens} tokens: {min(took):.3f} s of a processor (median "
         f"{statistics.median(took):.3f}), {count / min(took):.0f} rows/s; the tokenizer alone {min(encoding):.3f} s"
     )
 
 
-def find_zeros(
-    logits: torch.Tensor, target: torch.Tensor, scratch: object, wanted: set[str]
-) -> dict[str, torch.Tensor]:
-    """Reductions that cost nothing."""
+class CostsNothing(ForwardPass):
+    """A model without a head, and reductions that are zeros."""
+
+    def __init__(self, model: torch.nn.Module, vocab_size: int, load_check: LoadCheck) -> None:
+        super().__init__(model, vocab_size, load_check)
+        self._reduce = find_zeros
+
+    def _compute_logits(self, inputs: dict[str, Any], rows: torch.Tensor) -> Logits:
+        return ComputedLogits(torch.empty(len(rows), 1))
+
+
+def find_zeros(logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
+    """A zero for every statistic."""
     whole = {"argmax_id", "rank"}
     return {
         name: torch.zeros(len(target), dtype=torch.int32 if name in whole else torch.float32)
@@ -229,7 +238,7 @@ def find_zeros(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default=default_device())
-    parser.add_argument("--ceiling", action="store_true", help="the pipeline beside the model alone; needs no GPU")
+    parser.add_argument("--ceiling", action="store_true", help="only the cost of all but the model; needs no GPU")
     parser.add_argument("--texts", type=int, default=2000, help="texts of the ceiling")
     parser.add_argument("--repeats", type=int, default=7, help="repeats of the ceiling")
     given = parser.parse_args()

@@ -1,6 +1,6 @@
 """Connections of DuckDB that draw nothing on standard output.
 
-What belongs here: opening them. What does not: what they are asked (warehouse/, and whoever reads tables).
+What belongs here: opening them. What does not: any query.
 """
 
 from __future__ import annotations

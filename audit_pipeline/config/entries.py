@@ -283,8 +283,8 @@ class EntryFile(Generic[E]):
     ``key`` is the one key that holds the entries; None if they are the file's own sections, each of which may be left
     out or empty. ``what`` is what an entry is called, ``purpose`` says what a missing file would be for,
     and ``read`` makes an entry of its name, its values and the file's folder; it raises InvalidEntryError. ``leads``
-    are the keys that name what must exist: operate/whole_configuration.py checks whether it does. ``may_be_paths``: a
-    name may be a path, since no folder is named after it as it is.
+    are the keys that name what must exist: operate/whole_configuration.py checks whether it does. ``may_be_paths``:
+    names may be paths, because folders are named after their quoted form.
     """
 
     name: str

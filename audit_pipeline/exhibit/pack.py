@@ -79,18 +79,8 @@ _LOCK_SECONDS = 60.0
 PACK, WORKSPACE, REPORT, PLANS_FOLDER = "pack.json", "workspace", "report", "plans"
 _PREFIXED = "prefixed"
 _OF_ENTRIES = (
-    *(
-        "title",
-        "backend",
-        "endpoint",
-        "dtype",
-        "attention",
-        "compile",
-        "start_token",
-        "start_token_policy",
-        "window",
-        "stride",
-    ),
+    *("title", "backend", "endpoint", "dtype", "attention", "compile"),
+    *("start_token", "start_token_policy", "window", "stride"),
     *("release_date", "training_cutoff", "reference_model", "reference_corpus", "licence"),
 )
 _NO_SERVER = "http://127.0.0.1:9"

@@ -154,7 +154,7 @@ class Logits(Protocol):
         """The positions ``begin:end``."""
 
     def whole(self, rows: int) -> torch.Tensor:
-        """All of them, in their own dtype, and further rows without meaning: [rows, V]."""
+        """All of them in their own dtype, padded to so many ``rows`` by rows without meaning: [rows, V]."""
 
 
 @dataclass(frozen=True)

@@ -41,20 +41,20 @@ class CompiledReductions:
 
     def __call__(self, logits: Logits, target: torch.Tensor, scratch: Scratch, wanted: Collection[str]) -> Reduced:
         """See :func:`sweep`. Raises RuntimeError where torch cannot compile on this machine."""
-        names = frozenset(wanted) - _SWEPT
+        swept = _SWEPT.intersection(wanted)
+        names = frozenset(wanted) - swept
         if names not in self._compiled:
             self._compiled[names] = torch.compile(_build_formulas(names), dynamic=False)
         step = self._rows or min(_MOST_ROWS, _MOST_LOGITS // logits.width)
         pieces = []
         for begin in range(0, max(len(logits), 1), step):
             own = target[begin : begin + step]
-            # Always as many rows, the last ones without meaning: another shape would be compiled anew.
+            # Always the same number of rows, the last of them padding: another shape would be compiled anew.
             found = self._compiled[names](
                 logits.part(begin, begin + step).whole(step), functional.pad(own, (0, step - len(own)))
             )
             pieces.append({name: values[: len(own)] for name, values in found.items()})
-        swept = sweep(logits, target, scratch, _SWEPT & frozenset(wanted)) if _SWEPT & frozenset(wanted) else {}
-        return {**swept, **join_reduced(pieces)}
+        return {**(sweep(logits, target, scratch, swept) if swept else {}), **join_reduced(pieces)}
 
 
 def _build_formulas(wanted: frozenset[str]) -> _Formulas:

@@ -60,8 +60,8 @@ _MEASURED = frozenset(measured.name for measured in MEASURED)
 _MOMENTS = ("logprob", "mean", "std")
 # Largest relative deviation (root mean square) between two ways to the same logits that rounding explains.
 _TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-# The multiple of a deviation that rounding alone made that two ways may differ by; and what rounding never makes, as a
-# multiple of that tolerance.
+# Where rounding alone was measured, two ways may differ by so many times as much; in the check of padding by so many
+# tolerances at most.
 _ROUNDING_FACTOR, _MOST_ROUNDING = 4.0, 5.0
 # What the compiled reductions may differ by from the sweep.
 _COMPILED_TOLERANCE = 1e-4
@@ -399,9 +399,9 @@ class ForwardPass(LocalPass):
         self, encoded: Sequence[EncodedText], batch: Sequence[Window], task: Task, **arguments: Any
     ) -> Callable[[], list[WindowResult]]:
         """See :class:`LocalPass`: branches are awaited, a batch's own statistics are not."""
-        if task.branches or arguments["modes"] is not None:
+        if task.branches or arguments.get("modes") is not None:
             return super().begin_batch(encoded, batch, task, **arguments)
-        begun = self.begin(encoded, batch, arguments["wanted"], before=arguments["before"])
+        begun = self.begin(encoded, batch, arguments["wanted"], before=arguments.get("before", ()))
         return lambda: _join_results(batch, own=begun())
 
     def run(

@@ -431,11 +431,11 @@ def begin_fetch(reduced: Reduced) -> Callable[[], dict[str, npt.NDArray[Any]]]:
     rows = {name: values.reshape(len(values), math.prod(values.shape[1:])) for name, values in on_device.items()}
     together = torch.cat([values.contiguous().view(torch.int32) for values in rows.values()], dim=1)
     ends = np.cumsum([values.shape[1] for values in rows.values()])[:-1]
-    arrived = torch.cuda.Event() if together.is_cuda else None  # type: ignore[no-untyped-call]
-    here = torch.empty(together.shape, dtype=together.dtype, pin_memory=True) if together.is_cuda else together
-    if arrived is not None:
+    here, arrived = together, None
+    if together.is_cuda:
+        here = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
         here.copy_(together, non_blocking=True)
-        arrived.record(torch.cuda.current_stream(together.device))
+        arrived = torch.cuda.current_stream(together.device).record_event()
 
     def fetch() -> dict[str, npt.NDArray[Any]]:
         if arrived is not None:

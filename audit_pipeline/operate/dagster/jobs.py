@@ -31,7 +31,8 @@ REBUILT = (
 
 Not any_deps_updated().since_last_handled() either: the two are made of "and" and "or", which forget when a thing
 happened, so that what is updated while a rebuild runs would be taken for handled by it. Without them the later of
-update and request decides, and the last pair of an audit is never left out.
+update and request decides, and the last pair of an audit is never left out, nor a
+warehouse that is built while the report is made.
 """
 
 WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=15), warn_window=timedelta(days=8))
