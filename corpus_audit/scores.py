@@ -78,7 +78,7 @@ def score(asked: Score) -> pa.Table:
     from audit_pipeline.catalogue.paths import DataPaths, require_writable  # noqa: PLC0415
     from audit_pipeline.models.config import load_models, resolve_model  # noqa: PLC0415
     from audit_pipeline.operate.console import tell_progress, tell_step  # noqa: PLC0415
-    from audit_pipeline.operate.progress import file_bar  # noqa: PLC0415
+    from audit_pipeline.operate.progress import progress_bar  # noqa: PLC0415
     from audit_pipeline.operate.requests import score_texts, scoring_request  # noqa: PLC0415
     from audit_pipeline.scoring.file import ProgressListener  # noqa: PLC0415
 
@@ -87,7 +87,7 @@ def score(asked: Score) -> pa.Table:
     models = load_models()
     stream = _open_score_texts(asked)
     request = scoring_request(asked, stream.rows.file.path)
-    with progress_on_stderr(asked.verbose), tempfile.TemporaryDirectory() as folder, file_bar(model) as on_progress:
+    with progress_on_stderr(asked.verbose), tempfile.TemporaryDirectory() as folder, progress_bar(model) as on_progress:
         out = Path(folder, "scores.parquet")
         listener = ProgressListener(tell_step, tell_progress, on_progress)
         done = score_texts(request, resolve_model(model, models), stream, out, paths, listener)

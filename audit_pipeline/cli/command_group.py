@@ -1,17 +1,16 @@
 """The command itself: how errors reach the terminal, which commands there are, and what all of them take.
 
 What belongs here: the group of all commands, and recognising a full disk and a stop among other faults: of our
-own code, SQLite, DuckDB, Dagster. What does not: any command, writing (catalogue/files.py), and whether a fault is
-worth trying again (operate/dagster/retries.py).
+own code, SQLite, DuckDB, Dagster. What does not: any command.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
 import signal
-import sqlite3
 import sys
 import threading
 import warnings
@@ -22,7 +21,6 @@ from typing import Any, NoReturn
 
 import click
 
-from audit_pipeline.catalogue.object_store import BucketError
 from audit_pipeline.catalogue.paths import OWN_CONFIGURATION, DataPaths, config_dir, is_shipped
 from audit_pipeline.cli import (
     ask,
@@ -42,7 +40,6 @@ from audit_pipeline.cli import (
     unlearning,
     upkeep,
 )
-from audit_pipeline.cli.library_output import defer_stderr
 from audit_pipeline.cli.options import IF_STOPPED
 from audit_pipeline.errors import (
     AuditError,
@@ -54,52 +51,18 @@ from audit_pipeline.errors import (
 )
 from audit_pipeline.operate.console import end_step, quietly, tell
 
-_IN_WORDS = ("No space left on device", "disk is full", "Disk quota exceeded")
-# SQLite maps the index of its log into memory: without room for it, it only reports that this failed.
-_UNSPECIFIC = "disk I/O error"
 _NO_ROOM_BYTES = 1 << 20
 _STOPPING = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
-def explain_full_disk(error: BaseException, data_folder: Path) -> str | None:
-    """The message to the user, in one line, where a full disk caused ``error``; None where something else did.
-
-    ``data_folder`` is named where the error names no path.
-    """
-    for cause in _iterate_causes(error):
-        if _is_full_disk_error(cause) or (_is_unspecific(cause) and _is_full(data_folder)):
-            named = cause.filename if isinstance(cause, OSError) and cause.filename is not None else data_folder
-            message = " ".join(str(cause).split("\n")[0].split())
-            return (
-                f"the disk of {named} is full ({message}): make room and run the same again; what was finished is kept"
-            )
-    return None
-
-
-def _iterate_causes(error: BaseException) -> Iterator[BaseException]:
-    seen: list[BaseException] = []
+def is_caused_by_full_disk(error: BaseException, data_folder: Path) -> bool:
+    """Whether there is no room: an error says so, whose ever it is, or the disk of ``data_folder`` is full now."""
     cause: BaseException | None = error
-    while cause is not None and cause not in seen:
-        seen.append(cause)
-        yield cause
+    while cause is not None:
+        if (isinstance(cause, OSError) and is_full_disk(cause)) or os.strerror(errno.ENOSPC) in str(cause):
+            return True
         cause = cause.__cause__ or cause.__context__
-
-
-def _is_full_disk_error(error: BaseException) -> bool:
-    if isinstance(error, OSError):
-        return is_full_disk(error)
-    # Only of these: other errors quote what users have typed. Without DuckDB loaded there are no errors of it.
-    duckdb = sys.modules.get("duckdb")
-    of_databases = (sqlite3.OperationalError, *(() if duckdb is None else (duckdb.IOException,)))
-    return isinstance(error, of_databases) and any(words in str(error) for words in _IN_WORDS)
-
-
-def _is_unspecific(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and _UNSPECIFIC in str(error)
-
-
-def _is_full(folder: Path) -> bool:
-    nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    nearest = next(parent for parent in (data_folder, *data_folder.parents) if parent.exists())
     return shutil.disk_usage(nearest).free < _NO_ROOM_BYTES
 
 
@@ -119,47 +82,20 @@ class _Front(click.Group):
         with formatter.section("Exit codes"):
             formatter.write_dl(_EXIT_CODES)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
-            _refuse_repeated_options(click.Context(command, info_name=name, parent=ctx), rest)
-        return name, command, rest
-
     def invoke(self, ctx: click.Context) -> Any:
-        with defer_stderr() as libraries, _report_warnings_briefly(), _watch_stop_signals() as read_stop_signal:
+        with _report_warnings_briefly(), _watch_stop_signals() as read_stop_signal:
             try:
-                try:
-                    return super().invoke(ctx)
-                except Exception as error:
-                    # DuckDB makes an error of its own of a signal, of which Dagster makes a failed step.
-                    if read_stop_signal() is not None:
-                        raise KeyboardInterrupt from error
-                    raise
+                return super().invoke(ctx)
             except (BrokenPipeError, click.exceptions.Exit, click.ClickException):
                 # The reader of a pipe has enough, help is printed, an option is wrong: click ends.
                 raise
             except KeyboardInterrupt:
-                libraries.release()
                 _exit_stopped(ctx, read_stop_signal() or signal.SIGINT)
-            except BucketError as error:
-                # Of the data folder itself, which the look at a full disk would ask for once more.
-                libraries.release()
-                _exit_with_error(error)
             except Exception as error:
-                paths = DataPaths.from_environment()
-                # Dagster's own databases and DuckDB report a full disk in their own words.
-                full = explain_full_disk(error, paths.root)
-                if full is not None:
-                    kept = libraries.keep(paths.logs)
-                    _exit_with_error(
-                        AuditError(full if kept is None else f"{full}; what libraries printed of it: {kept}")
-                    )
-                libraries.release()
-                # OSError: no permission, or a folder where a file should be.
-                if isinstance(error, AuditError | OSError):
-                    _exit_with_error(error)
+                # DuckDB makes an error of its own of a signal, of which Dagster makes a failed step.
+                if (number := read_stop_signal()) is not None:
+                    _exit_stopped(ctx, number)
+                _exit_if_user_can_act(error)
                 raise
             finally:
                 end_step()
@@ -195,21 +131,6 @@ def _watch_stop_signals() -> Iterator[Callable[[], int | None]]:
         os.close(writing)
 
 
-def _refuse_repeated_options(ctx: click.Context, args: list[str]) -> None:
-    """Raise UsageError for an option that takes one value and is given two, of which click would drop the first."""
-    command = ctx.command
-    if isinstance(command, click.Group):
-        if args and args[0] in command.commands:
-            _refuse_repeated_options(click.Context(command.commands[args[0]], info_name=args[0], parent=ctx), args[1:])
-        return
-    names = [word.split("=", 1)[0] for word in itertools.takewhile(lambda word: word != "--", args)]
-    for option in command.params:
-        if isinstance(option, click.Option) and not (option.multiple or option.is_flag):
-            times = sum(name in option.opts for name in names)
-            if times > 1:
-                raise click.UsageError(f"{option.opts[0]} takes one value and is given {times}", ctx)
-
-
 @contextmanager
 def _report_warnings_briefly() -> Iterator[None]:
     """What is damaged and made again, left out, or read otherwise than elsewhere is reported at once, in one line."""
@@ -235,9 +156,19 @@ def _exit_stopped(ctx: click.Context, number: int) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _exit_with_error(error: AuditError | OSError) -> NoReturn:
+def _exit_if_user_can_act(error: Exception) -> None:
+    """Exit with one line where the user can mend what went wrong: a mistake of theirs, no permission, no room."""
+    folder = DataPaths.from_environment().root
+    # Databases and Dagster report a full disk as errors of their own.
+    if not isinstance(error, AuditError) and is_caused_by_full_disk(error, folder):
+        where = f"data folder: {folder}; {to_one_line(error)}"
+        words = f"the disk is full ({where}): make room and run the same again; what was finished is kept"
+    elif isinstance(error, AuditError | OSError):
+        words = f"{to_one_line(error)}{_suggest_own_configuration(str(error))}"
+    else:
+        return
     end_step()
-    tell(f"Error: {to_one_line(error)}{_suggest_own_configuration(str(error))}", style="red")
+    tell(f"Error: {words}", style="red")
     sys.exit(2)
 
 

@@ -78,12 +78,12 @@ def test_canaries(model: str, file: Path, detector: str, alpha: float, **given: 
 
     They are compared with the alternatives that were drawn in the same way and never published.
     """
-    from audit_pipeline.operate.progress import terminal_bar
+    from audit_pipeline.operate.progress import progress_bar
     from audit_pipeline.scoring.corpus_tests import run_canary_test
 
     paths = get_writable_paths()
     tokenized, backend_of = prepare_model(resolve_model_option(model), paths, RunOptions(**given))
-    with terminal_bar(model) as on_progress:
+    with progress_bar(model) as on_progress:
         result = run_canary_test(
             tokenized, file, paths, backend_of, detector=detector, alpha=alpha, on_progress=on_progress
         )
@@ -142,7 +142,7 @@ def test_ordered(
     It is compared with random orders of the same items.
     """
     from audit_pipeline.fetch.formats import open_texts
-    from audit_pipeline.operate.progress import terminal_bar
+    from audit_pipeline.operate.progress import progress_bar
     from audit_pipeline.scoring.corpus_tests import run_order_test
 
     paths = get_writable_paths()
@@ -152,7 +152,7 @@ def test_ordered(
     texts = [item.text for item in items]
     tell_skipped(items.skipped.first, items.skipped.count)
     tokenized, backend_of = prepare_model(resolve_model_option(model), paths, RunOptions(**given))
-    with terminal_bar(model) as on_progress:
+    with progress_bar(model) as on_progress:
         result = run_order_test(
             tokenized,
             texts,

@@ -215,9 +215,9 @@ def _search_and_show(
     quoted: bool,
 ) -> None:
     """Search the documents, and show what is found of the audited ones; ``out`` gets their windows, too."""
-    from audit_pipeline.operate.progress import terminal_bar
+    from audit_pipeline.operate.progress import progress_bar
 
-    with terminal_bar(model) as on_progress:
+    with progress_bar(model) as on_progress:
         found = search.run(backend_of, on_progress)
         grid = search.run_grid(backend_of, on_progress)
     if search.unreadable_parts:

@@ -95,10 +95,10 @@ def score(file: Path, out: Path, assignments: tuple[str, ...], **given: Any) -> 
     texts = _open_file_texts(file, options.text_column)
 
     # Not before the file has been looked at: importing what works on scores takes a second.
-    from audit_pipeline.operate.progress import file_bar
+    from audit_pipeline.operate.progress import progress_bar
     from audit_pipeline.scoring.file import ProgressListener
 
-    with file_bar(model.name) as on_progress:
+    with progress_bar(model.name) as on_progress:
         listener = ProgressListener(tell_step, tell_progress, on_progress)
         scores = score_texts(request, model, texts, out, paths, listener)
     _show_scores(scores, options, file, out)

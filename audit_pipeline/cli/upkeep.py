@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.cli.library_output import release_deferred_stderr
 from audit_pipeline.cli.options import GO_ON, json_option, keeps
 from audit_pipeline.cli.shared import (
     get_writable_paths,
@@ -74,7 +73,6 @@ def dev(host: str, port: int, weekly: bool) -> None:
     # Dagster starts processes of its own, in folders of its own.
     os.environ["CORPUS_AUDIT_CONFIG"], os.environ["CORPUS_AUDIT_DATA"] = str(config_dir()), str(paths.root)
     services = [sys.executable, "-m", "audit_pipeline.operate.dagster.dev", "-w", str(workspace_file())]
-    release_deferred_stderr()
     os.execv(sys.executable, [*services, "-h", host, "-p", str(port)])  # noqa: S606
 
 

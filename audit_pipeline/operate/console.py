@@ -17,22 +17,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.live import Live
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
-from rich.text import Text
 
-from audit_pipeline.report.number_format import format_waiting_time
+if TYPE_CHECKING:
+    from audit_pipeline.fetch.rows import Skipped
 
 # No emoji codes: what is shown is other people's text, paths and SQL.
-OUT = Console(emoji=False)
-TELL = Console(stderr=True, emoji=False)
+STDOUT = Console(emoji=False)
+STDERR = Console(stderr=True, emoji=False)
+LINE_SECONDS = 15.0
+"""Where no bar is drawn, a line of progress comes at most so often."""
 _NAMED_SKIPS = 5
-_PATIENCE, _TOLD_EVERY = 2.0, 15.0
-_TURNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 Row = Mapping[str, Any]
 Cell = str | Callable[[Row], object]
@@ -42,18 +42,6 @@ _document: ContextVar[dict[str, Any] | None] = ContextVar("document", default=No
 """What a command that was asked for JSON has said so far."""
 _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 """Whether the command was asked to tell no steps and no progress."""
-
-
-class SkippedRow(Protocol):
-    """A row of a user's file that could not be used."""
-
-    @property
-    def location(self) -> str:
-        """Its position."""
-
-    @property
-    def reason(self) -> str:
-        """Why it could not be used."""
 
 
 @contextmanager
@@ -98,7 +86,7 @@ def is_quiet() -> bool:
 def can_draw_progress() -> bool:
     """Whether standard error is a terminal that can be drawn on, and the user wants to see progress there."""
     # A notebook counts as a terminal, and would want widgets.
-    return TELL.is_terminal and not (TELL.is_dumb_terminal or TELL.is_jupyter or is_quiet())
+    return STDERR.is_terminal and not (STDERR.is_dumb_terminal or STDERR.is_jupyter or is_quiet())
 
 
 def is_json_output() -> bool:
@@ -111,7 +99,7 @@ def say(words: str, **facts: object) -> None:
     document = _document.get()
     if document is None:
         end_step()
-        OUT.print(words, markup=False, highlight=False, soft_wrap=True)
+        STDOUT.print(words, markup=False, highlight=False, soft_wrap=True)
     elif facts:
         _add(document, facts)
     elif words.strip():
@@ -136,7 +124,7 @@ def show_table(name: str, rows: Iterable[Row], columns: Columns) -> None:
     for row in rows:
         table.add_row(*(format_cell(row, *column[1:]) for column in columns))
     # A pipe has no width: nothing is folded there.
-    console = OUT if OUT.is_terminal else Console(width=10_000, emoji=False)
+    console = STDOUT if STDOUT.is_terminal else Console(width=10_000, emoji=False)
     console.print(table, markup=False, highlight=False, crop=False)
 
 
@@ -148,7 +136,7 @@ def format_cell(row: Row, cell: Cell, formatter: Callable[[Any], str] | None = N
 
 def tell(words: str, style: str | None = None) -> None:
     """One line on standard error; what a file or a name holds is shown, never obeyed."""
-    TELL.print(escape_control_characters(words), style=style, markup=False, highlight=False, soft_wrap=True)
+    STDERR.print(escape_control_characters(words), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def tell_unless_quiet(words: str) -> None:
@@ -157,114 +145,69 @@ def tell_unless_quiet(words: str) -> None:
         tell(words)
 
 
-class _Step:
-    """What is being done: on a terminal a line with the seconds that it has taken, below all that is told, from two
-    seconds on; where that is not drawn, how far it is, now and then."""
+class _Activity:
+    """Work that takes a while: on a terminal a line with a spinner and the time so far; else a line now and then."""
 
-    def __init__(self, doing: str | None = None) -> None:
-        self._doing = doing
-        self._how_far = ""
-        self._began = time.monotonic()
-        self._told = self._began - _TOLD_EVERY + _PATIENCE
-        # Standard output stays what it is: it may be a document, or another terminal.
-        self._live = Live(
-            console=TELL,
-            get_renderable=self._line,
+    def __init__(self, label: str = "") -> None:
+        self._label = label
+        self._printed_at = time.monotonic()
+        self.display = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=STDERR,
             transient=True,
-            refresh_per_second=8,
+            # Standard output stays what it is: it may be a document, or another terminal.
             redirect_stdout=False,
             redirect_stderr=False,
+            disable=not can_draw_progress(),
         )
-        self.draw()
-
-    @property
-    def seconds(self) -> float:
-        """How long it has taken."""
-        return time.monotonic() - self._began
-
-    def draw(self) -> None:
-        """Show the line, where there is a terminal and nothing else is drawn there."""
-        if can_draw_progress() and not _drawn_instead:
-            self._live.start()
-
-    def undraw(self) -> None:
-        """Take the line away."""
-        self._live.stop()
+        self._task = self.display.add_task(label, total=None)
+        self.display.start()
 
     def show(self, status: str) -> None:
-        """How far it is, in a few words."""
-        self._how_far = escape_control_characters(status)
-        if not self._live.is_started and not is_quiet() and time.monotonic() - self._told >= _TOLD_EVERY:
-            self._told = time.monotonic()
-            tell(f"  {status}" if self._doing is None else f"• {self._doing} {status}")
-
-    def _line(self) -> Text:
-        if self.seconds < _PATIENCE:
-            return Text("", end="")
-        said = [format_waiting_time(self.seconds), " ".join(filter(None, (self._doing, self._how_far)))]
-        turn = _TURNS[int(8 * self.seconds) % len(_TURNS)]
-        return Text(f"{turn} {', '.join(filter(None, said))}", no_wrap=True, overflow="ellipsis")
+        """Show how far it is, in a few words."""
+        words = f"{self._label} {status}".strip()
+        self.display.update(self._task, description=escape_control_characters(words))
+        if self.display.disable and time.monotonic() - self._printed_at >= LINE_SECONDS:
+            self._printed_at = time.monotonic()
+            tell_unless_quiet(f"  {words}")
 
 
-_now: list[_Step] = []
+_current: list[_Activity] = []
 """The step that the command is at; none, or one."""
-_drawn_instead: list[None] = []
-"""What is drawn at the place of the step's line: a terminal has one place that is drawn on again and again."""
 
 
 def tell_step(step: str) -> None:
-    """One step of a longer piece of work, on standard error; it lasts until the next one, or until something is said.
-
-    On a terminal its seconds are shown while it lasts and, where it took more than two, afterwards.
-    """
+    """Print one step of a longer piece of work on standard error; it lasts until the next step or the next output."""
     end_step()
-    if is_quiet():
-        return
-    tell(f"• {step}")
-    _now.append(_Step())
+    if not is_quiet():
+        tell(f"• {step}")
+        _current.append(_Activity())
 
 
 def tell_progress(status: str) -> None:
-    """How far the step is that was told last; nothing where none was, as in a process of Dagster's."""
-    for step in _now:
+    """Show how far the last step is; nothing where there is none, as in a process of Dagster's."""
+    for step in _current:
         step.show(status)
 
 
 def end_step() -> None:
-    """The step that was told last, if any, is over."""
-    while _now:
-        step = _now.pop()
-        step.undraw()
-        if can_draw_progress() and step.seconds >= _PATIENCE:
-            TELL.print(Text(f"  {format_waiting_time(step.seconds)}", style="dim"))
-
-
-@contextmanager
-def replace_step_line() -> Iterator[None]:
-    """Within the block something else is drawn at the place of the step's line."""
-    for step in _now:
-        step.undraw()
-    _drawn_instead.append(None)
-    try:
-        yield
-    finally:
-        _drawn_instead.pop()
-        for step in _now:
-            step.draw()
+    """End the last step, if any."""
+    while _current:
+        _current.pop().display.stop()
 
 
 @contextmanager
 def report_slow_work(activity: str) -> Iterator[Callable[[str], None]]:
-    """A callback for what is being done now, in a few words, for a user who waits longer than two seconds.
-
-    On a terminal a line on standard error that is gone in the end; else a line there now and then.
-    """
+    """A callback for what is being done, in a few words: a line on a terminal that is gone in the end, else a line now
+    and then."""
     end_step()
-    step = _Step(activity)
+    work = _Activity(activity)
     try:
-        yield step.show
+        yield work.show
     finally:
-        step.undraw()
+        work.display.stop()
 
 
 def escape_control_characters(text: str) -> str:
@@ -283,7 +226,7 @@ def format_cell_value(value: object) -> str:
     return f"{value:z.4g}" if isinstance(value, float) else escape_control_characters(str(value))
 
 
-def tell_skipped(skipped_rows: Sequence[SkippedRow], total: int | None = None, what: str = "row(s)") -> None:
+def tell_skipped(skipped_rows: Sequence[Skipped], total: int | None = None, what: str = "row(s)") -> None:
     """The first rows that were skipped; ``total``: how many there are, where ``skipped_rows`` are not all of them."""
     total = len(skipped_rows) if total is None else total
     if not total:

@@ -31,12 +31,12 @@ from audit_pipeline.fetch.stream import Expected, TextStream
 from audit_pipeline.metrics.intervals import Interval, measure_auroc_of_scores
 from audit_pipeline.metrics.roc import Floats, explain_undefined
 from audit_pipeline.models.tokenized_model import TokenizedModel
-from audit_pipeline.scoring.file_progress import FileProgress, Pace, PassWeight
+from audit_pipeline.scoring.file_progress import ChunkProgress, FileProgress
 from audit_pipeline.scoring.needs.provider import UserInputs
 from audit_pipeline.scoring.session import PassesSummary, Selection, Session, Statistics, join_passes_summaries
 from audit_pipeline.token_statistics.backend import BackendOf
 from audit_pipeline.token_statistics.cached_texts import Caches
-from audit_pipeline.token_statistics.run import Progress, RunSummary, join_summaries
+from audit_pipeline.token_statistics.run import RunSummary, join_summaries
 
 _TEXTS = 8192
 _CHARACTERS = 4_000_000
@@ -234,7 +234,7 @@ def score_file(
         write_atomically(out) as temporary,
         pq.ParquetWriter(temporary, SCHEMA, compression="zstd", write_page_checksum=True) as table,
     ):
-        for part in _iterate_parts(texts, bounds, _list_pass_weights(session), listener):
+        for part in _iterate_parts(texts, bounds, listener):
             run.score_part(part, table)
     caches.compact()
     summary = join_passes_summaries(run.summaries)
@@ -265,7 +265,7 @@ class _Run:
             of = "" if part.is_last else f"the first {len(texts):,} texts, "
             for words in self.session.describe_extra_costs(texts):
                 self.listener.step(of + words)
-        self.summaries.append(self.session.run(texts, self.backend_of, on_progress=part.pace))
+        self.summaries.append(self.session.run(texts, self.backend_of, on_progress=part.on_progress))
         statistics = self.session.statistics(texts)
         a_text = max(1, len(self.labelled.settings))
         for piece in _split_rows(part.rows, max(1, _SCORES_AT_A_TIME // a_text)):
@@ -300,38 +300,30 @@ def _run_other_models(
     if not session.runs_other_models:
         return {}
     done = [
-        session.run_other_models([one.text for one in part.rows], backend_of, on_progress=part.pace)
-        for part in _iterate_parts(texts, bounds, [PassWeight()], listener)
+        session.run_other_models([one.text for one in part.rows], backend_of, on_progress=part.on_progress)
+        for part in _iterate_parts(texts, bounds, listener)
     ]
     return {name: join_summaries([one[name] for one in done]) for name in done[0]}
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A chunk of the file, whom to tell how far a pass over it is, and whether it is the last."""
+    """A chunk of the file, the callback of the passes over it, and whether it is the last."""
 
     rows: Sequence[TextRow]
-    pace: Callable[[Progress], None]
+    on_progress: ChunkProgress
     is_last: bool
 
 
-def _iterate_parts(
-    texts: TextStream, bounds: ChunkLimits, passes: Sequence[PassWeight], listener: ProgressListener
-) -> Iterator[_Part]:
+def _iterate_parts(texts: TextStream, bounds: ChunkLimits, listener: ProgressListener) -> Iterator[_Part]:
     """The file in chunks; its progress is reported as they are worked on."""
-    pace = Pace(passes, listener.progress)
     seen = 0
     for chunk, is_last in _mark_last_chunk(split_texts_into_chunks(texts, bounds)):
+        expected = Expected(seen + len(chunk), estimated=False) if is_last else texts.expected()
+        progress = ChunkProgress(seen, len(chunk), expected, listener.progress)
+        yield _Part(chunk, progress, is_last)
+        progress.report_share(1.0)
         seen += len(chunk)
-        pace.begin(len(chunk), Expected(seen, estimated=False) if is_last else texts.expected())
-        yield _Part(chunk, pace, is_last)
-        pace.end()
-
-
-def _list_pass_weights(session: Session) -> list[PassWeight]:
-    """What each pass over a chunk takes, in the order of Session.run."""
-    own = PassWeight(time=session.own_pass_time)
-    return [own, *(PassWeight(passes, passes) for passes in session.further_passes.values())]
 
 
 def _split_rows(rows: Sequence[TextRow], size: int) -> Iterator[Sequence[TextRow]]:

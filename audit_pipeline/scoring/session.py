@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from audit_pipeline.benchmarks.built_benchmark import BuiltBenchmark
-from audit_pipeline.catalogue.contracts import KINDS, SHARE_WITH_BRANCH, Kind
+from audit_pipeline.catalogue.contracts import KINDS, Kind
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors import combined, infilling
 from audit_pipeline.detectors.detector import Detector, ParameterValue, Settings, score_texts
@@ -260,19 +260,12 @@ class Session:
         }
         return {name: summary for name, summary in done.items() if summary is not None}
 
-    @property
-    def own_pass_time(self) -> float:
-        """What a text's own pass takes with its branches, as a multiple of a pass without."""
-        return 1 + SHARE_WITH_BRANCH * self.branch_steps
-
     def _wrap_progress_callback(self, name: str, on_progress: OnProgress | None) -> OnProgress | None:
         """``on_progress``, told which of the passes of :meth:`run` it hears of; as it is for passes of other models."""
-        times = {_OWN: self.own_pass_time, **self.further_passes}
-        if on_progress is None or name not in times:
+        names = [_OWN, *self.further_passes]
+        if on_progress is None or name not in names:
             return on_progress
-        step = list(times).index(name) + 1
-        later = sum(list(times.values())[step:]) / times[name]
-        phase = Phase(step, len(times), f"{name.replace('_', ' ')} pass", later)
+        phase = Phase(names.index(name) + 1, len(names), f"{name.replace('_', ' ')} pass")
         return lambda progress: on_progress(replace(progress, phase=phase))
 
     def _list_kinds(self, kinds: Sequence[Kind]) -> list[Kind]:

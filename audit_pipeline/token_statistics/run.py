@@ -39,13 +39,11 @@ _PROGRESS_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Phase:
-    """Which of several passes over the same texts a run is; ``later``: the time that the passes after it take, as a
-    multiple of its own."""
+    """Which of several passes over the same texts a run is."""
 
     step: int
     steps: int
     name: str
-    later: float
 
 
 @dataclass(frozen=True)
@@ -62,15 +60,6 @@ class Progress:
     @property
     def tokens_per_second(self) -> float:
         return self.tokens_done / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Of this run and of the phases after it; None before the first batch."""
-        rate = self.tokens_per_second
-        if rate <= 0:
-            return None
-        remaining = (self.tokens_total - self.tokens_done) / rate
-        return remaining + (self.seconds + remaining) * (self.phase.later if self.phase is not None else 0.0)
 
 
 @dataclass(frozen=True)

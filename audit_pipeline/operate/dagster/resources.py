@@ -25,7 +25,7 @@ from audit_pipeline.models.config import ModelEntry, load_models, resolve_model
 from audit_pipeline.models.tokenized_model import TokenizedModel, load_tokenizer, write_card
 from audit_pipeline.operate.dagster.in_process import process_tags
 from audit_pipeline.operate.dagster.tags import note_spent
-from audit_pipeline.operate.progress import describe, terminal_bar
+from audit_pipeline.operate.progress import describe, progress_bar
 from audit_pipeline.scoring.backends import HeldModel
 from audit_pipeline.token_statistics.run import Progress
 
@@ -137,7 +137,7 @@ class ProgressReporter(dg.ConfigurableResource):  # type: ignore[type-arg]
                 last_logged = time.monotonic()
                 log.info(f"{label}: {describe(progress)}")
 
-        with terminal_bar(label) if self.terminal else nullcontext(_ignore) as draw:
+        with progress_bar(label) if self.terminal else nullcontext(_ignore) as draw:
             yield tell
 
 
