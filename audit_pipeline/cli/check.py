@@ -228,7 +228,7 @@ _FILES = click.Path(exists=True, path_type=Path)
     "--workspace",
     type=click.Path(path_type=Path, file_okay=False),
     help="The folder for configuration, data and report. The same folder again goes on from what is there. Default: "
-    "the workspace that the command is called in, or the one of these files; else ./corpus-audit-check.",
+    "the workspace that the command is called in, where check made it; else ./corpus-audit-check.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Look at the files and estimate the time. No workspace is made, no model is run."
@@ -283,7 +283,7 @@ def check(
     own = OwnFiles(
         files, held_out, members, text_column, title_column, date_column, group_column, exchangeable=exchangeable
     )
-    folder = find_own_workspace(own) if workspace is None else workspace.resolve()
+    folder = find_own_workspace() if workspace is None else workspace.resolve()
     entry, needed = resolve_workspace_model(model, folder)
     looked = _inspect_and_show_files(own)
     # A workspace's own configuration is in the environment later.

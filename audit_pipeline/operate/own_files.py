@@ -6,13 +6,12 @@ reading files (sources/local_files.py), what can be concluded (evidence/possible
 workspace (config/workspace.py), running an audit.
 
 The workspace is one as any other: its benchmark is not on request, so that the weekly audit takes it. The default
-instrument check is added, which runs on request only. A second check may name other held-out documents or
-another model; what a user has edited is never overwritten.
+instrument check is added, which runs on request only. A second check may name other held-out documents or another
+model: sources.yaml and benchmarks.yaml are written anew then.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import yaml
+from filelock import FileLock
 
 from audit_pipeline.benchmarks import config as benchmarks
 from audit_pipeline.benchmarks.config import load_benchmarks
@@ -89,6 +89,11 @@ class OwnFiles:
             **{key: name for key, name in columns.items() if name is not None},
             "language": DETECT,
         }
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """All that was named, as the workspace records it."""
+        return {**self.source, "exchangeable": self.exchangeable}
 
 
 @dataclass(frozen=True)
@@ -299,34 +304,18 @@ def _place_of(document: Document) -> str:
 
 USUAL_FOLDER = "corpus-audit-check"
 _RECORD = "check.json"
-"""Beside the configuration: which files it is about, and what was written, so that edits are noticed."""
+"""Beside the configuration: the request that it was written for."""
 _SOURCES_HEAD = """\
 # Written by corpus-audit check: which of your own files are read, and on which side each of them is. The files stay
 # where they are; new ones in a folder are read with the next audit. docs/input-files.md says what can be read.
 """
 
 
-def find_own_workspace(own_files: OwnFiles) -> Path:
-    """The folder that a check of these files uses where the user names none.
-
-    It is the workspace in use, where corpus-audit check made it; else the one of the same files that lies nearest:
-    beside the current folder, beside the files, or further up. Where there is none, ./corpus-audit-check.
-    """
-    here, in_use = Path.cwd(), config_dir().parent
-    if (in_use / "config" / _RECORD).is_file():
-        return in_use
-    audited = own_files.sides[AUDITED]
-    folders = dict.fromkeys([here, *here.parents, *(folder for path in audited for folder in path.parents)])
-    found = (folder / USUAL_FOLDER for folder in folders)
-    files = list(map(str, audited))
-    return next((folder for folder in found if _is_of_files(folder, files)), here / USUAL_FOLDER)
-
-
-def _is_of_files(folder: Path, files: list[str]) -> bool:
-    try:
-        return bool(_read_record(folder)["files"] == files)
-    except ConfigError:
-        return False
+def find_own_workspace() -> Path:
+    """The folder of a check where the user names none: the workspace in use, where corpus-audit check made it, else
+    ./corpus-audit-check."""
+    in_use = config_dir().parent
+    return in_use if (in_use / "config" / _RECORD).is_file() else Path.cwd() / USUAL_FOLDER
 
 
 @dataclass(frozen=True)
@@ -370,43 +359,34 @@ def ensure_workspace(
     """Make ``folder`` the workspace of these files, or the one that is there that of this request.
 
     ``model_entries`` are the models' entries that it must have. Raises ConfigError where the folder holds something
-    else, a workspace of other files, or a file that would have to change and was edited.
+    else, or a workspace of other files.
     """
-    config = folder / "config"
-    files = list(map(str, inventory.own.sides[AUDITED]))
+    config, request = folder / "config", inventory.own.request
     if _is_free(folder):
         of_control = _entries_of_control(load_models(DEFAULTS / "config"))
-        entries = {**model_entries, **{name: entry for name, entry in of_control.items() if name not in model_entries}}
-        wanted = _build_config_files(inventory, entries, has_control=True)
+        wanted = _build_config_files(inventory, {**model_entries, **of_control})
         create_workspace(folder, wanted)
-        _write_record(config, files, {name: _digest(text) for name, text in wanted.items()})
+        write_json(config / _RECORD, request)
         return OwnWorkspace(folder, is_new=True, written=tuple(wanted))
-    known = _read_record(folder)
-    if known["files"] != files:
+    recorded = _read_record(folder)
+    files = recorded["collections"][AUDITED]
+    if files != request["collections"][AUDITED]:
         raise ConfigError(
-            f"{folder} is the workspace of other files ({', '.join(known['files'][:3])}): name another folder with "
+            f"{folder} is the workspace of other files ({', '.join(files[:3])}): name another folder with "
             "--workspace, or remove that one"
         )
-    there = load_models(config)
-    kept = {name: _build_entry_fields(there[name], there) for name in there}
-    # A workspace of an earlier version has no instrument check, and gets none: its files stay what they are.
-    has_control = any(spec.control == INSTRUMENT_CHECK for spec in load_benchmarks(config).values())
-    entries = {**kept, **{name: entry for name, entry in model_entries.items() if name not in kept}}
-    wanted = _build_config_files(inventory, entries, has_control=has_control)
-    digests: dict[str, str] = known["written"]
-    if set(model_entries) <= set(kept):
-        del wanted[models.FILE_NAME]
-    changed = {name: text for name, text in wanted.items() if _digest(text) != digests.get(name)}
-    for name in changed:
-        if _digest((config / name).read_text(encoding="utf-8")) != digests.get(name):
-            raise ConfigError(
-                f"{config / name} was edited since it was written, and this request needs another one: edit it by hand "
-                "and run corpus-audit audit there, or name another folder with --workspace"
-            )
-    for name, text in changed.items():
-        (config / name).write_text(text, encoding="utf-8")
-    _write_record(config, files, {**digests, **{name: _digest(text) for name, text in changed.items()}})
-    return OwnWorkspace(folder, is_new=False, written=tuple(changed))
+    with FileLock(config / "check.lock"):
+        known = load_models(config)
+        kept = {name: _build_entry_fields(known[name], known) for name in known}
+        wanted = _build_config_files(inventory, {**kept, **model_entries, **kept})
+        if recorded == request:
+            del wanted[sources.FILE.name], wanted[benchmarks.FILE_NAME]
+        if set(model_entries) <= set(known):
+            del wanted[models.FILE_NAME]
+        for name, text in wanted.items():
+            (config / name).write_text(text, encoding="utf-8")
+        write_json(config / _RECORD, request)
+    return OwnWorkspace(folder, is_new=False, written=tuple(wanted))
 
 
 @contextmanager
@@ -429,10 +409,8 @@ def _is_free(folder: Path) -> bool:
     return not ((folder / "config").exists() or (folder / WORKSPACE_FILE).exists())
 
 
-def _build_config_files(
-    inventory: Inventory, model_entries: Mapping[str, Mapping[str, Any]], *, has_control: bool
-) -> dict[str, str]:
-    control = _entries_of_control(load_benchmarks(DEFAULTS / "config").families) if has_control else {}
+def _build_config_files(inventory: Inventory, model_entries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    control = _entries_of_control(load_benchmarks(DEFAULTS / "config").families)
     return {
         sources.FILE.name: _SOURCES_HEAD + _to_yaml({NAME: inventory.own.source}),
         benchmarks.FILE_NAME: _with_head(benchmarks.FILE_NAME, "benchmarks", {**inventory.benchmarks, **control}),
@@ -466,7 +444,7 @@ def _to_yaml(value: Mapping[str, Any]) -> str:
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
-    """What was recorded of the workspace in ``folder``."""
+    """The request that the workspace in ``folder`` was written for."""
     try:
         record: dict[str, Any] = read_json(folder / "config" / _RECORD)
     except (OSError, ValueError) as error:
@@ -475,11 +453,3 @@ def _read_record(folder: Path) -> dict[str, Any]:
             "with --workspace, or remove that one"
         ) from error
     return record
-
-
-def _write_record(config: Path, files: list[str], digests: Mapping[str, str]) -> None:
-    write_json(config / _RECORD, {"files": files, "written": dict(digests)})
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -100,43 +100,18 @@ def test_a_plan_is_sealed_before_the_model_is_run_and_a_workspace_is_used_from_i
     assert "give both" in check("../books", "--model", "tiny", "--authority", "http://127.0.0.1:9").stderr
 
 
-@pytest.mark.parametrize(
-    ("current", "files"),
-    [
-        (".", "books"),
-        ("corpus-audit-check", "../books"),
-        ("corpus-audit-check/data", "../../books"),
-        ("books", "."),
-        ("books/deeper", ".."),
-        ("..", "here/books"),
-        ("../elsewhere", "../here/books"),
-    ],
-)
-def test_the_workspace_of_the_same_files_is_found(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, current: str, files: str
+def test_the_workspace_in_use_is_that_of_the_check_where_check_made_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("books", "new"):
         shelf(folder, name, 2)
     made = folder / "corpus-audit-check"
+    assert find_own_workspace() == made, "the one in use was made by init"
     ensure_workspace(made, inspect_own_files(OwnFiles((folder / "books",))), {})
-    (folder / current).mkdir(exist_ok=True)
-    monkeypatch.chdir(folder / current)
-    assert find_own_workspace(OwnFiles((Path(files),), held_out=(folder / "new",))) == made
-
-
-def test_other_files_are_those_of_another_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("books", "new"):
-        shelf(folder, name, 2)
-    made, others = folder / "corpus-audit-check", OwnFiles((folder / "new",))
-    ensure_workspace(made, inspect_own_files(OwnFiles((folder / "books",))), {})
-    elsewhere = folder.parent / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    assert find_own_workspace(others) == elsewhere / "corpus-audit-check"
-    monkeypatch.setenv("CORPUS_AUDIT_CONFIG", str(made / "config"))
-    assert find_own_workspace(others) == made, "the configuration in use names the workspace"
+    monkeypatch.chdir(made / "data")
+    assert find_own_workspace() == made
     with pytest.raises(ConfigError, match="is the workspace of other files"):
-        ensure_workspace(made, inspect_own_files(others), {})
+        ensure_workspace(made, inspect_own_files(OwnFiles((folder / "new",))), {})
 
 
 @pytest.mark.slow

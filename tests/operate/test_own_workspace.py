@@ -12,7 +12,6 @@ from audit_pipeline.benchmarks.config import exclude_on_request, load_benchmarks
 from audit_pipeline.config.workspace import create_workspace
 from audit_pipeline.errors import AuditError, ConfigError, ModelError
 from audit_pipeline.models.config import load_models
-from audit_pipeline.operate import own_files
 from audit_pipeline.operate.own_files import (
     Inventory,
     OwnFiles,
@@ -73,19 +72,6 @@ def test_held_out_documents_and_models_are_added(tmp_path: Path) -> None:
     assert ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), TINY).written == ()
 
 
-def test_what_was_edited_and_would_have_to_change_is_left_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "made"
-    ensure_workspace(folder, looked(tmp_path, "books"), TINY)
-    edited = folder / "config/benchmarks.yaml"
-    edited.write_text(edited.read_text() + "# mine\n")
-    before = {path.name: path.read_bytes() for path in (folder / "config").iterdir()}
-    with pytest.raises(ConfigError, match=r"benchmarks\.yaml was edited"):
-        ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), TINY)
-    assert {path.name: path.read_bytes() for path in (folder / "config").iterdir()} == before
-    with pytest.raises(ConfigError, match=r"benchmarks\.yaml was edited"):
-        ensure_workspace(folder, looked(tmp_path, "books", held_out="new"), {"other": {"hub": "owner/other"}})
-
-
 def test_other_files_need_another_folder(tmp_path: Path) -> None:
     ensure_workspace(tmp_path / "made", looked(tmp_path, "books"), TINY)
     with pytest.raises(ConfigError, match=r"workspace of other files \(.*books\).*--workspace"):
@@ -108,19 +94,6 @@ def test_a_dry_run_claims_no_folder(tmp_path: Path) -> None:
         make_dry_run_workspace(folder, looked(tmp_path, "books"), TINY),
     ):
         pass
-
-
-def test_a_workspace_of_an_earlier_version_gets_no_instrument_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, files = tmp_path / "made", looked(tmp_path, "books")
-    with monkeypatch.context() as earlier:
-        earlier.setattr(own_files, "_entries_of_control", lambda entries: {})
-        ensure_workspace(folder, files, TINY)
-    edited = folder / "config/benchmarks.yaml"
-    edited.write_text(edited.read_text() + "# mine\n")
-    assert ensure_workspace(folder, files, TINY).written == ()
-    assert list(load_benchmarks(folder / "config")) == ["own_files_64"]
 
 
 def test_a_workspace_that_check_did_not_make_is_left_alone(tmp_path: Path) -> None:
