@@ -106,7 +106,7 @@ def evaluations(context: dg.AssetExecutionContext, data: AuditData, models: Mode
         step = LineageStep.now(context.run.run_id, "evaluations", EVALUATIONS_VERSION)
         report = evaluate_pair(pair, models.tokenized(pair.model, data.paths), data.paths, step)
         wrong[pair.partition] = report.out_of_range
-        return metadata_of(summarise_findings(report))
+        return metadata_of(summarise_findings(report, data.paths))
 
     pairs = for_each_pair(context, data.paths, "evaluations", run)
     yield from pair_results(

@@ -26,7 +26,7 @@ from audit_pipeline.report import pair_plots, pictures
 from audit_pipeline.scoring import session
 from audit_pipeline.warehouse import fill
 
-_PLOTS = {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc", "draw_auroc_forest"}
+_PLOTS = {"draw_score_histograms", "draw_roc_curves", "draw_low_fpr_roc"}
 FEW_DETECTORS = ("loss", "min_k_plus_plus")
 """Those of :func:`few_detectors`."""
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from audit_pipeline.catalogue.contracts import PAIR_ANSWERS, Pair
-from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.evidence.evaluate_options import choose_headline_detector
 from audit_pipeline.evidence.sides import is_against_held_out
 from audit_pipeline.metrics.claims import find_claim_source, warn_of_few_texts
@@ -21,7 +20,6 @@ from audit_pipeline.report.answer import benjamini_yekutieli_factor, build_answe
 from audit_pipeline.report.answer_kinds import kind_of
 from audit_pipeline.report.brief import brief_of
 from audit_pipeline.report.choice import CHOSEN_RULES, classify_headline_choice
-from audit_pipeline.report.inline_picture import draw_auroc_axis_markdown, draw_share_bar_markdown
 from audit_pipeline.report.vocabulary import (
     OPPOSITE,
     Q_LEVEL,
@@ -62,37 +60,8 @@ class AskedPair:
     fewest_groups: int | None = None
 
 
-@dataclass(frozen=True)
-class PairAnswer:
-    """The answer as a row of PAIR_ANSWERS, and the numbers that a picture of it needs."""
-
-    row: Row
-    auroc: Estimate | None
-    blind: Estimate | None
-
-    @property
-    def documents_stand_out(self) -> tuple[int, int] | None:
-        """How many of how many documents stand out; None where no document was tested."""
-        return None if self.row["tested"] is None else (self.row["standing_out"], self.row["tested"])
-
-    def picture(self) -> str | None:
-        """The answer in one small picture, as Markdown; None where there is no number."""
-        if self.documents_stand_out is not None:
-            return draw_share_bar_markdown("documents that stand out", *self.documents_stand_out)
-        if self.auroc is None or self.auroc.value is None:
-            return None
-        rows = [("the detector", self.auroc)]
-        if self.blind is not None and self.blind.value is not None:
-            rows.append(("the words alone", self.blind))
-        return draw_auroc_axis_markdown(rows)
-
-    def table(self) -> pa.Table:
-        """The row as a table (schema PAIR_ANSWERS)."""
-        return table_from_rows([self.row], PAIR_ANSWERS)
-
-
-def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPair, run_id: str) -> PairAnswer:
-    """The answer of a pair; ``tables``: those that PAIR_ANSWERS is made from, of one run, by name.
+def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPair, run_id: str) -> Row:
+    """The answer of a pair as a row of PAIR_ANSWERS; ``tables``: those that it is made from, of one run, by name.
 
     The first of these steps in which a detector answers decides which it is: evaluated, tested, scored.
     """
@@ -108,7 +77,7 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPai
     words = build_answer(found)
     documents = found.documents
     detector, parameters = setting or (None, None)
-    row = {
+    return {
         "model": pair.model,
         "benchmark": pair.benchmark,
         "sign": kind_of(words.outcome).sign,
@@ -128,7 +97,6 @@ def answer_pair(pair: Pair, tables: Mapping[str, pa.Table], pair_facts: AskedPai
         else _count_calibration_groups(tables["decisions"], setting),
         "run_id": run_id,
     }
-    return PairAnswer(row, found.auroc, found.blind)
 
 
 def _collect_findings(

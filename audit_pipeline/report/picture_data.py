@@ -68,15 +68,6 @@ class ScorePanel:
 
 
 @dataclass(frozen=True)
-class RateRow:
-    """The flagged and the corrected share of one book, patent or article, each with its interval."""
-
-    label: str
-    flagged: IntervalRow
-    corrected: IntervalRow
-
-
-@dataclass(frozen=True)
 class StudyPanel:
     """AUROC over the values of one setting, a line per detector; ``lines`` has one interval per value for each."""
 

@@ -1,9 +1,8 @@
 """Every plot that matplotlib draws: ROC curves, how scores of two sides spread, values with their intervals.
 
-What belongs here: drawing ROC curves, whole and their corner of few false positives; histograms; AUROC of detectors and
-of studies, rates of groups, what a control gives word for word. What does not: computing any of it (metrics/,
-evidence/, extraction/), thinning and binning (picture_data.py), how pictures look (drawing.py), choosing what to draw
-(pictures.py, pair_plots.py).
+What belongs here: drawing ROC curves, whole and their corner of few false positives; histograms; AUROC of studies, what
+a control gives word for word. What does not: computing any of it (metrics/, evidence/, extraction/), thinning and
+binning (picture_data.py), how pictures look (drawing.py), choosing what to draw (pictures.py, pair_plots.py).
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from audit_pipeline.report.drawing import DASHED, DOTTED, LINE_STYLES, PALETTE, 
 from audit_pipeline.report.picture_data import (
     SIDES,
     IntervalRow,
-    RateRow,
     RocCurve,
     ScorePanel,
     StudyPanel,
@@ -203,75 +201,6 @@ Line = tuple[str, Sequence[IntervalRow]]
 """What a line is of, and its points by their labels."""
 
 
-def draw_group_rates(rows: Sequence[RateRow], *, target_rate: float | None = None) -> Figure:
-    """Flagged share (open) and corrected rate (filled) with 95% intervals, a line per group.
-
-    The dashed line is the false-positive rate that the threshold aims at: so many of a book that was never read are
-    flagged all the same.
-    """
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 1.35 + 0.34 * max(1, len(rows))), layout="constrained")
-        axes = figure.add_subplot()
-        if target_rate is not None:
-            axes.axvline(target_rate, color=QUIET, linewidth=0.9, linestyle=DASHED)
-        for position, row in enumerate(rows):
-            for place, interval, face, name in (
-                (position - 0.13, row.flagged, "none", "flagged"),
-                (position + 0.13, row.corrected, PALETTE[0], "corrected"),
-            ):
-                _draw_whisker(axes, interval, place, is_horizontal=True, color=PALETTE[0], linewidth=1.6, alpha=0.5)
-                if interval.value is not None:
-                    axes.plot(
-                        [interval.value],
-                        [place],
-                        marker="o",
-                        markersize=4.5,
-                        linestyle="none",
-                        color=PALETTE[0],
-                        markerfacecolor=face,
-                        label=name,
-                    )
-        axes.set_xlim(-0.02, 1.02)
-        _label_rows(axes, [row.label for row in rows])
-        axes.set_xlabel("share of the texts, with 95% interval")
-        handles, labels = axes.get_legend_handles_labels()
-        first = dict(reversed(list(zip(labels, handles, strict=True))))
-        if first:
-            names = [name for name in ("flagged", "corrected") if name in first]
-            figure.legend([first[name] for name in names], names, loc="outside upper right", ncols=2)
-    return figure
-
-
-def draw_auroc_forest(rows: Sequence[IntervalRow], *, blind: IntervalRow | None = None) -> Figure:
-    """AUROC with 95% intervals, one line per detector; the blind control is a band that all are read against."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(6.4, 1.15 + 0.3 * max(1, len(rows))), layout="constrained")
-        axes = figure.add_subplot()
-        axes.axvline(0.5, color=QUIET, linewidth=0.8, linestyle=DOTTED)
-        if blind is not None and blind.value is not None:
-            _draw_band(axes, blind, blind.value)
-        for position, row in enumerate(rows):
-            _draw_whisker(axes, row, position, is_horizontal=True, color=PALETTE[0], linewidth=2.2, alpha=0.55)
-            if row.value is not None:
-                axes.plot([row.value], [position], marker="o", markersize=5, color=PALETTE[0])
-            axes.annotate(
-                "not defined" if row.value is None else f"{row.value:.3f}",
-                (1.0, position),
-                (8, 0),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                va="center",
-                fontsize=8.5,
-                annotation_clip=False,
-            )
-        known = [number for row in [*rows, *([blind] if blind else [])] for number in (row.low, row.value, row.high)]
-        numbers = [0.4, 0.6, *(number for number in known if number is not None)]
-        axes.set_xlim(max(-0.01, min(numbers) - 0.03), min(1.01, max(numbers) + 0.03))
-        _label_rows(axes, [row.label for row in rows])
-        axes.set_xlabel("AUROC with 95% interval (0.5: no better than chance)")
-    return figure
-
-
 def draw_study_panels(panels: Sequence[StudyPanel]) -> Figure:
     """How AUROC follows each setting that was varied (Shi et al. 2024, figure 5); values stand at equal distances."""
     with matplotlib.rc_context(STYLE):
@@ -367,34 +296,7 @@ def _draw_lines(axes: Axes, lines: Sequence[Line], values: Sequence[str]) -> Non
     axes.set_xticks(range(len(values)), [clean_label(value) for value in values])
 
 
-def _draw_whisker(axes: Axes, row: IntervalRow, place: float, *, is_horizontal: bool = False, **style: Any) -> None:
-    """A 95% interval as a line at ``place``, upright unless ``is_horizontal``; nothing where an end is unknown."""
+def _draw_whisker(axes: Axes, row: IntervalRow, place: float, **style: Any) -> None:
+    """A 95% interval as an upright line at ``place``; nothing where an end is unknown."""
     if row.low is not None and row.high is not None:
-        ends, places = [row.low, row.high], [place, place]
-        axes.plot(*((ends, places) if is_horizontal else (places, ends)), **style)
-
-
-def _draw_band(axes: Axes, row: IntervalRow, value: float) -> None:
-    """A value as a grey line from bottom to top, with its name, and its interval as a band."""
-    if row.low is not None and row.high is not None:
-        axes.axvspan(row.low, row.high, color=QUIET, alpha=0.18, linewidth=0)
-    axes.axvline(value, color=QUIET, linewidth=1.4)
-    axes.annotate(
-        f"{clean_label(row.label)} {value:.3f}",
-        (value, 1.0),
-        (0, 3),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        fontsize=8,
-        color=QUIET,
-    )
-
-
-def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """A label for every row, the first on top."""
-    axes.set_yticks(range(len(labels)), [clean_label(label) for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+        axes.plot([place, place], [row.low, row.high], **style)

@@ -20,6 +20,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.checks import CHECKS
 from audit_pipeline.catalogue.contracts import CONTAMINATION_RATES, EVALUATIONS, GROUP_TESTS, LINEAGE, SCORES
 from audit_pipeline.catalogue.files import table_from_rows
+from audit_pipeline.catalogue.paths import model_page_path
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError, PairsFailedError, SourceError
 from audit_pipeline.operate.dagster.in_process import run_job
@@ -267,10 +268,10 @@ def test_a_range_of_pairs_in_one_run(built: Workspace, run: Runner) -> None:
         assert {one["status"] for one in (statistics, scores, evaluations)} == {"done"}
         assert evaluations["claim level"] == "screening only"
         assert 0 <= evaluations["AUROC loss"] <= 1
-        for plot in (scores["score histograms"], evaluations["ROC curves"], evaluations["AUROC with intervals"]):
-            [encoded] = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", plot)
-            assert base64.b64decode(encoded).startswith(b"\x89PNG")
-            assert len(plot.encode()) <= PLOT_BYTES
+        [encoded] = re.findall(r"data:image/png;base64,([A-Za-z0-9+/=]+)", evaluations["ROC curves"])
+        assert base64.b64decode(encoded).startswith(b"\x89PNG")
+        assert len(encoded) <= PLOT_BYTES
+        assert evaluations["page"] == str(model_page_path(built.paths.reports, model))
     checks = run.checks(run_id)
     assert {key: check.passed for key, check in checks.items()} == {
         ("token_statistics", "cache_intact"): True,

@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urljoin
 
 import dagster as dg
 
 from audit_pipeline.catalogue.contracts import Table, description_of
 from audit_pipeline.operate.ui_summary import Shown
-from audit_pipeline.report.inline_picture import IN_PLACE
 
 REPORT_URL = "CORPUS_AUDIT_REPORT_URL"
 """In processes of `corpus-audit dev`: where it serves the report."""
 _BREAKS = re.compile(r"(?<=[:/_|])(?=\w)")
-_LONG = 250
-"""Characters from which on a value is shown only when it is asked for."""
 
 
 def column_schema(table: Table) -> dg.TableSchema:
@@ -49,26 +48,22 @@ def link_report() -> dict[str, dg.MetadataValue]:
     return {} if url is None else {"report": dg.MetadataValue.url(url)}
 
 
+def _link_page(page: Path) -> dg.MetadataValue:
+    """A link to a page of the report where `corpus-audit dev` serves it, else its path."""
+    url = os.environ.get(REPORT_URL)
+    return dg.MetadataValue.path(page) if url is None else dg.MetadataValue.url(urljoin(url, quote(page.name)))
+
+
 def metadata_of(shown: Shown) -> dict[str, Any]:
     """What is shown, in Dagster's types."""
-    values = {
-        name: _fold_markdown(_escape_cell(value)) if isinstance(value, str) and len(value) > _LONG else value
-        for name, value in shown.values.items()
-    }
     return {
-        **{name: dg.MetadataValue.md(words) for name, words in shown.leads.items()},
-        **{name: _fold_markdown(words) for name, words in shown.folded.items()},
         **({} if shown.rows is None else row_count_metadata(shown.rows)),
-        **values,
+        **shown.values,
         **{name: markdown_table(header, body) for name, (header, body) in shown.tables.items()},
         **{name: dg.MetadataValue.md(picture) for name, picture in shown.pictures.items()},
         **{name: dg.MetadataValue.path(path) for name, path in shown.paths.items()},
+        **({} if shown.page is None else {"page": _link_page(shown.page)}),
     }
-
-
-def _fold_markdown(markdown: str) -> dg.MetadataValue:
-    """Words that the UI shows when they are asked for: it opens Markdown in place below a thousand characters."""
-    return dg.MetadataValue.md(markdown.ljust(IN_PLACE))
 
 
 def row_count_metadata(count: int) -> dict[str, int]:

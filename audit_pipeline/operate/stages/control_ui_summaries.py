@@ -1,8 +1,4 @@
-"""What the UI shows of controls with known truth and of studies over them: a few numbers, small tables, pictures.
-
-What belongs here: choosing and rounding them. What does not: the numbers themselves (controls/), drawing (report/), and
-Dagster's own types (operate/dagster/metadata.py).
-"""
+"""What the UI shows of controls with known truth and of studies over them: numbers and small tables."""
 
 from __future__ import annotations
 
@@ -12,8 +8,6 @@ import pyarrow as pa
 
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.ui_summary import Shown
-from audit_pipeline.report.drawing import as_png, markdown_image
-from audit_pipeline.report.picture_data import build_study_panels
 
 if TYPE_CHECKING:
     from audit_pipeline.controls.build import ControlReport
@@ -42,17 +36,15 @@ def summarise_convergence(report: ControlReport) -> Shown:
 
 
 def summarise_study(name: str, table: pa.Table, paths: DataPaths) -> Shown:
-    """Of a study (schema CONTROL_STUDIES): the AUROC at every setting, as a picture and as a table."""
-    from audit_pipeline.report.plots import draw_study_panels  # noqa: PLC0415 - it imports matplotlib
-
-    rows = table.to_pylist()
+    """Of a study (schema CONTROL_STUDIES): the AUROC at every setting."""
     results = [
-        (*(row[column] for column in _OF_STUDIES), f"{row['auroc']:.3f}") for row in rows if row["auroc"] is not None
+        (*(row[column] for column in _OF_STUDIES), f"{row['auroc']:.3f}")
+        for row in table.to_pylist()
+        if row["auroc"] is not None
     ]
-    picture = markdown_image(as_png(draw_study_panels(build_study_panels(rows))), f"AUROC over the settings of {name}")
     return Shown(
         table.num_rows,
         tables={"results": ((*_OF_STUDIES, "AUROC"), results)},
-        pictures={"AUROC": picture},
         paths={"path": paths.study(name)},
+        page=paths.report,
     )

@@ -22,7 +22,7 @@ from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, PAIR_ANSWERS, SCORES, TABLES, Pair
-from audit_pipeline.catalogue.files import read_json_if_whole
+from audit_pipeline.catalogue.files import read_json_if_whole, table_from_rows
 from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin, file_of, iterate_entries, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.detectors.registry import mark_defaults
@@ -35,7 +35,7 @@ from audit_pipeline.models.config import load_models
 from audit_pipeline.models.tokenized_model import TokenizedModel
 from audit_pipeline.operate.stages.benchmarks import read_or_assess_split
 from audit_pipeline.operate.stages.scores import statistics_version
-from audit_pipeline.report.pair_answer import AskedPair, PairAnswer, Setting, answer_pair
+from audit_pipeline.report.pair_answer import AskedPair, Row, Setting, answer_pair
 from audit_pipeline.scoring.needs.registry import is_extra
 
 ANSWERS_VERSION = "2"
@@ -141,7 +141,7 @@ def _answer_again(pair: Pair, paths: DataPaths, config: Path | None) -> None:
         LineageStep.now(run_id, "warehouse", ANSWERS_VERSION),
         PAIR_ANSWERS,
         pair,
-        answer_pair(pair, tables, asked, run_id).table(),
+        table_from_rows([answer_pair(pair, tables, asked, run_id)], PAIR_ANSWERS),
         upstream=versions,
         benchmark_digest=run.benchmark_digest,
     )
@@ -175,7 +175,7 @@ class EvaluationReport:
     pair: Pair
     findings: Findings
     data_version: str
-    answer: PairAnswer
+    answer: Row
 
     @property
     def evaluation(self) -> Evaluation:
@@ -241,7 +241,7 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
 
 def write_findings(
     findings: Findings,
-    answer: PairAnswer,
+    answer: Row,
     pair: Pair,
     paths: DataPaths,
     step: LineageStep,
@@ -251,7 +251,7 @@ def write_findings(
 ) -> Mapping[str, str]:
     """Write every table of a pair's findings, and its answer, with lineage; their data versions, by table."""
     # First: where the evaluations are, everything else is.
-    tables = {PAIR_ANSWERS.name: answer.table(), **findings.tables}
+    tables = {PAIR_ANSWERS.name: table_from_rows([answer], PAIR_ANSWERS), **findings.tables}
     return {
         name: store.write(paths, step, TABLES[name], pair, rows, upstream=upstream, **origin)
         for name, rows in tables.items()

@@ -342,13 +342,9 @@ def summarise_extraction(report: ExtractionReport) -> Shown:
         asked=False,
     )
     words = describe_extraction(report.pair.model, report.pair.benchmark, counted)
-    leads = {
-        "answer": f"**{words.headline}**",
-        "how sure": words.how_sure,
-        "what would change it": words.what_would_change,
-    }
     strongest = sorted(reproduced, key=lambda row: (-row["covered_at_0_001"], -row["longest_run"]))[:_SHOWN]
     values = {
+        "answer": words.headline,
         **({"reason": rows[0]["reason"]} if rows and not searched else {}),
         **({"reference model": f"there is none: {report.no_reference}"} if report.no_reference is not None else {}),
         **({"damaged parts set aside": len(report.unreadable_parts)} if report.unreadable_parts else {}),
@@ -369,4 +365,4 @@ def summarise_extraction(report: ExtractionReport) -> Shown:
         for row in strongest
     ]
     header = ("document", "covered at p of at least 0.001", "longest run (characters)", "q (Benjamini-Hochberg)")
-    return Shown(len(rows), values, {"what it reproduces": (header, body)} if body else {}, leads=leads)
+    return Shown(len(rows), values, {"what it reproduces": (header, body)} if body else {})

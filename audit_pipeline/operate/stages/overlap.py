@@ -141,6 +141,7 @@ def summarise_overlap(report: OverlapReport) -> Shown:
     return Shown(
         len(rows),
         {
+            "answer": describe_overlap(result, verdicts, len(rows)),
             **dict(sorted(verdicts.items())),
             "contaminated by the rule": report.contaminated,
             "rule": f"{result.rule.name}: {result.rule.source}",
@@ -153,7 +154,6 @@ def summarise_overlap(report: OverlapReport) -> Shown:
             **({"longest passages": (("text", "words", "of the text", "documents"), body)} if body else {}),
             **({"shards that could not be read": (("shard", "reason"), unread)} if unread else {}),
         },
-        leads={"answer": f"**{describe_overlap(result, verdicts, len(rows))}**"},
     )
 
 

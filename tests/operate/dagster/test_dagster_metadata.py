@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
 
+import dagster as dg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from audit_pipeline.catalogue.contracts import TABLES, Table, description_of
-from audit_pipeline.operate.dagster.metadata import column_schema, markdown_table, metadata_of
+from audit_pipeline.operate.dagster.metadata import REPORT_URL, column_schema, markdown_table, metadata_of
 from audit_pipeline.operate.ui_summary import Shown
-from audit_pipeline.report.inline_picture import IN_PLACE
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
@@ -63,14 +64,9 @@ def test_every_row_keeps_its_place_whatever_it_holds(first: str, second: str) ->
     assert found[3] == ["last", "row"]
 
 
-def test_a_long_value_and_folded_words_are_shown_when_asked_for() -> None:
-    long = "thresholds <b>refused</b> " * 20
-    found = metadata_of(
-        Shown(values={"status": "ok", "refused": long}, leads={"answer": "**No.**"}, folded={"why": "x"})
-    )
-    assert found["status"] == "ok"
-    assert len(found["answer"].value) < IN_PLACE, "open"
-    for name in ("refused", "why"):
-        assert len(found[name].value) >= IN_PLACE, "behind a link"
-    assert "<b>" not in found["refused"].value
-    assert found["why"].value.strip() == "x"
+def test_the_page_is_a_link_where_the_report_is_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shown = Shown(values={"status": "ok"}, page=tmp_path / "model=a%2Fb.html")
+    found = metadata_of(shown)
+    assert (found["status"], found["page"]) == ("ok", dg.MetadataValue.path(tmp_path / "model=a%2Fb.html"))
+    monkeypatch.setenv(REPORT_URL, "http://127.0.0.1:5000/contamination_report.html")
+    assert metadata_of(shown)["page"].value == "http://127.0.0.1:5000/model%3Da%252Fb.html"
