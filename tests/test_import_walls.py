@@ -1,4 +1,4 @@
-"""The walls: which package may import what, where paths are built, and that modules say what belongs in them."""
+"""The walls: which package may import what, where paths are built, and that modules have a docstring."""
 
 from __future__ import annotations
 
@@ -314,8 +314,5 @@ def test_paths_under_data_are_built_in_one_module() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=str)
-def test_every_module_says_what_belongs_in_it(module: Path) -> None:
-    docstring = ast.get_docstring(parse(module))
-    assert docstring
-    if module.name not in {"__init__.py", "definitions.py"} and module.parts[1] != "cli":
-        assert "belong" in docstring, "a module's docstring says what belongs in it and what does not"
+def test_every_module_has_a_docstring(module: Path) -> None:
+    assert ast.get_docstring(parse(module))

@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
+from rfc3161_client import HashAlgorithm, TimestampRequestBuilder
+
 _CONFIG = """\
 [ tsa ]
 default_tsa = one
@@ -46,6 +48,10 @@ class TimestampAuthority:
         (self.folder / "request.tsq").write_bytes(request)
         self.openssl("ts", "-reply", "-config", "tsa.cnf", "-queryfile", "request.tsq", "-out", "answer.tsr")
         return (self.folder / "answer.tsr").read_bytes()
+
+    def stamp_content(self, content: bytes) -> bytes:
+        """The answer to a request for a timestamp of this content."""
+        return self.stamp(TimestampRequestBuilder(content, HashAlgorithm.SHA256).build().as_bytes())
 
     def openssl(self, *arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True)

@@ -1,8 +1,4 @@
-"""Commands for evidence that others check: seal, pack, verify.
-
-What belongs here: options, their order of calls, and what is printed. What does not: any work (exhibit/). Heavy
-packages are imported by the command that needs them.
-"""
+"""Commands for evidence that others check: seal, pack, verify. Heavy packages are imported where they are needed."""
 
 from __future__ import annotations
 
@@ -43,60 +39,31 @@ AUTHORITY = click.option(
 @MODEL
 @click.option("--benchmark", required=True, help=BENCHMARK.help)
 @AUTHORITY
-@click.option(
-    "--request",
-    type=FILE,
-    help="A file to write: the request for a timestamp, for an authority that is not reached from here.",
-)
-@click.option("--attach", type=_READABLE, help="The answer of an authority to such a request, kept with the plan.")
 @LIMITS
 @json_option
-def seal(
-    model: str, benchmark: str, authority: str | None, request: Path | None, attach: Path | None, **given: Any
-) -> None:
+def seal(model: str, benchmark: str, authority: str | None, **given: Any) -> None:
     """Seal the plan of an audit before the model is run.
 
     The plan names texts, settings, model and code by their digests. Texts that are missing are fetched and built; the
     model is not run on them. docs/exhibit.md says what the report makes of it.
     """
-    if sum(option is not None for option in (authority, request, attach)) > 1:
-        raise click.UsageError("--authority, --request and --attach are three ways to one timestamp: give one of them")
     paths, configured = get_writable_paths(), resolve_model_option(model)
     specs = load_whole_configuration().benchmarks_named(benchmark)
-    if len(specs) > 1 and (request or attach) is not None:
-        raise click.UsageError(f"{benchmark} is a family of {len(specs)} benchmarks: name one of them")
     tokenized, _ = prepare_model(configured, paths, build(RunOptions, given))
-    if attach is not None:
-        from audit_pipeline.catalogue.contracts import Pair
-        from audit_pipeline.exhibit.plan import attach_timestamp, explain_late_plan
-
-        [spec] = specs
-        pair = Pair(spec.name, configured.name)
-        plan = attach_timestamp(pair, tokenized, attach.read_bytes(), paths)
-        late = explain_late_plan(plan, pair, paths)
-        say(_describe_plan(spec.name, plan, late, is_new=False))
-        return
     from audit_pipeline.operate.dagster.audit import prepare
 
     prepare(specs, load_dagster_definitions(), paths, tell_step)
-    seal_plans(specs, tokenized, paths, authority, request)
+    seal_plans(specs, tokenized, paths, authority)
 
 
-def seal_plans(
-    specs: Sequence[BenchmarkSpec],
-    model: TokenizedModel,
-    paths: DataPaths,
-    authority: str | None,
-    request: Path | None = None,
-) -> None:
+def seal_plans(specs: Sequence[BenchmarkSpec], model: TokenizedModel, paths: DataPaths, authority: str | None) -> None:
     """Seal the plan of every benchmark that is fit, and say so; raises DataError where none is."""
     from audit_pipeline.catalogue.contracts import Pair
     from audit_pipeline.exhibit.plan import explain_late_plan
     from audit_pipeline.exhibit.plan import seal as seal_plan
 
-    sealed: dict[str, SealedPlan] = {}
-    late: dict[str, list[str]] = {}
     words: list[str] = []
+    facts: dict[str, dict[str, object]] = {}
     for spec in specs:
         pair = Pair(spec.name, model.entry.name)
         try:
@@ -106,32 +73,21 @@ def seal_plans(
                 raise
             tell(f"{spec.name} is not sealed: {error}", style="yellow")
             continue
-        sealed[spec.name], late[spec.name] = plan, explain_late_plan(plan, pair, paths)
-        words.append(_describe_plan(spec.name, plan, late[spec.name], is_new=is_new))
-    if not sealed:
-        raise DataError("no benchmark is fit to be audited, so no plan was sealed")
-    if request is not None:
-        from audit_pipeline.catalogue.files import write_atomically
-        from audit_pipeline.exhibit.timestamps import build_timestamp_request
-
-        [plan] = sealed.values()
-        with write_atomically(request) as temporary:
-            temporary.write_bytes(build_timestamp_request(plan.content.encode()))
-        words.append(f"Request: {request}. Have it stamped, and attach the answer: --attach FILE")
-    facts = {
-        name: {
+        late = explain_late_plan(plan, pair, paths)
+        words.append(_describe_plan(spec.name, plan, late, is_new=is_new))
+        facts[spec.name] = {
             "sha256": plan.sha256,
             "sealed_at": plan.sealed_at,
             "timestamped_at": plan.timestamp and plan.timestamp.time,
-            "not_planned_beforehand": late[name],
+            "not_planned_beforehand": late,
         }
-        for name, plan in sealed.items()
-    }
+    if not facts:
+        raise DataError("no benchmark is fit to be audited, so no plan was sealed")
     say("\n".join(words), plans=facts)
 
 
 def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_new: bool) -> str:
-    """What was sealed, in words; ``late``: why it does not show that the audit was planned beforehand."""
+    """Say what was sealed; ``late``: why it does not show that the audit was planned beforehand."""
     stamp = plan.timestamp
     stamped = (
         "no timestamp"
@@ -147,48 +103,33 @@ def _describe_plan(benchmark: str, plan: SealedPlan, late: Sequence[str], *, is_
 @MODEL
 @click.option("--benchmark", required=True, help=BENCHMARK.help)
 @click.option("--out", required=True, type=FILE, metavar="FILE.zip", help="The pack to write.")
-@click.option(
-    "--redacted",
-    is_flag=True,
-    help="Leave texts out, and what spells them: the pack holds their digests. Scores cannot be computed again then.",
-)
 @json_option
-def pack(model: str, benchmark: str, out: Path, redacted: bool) -> None:
+def pack(model: str, benchmark: str, out: Path) -> None:
     """Pack what a finding rests on, so that others can check it.
 
-    The pack holds the full texts (leave them out with --redacted), cached statistics, tables, lineage, sealed plans,
-    configuration, versions and the report; not the model's weights. `corpus-audit verify` checks it on another machine.
-    docs/exhibit.md says what is in it.
+    The pack holds the full texts, cached statistics, tables, lineage, sealed plans, configuration and versions; not the
+    model's weights. `corpus-audit verify` checks it on another machine. docs/exhibit.md says what is in it.
     """
     if out.suffix.lower() != ".zip" or not out.parent.is_dir():
         raise DataError(f"{out}: name a .zip file in a folder that exists")
     paths, configured = get_writable_paths(), resolve_model_option(model)
     configuration = load_whole_configuration()
     specs = configuration.benchmarks_named(benchmark)
-    definitions = load_dagster_definitions()
     from audit_pipeline.catalogue.contracts import Pair
-    from audit_pipeline.catalogue.paths import texts_are_quoted
+    from audit_pipeline.catalogue.integrity import file_sha256
     from audit_pipeline.exhibit.pack import write_pack
     from audit_pipeline.models.tokenized_model import load_tokenizer
-    from audit_pipeline.operate.dagster.audit import publish
 
-    publish(definitions, paths, tell_step, include_text=texts_are_quoted())
-    tokenized = load_tokenizer(configured, paths)
     pairs = [Pair(spec.name, configured.name) for spec in specs]
-    written = write_pack(out, pairs, tokenized, configuration, paths, redacted=redacted, on_step=tell_step)
-    texts = (
-        "No text is inside; titles, scores and digests of texts are."
-        if redacted
-        else "The full texts are inside, and passages of them in the report. To leave them out: --redacted."
-    )
+    files = write_pack(out, pairs, load_tokenizer(configured, paths), configuration, paths, on_step=tell_step)
+    size, sha256 = out.stat().st_size, file_sha256(out)
     say(
-        f"{out}: {written.files:,} files, {written.bytes:,} bytes, sha256 {written.sha256}\n{texts}\n"
+        f"{out}: {files:,} files, {size:,} bytes, sha256 {sha256}\nThe full texts are inside.\n"
         f"To check it: corpus-audit verify {out}",
         out=out,
-        holds_texts=not redacted,
-        files=written.files,
-        bytes=written.bytes,
-        sha256=written.sha256,
+        files=files,
+        bytes=size,
+        sha256=sha256,
     )
 
 

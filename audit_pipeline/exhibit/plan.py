@@ -1,10 +1,8 @@
 """The plan of an audit, sealed before the model is run: texts, settings, model and code by their digests.
 
-What belongs here: composing a plan from what is built and configured now, sealing it, and reading the last one. What
-does not: timestamps (timestamps.py), what differs from a plan afterwards (the view plan_deviations).
-
 A plan is canonical JSON, and its sha256 is what a timestamp is of. The digest of the last lineage row is in it, so that
-whatever was recorded before is fixed by the same timestamp.
+whatever was recorded before is fixed by the same timestamp. What differs from a plan afterwards is the view
+plan_deviations.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, BuiltBenchmark, read_built
+from audit_pipeline.benchmarks.built_benchmark import CONTENT_DIGEST, read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import PLANS, TABLES, Pair, canonical_json, text_sha256
 from audit_pipeline.catalogue.files import table_from_rows
@@ -51,7 +49,8 @@ from audit_pipeline.scoring.session import build_audit_session
 from audit_pipeline.token_statistics.cached_texts import Caches
 
 PLAN_VERSION = "1"
-"""Of what a plan holds."""
+DIGESTS = ("benchmark_digest", "model_fingerprint", "tokenizer_fingerprint")
+"""What a plan is of: fields of a plan and columns of the lineage alike."""
 _OF_THE_MOMENT = ("lineage_head", "rows_forgotten", "texts_in_cache")
 """What differs between two plans of the same audit that were sealed one after the other."""
 _CACHED = ("base", "extraction", "grid")
@@ -77,39 +76,20 @@ class SealedPlan:
         return hashlib.sha256(self.content.encode()).hexdigest()
 
     @property
-    def texts(self) -> Mapping[str, str]:
-        """The sha256 of every document, audited and held out, by its name."""
-        plan = json.loads(self.content)
-        return {row["document_id"]: row["sha256"] for row in [*plan["texts"], *plan["held_out"]]}
+    def fields(self) -> dict[str, Any]:
+        """What the plan says, by name (:func:`compose_plan`)."""
+        return dict(json.loads(self.content))
 
-    @property
-    def lineage_head(self) -> str | None:
-        """The digest of the last lineage row when it was sealed; None where there was none."""
-        head: str | None = json.loads(self.content)["lineage_head"]
-        return head
-
-    @property
-    def digests(self) -> Mapping[str, str]:
-        """What it is of, by the columns of the lineage: benchmark, model and tokenizer."""
-        plan = json.loads(self.content)
-        return {name: plan[name] for name in ("benchmark_digest", "model_fingerprint", "tokenizer_fingerprint")}
-
-    @property
-    def texts_in_cache(self) -> int:
-        """Of how many of its texts and documents the cache had rows of the model when it was sealed."""
-        return int(json.loads(self.content)["texts_in_cache"])
-
-    def says_the_same(self, other: SealedPlan) -> bool:
-        """Whether both plan the same audit, whenever they were sealed."""
+    def plans_same_audit(self, other: SealedPlan) -> bool:
+        """Return whether both plan the same audit, whenever they were sealed."""
         mine, theirs = (
-            {name: value for name, value in json.loads(plan.content).items() if name not in _OF_THE_MOMENT}
-            for plan in (self, other)
+            {name: value for name, value in plan.fields.items() if name not in _OF_THE_MOMENT} for plan in (self, other)
         )
-        return bool(mine == theirs)
+        return mine == theirs
 
 
 def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedPlan:
-    """The plan of an audit of ``pair`` as benchmark, configuration and code are now. No model is run.
+    """Return the plan of an audit of ``pair`` as benchmark, configuration and code are now. No model is run.
 
     Raises DataError where the benchmark is not built, is not fit, or is another control's.
     """
@@ -118,7 +98,12 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
     documents = documents_of(pair.benchmark, model.entry, paths)
     settings = settings_of(pair.benchmark)
     search = None if settings is None else search_options_from_settings(settings)
-    detectors, record = _list_detectors(benchmark, model, paths), read_chain_record(paths)
+    detectors = {
+        (detector.name, detector.label(setting))
+        for detector, settings_of_detector in build_audit_session(benchmark, model, paths).selection
+        for setting in settings_of_detector
+    }
+    record = read_chain_record(paths)
     plan = {
         "benchmark": pair.benchmark,
         "model": pair.model,
@@ -126,12 +111,12 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "content_digest": benchmark.manifest.get(CONTENT_DIGEST),
         "model_fingerprint": model.identity.model_fingerprint,
         "tokenizer_fingerprint": model.identity.tokenizer_fingerprint,
-        "texts": _digest_documents(documents, "audited"),
-        "held_out": _digest_documents(documents, "held_out"),
+        "texts": _list_document_digests(documents, "audited"),
+        "held_out": _list_document_digests(documents, "held_out"),
         "extraction": search and build_lineage_settings(search),
         "threshold": REPRODUCED_FROM,
-        "detectors": detectors,
-        "headline": choose_headline_detector({row["detector"] for row in detectors}),
+        "detectors": [{"detector": name, "parameters": parameters} for name, parameters in sorted(detectors)],
+        "headline": choose_headline_detector({name for name, _ in detectors}),
         "alphas": ALPHAS,
         "seeds": {"benchmark": benchmark.spec.get("seed")},
         "code_versions": {
@@ -143,63 +128,63 @@ def compose_plan(pair: Pair, model: TokenizedModel, paths: DataPaths) -> SealedP
         "code_digest": code_digest(),
         "lineage_head": record.last_sha256,
         "rows_forgotten": len(record.withdrawn.get("forgotten", {})),
-        "texts_in_cache": _count_cached_texts(benchmark, documents, model, paths),
+        "texts_in_cache": _count_cached_texts(
+            [*benchmark.texts, *(document.text for document in documents)], model, paths
+        ),
     }
     return SealedPlan(canonical_json(plan), datetime.now(UTC))
 
 
-def _digest_documents(documents: Sequence[SearchedDocument], side: str) -> list[dict[str, str]]:
-    rows = [
-        {"document_id": document.name, "sha256": text_sha256(document.text)}
-        for document in documents
-        if document.side == side
-    ]
-    return sorted(rows, key=lambda row: row["document_id"])
+def _list_document_digests(documents: Sequence[SearchedDocument], side: str) -> list[dict[str, str]]:
+    digests = {document.name: text_sha256(document.text) for document in documents if document.side == side}
+    return [{"document_id": name, "sha256": digest} for name, digest in sorted(digests.items())]
 
 
-def _list_detectors(benchmark: BuiltBenchmark, model: TokenizedModel, paths: DataPaths) -> list[dict[str, str]]:
-    """Every detector and setting that an audit computes."""
-    selection = build_audit_session(benchmark, model, paths).selection
-    rows = [
-        {"detector": detector.name, "parameters": detector.label(settings)}
-        for detector, of_detector in selection
-        for settings in of_detector
-    ]
-    return sorted(rows, key=lambda row: (row["detector"], row["parameters"]))
-
-
-def _count_cached_texts(
-    benchmark: BuiltBenchmark, documents: Sequence[SearchedDocument], model: TokenizedModel, paths: DataPaths
-) -> int:
-    """How many of the texts and documents the model has been run on before, by its cache: by whatever command."""
+def _count_cached_texts(texts: Sequence[str], model: TokenizedModel, paths: DataPaths) -> int:
+    """Return how many of the texts the model has been run on before, by its cache: by whatever command."""
     caches = Caches(paths)
     cached = {sha256 for kind in _CACHED for sha256 in caches.of(model, kind).values_of("text_sha256")}
-    return len(cached & {text_sha256(text) for text in [*benchmark.texts, *(document.text for document in documents)]})
+    return len(cached & set(map(text_sha256, texts)))
 
 
 def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[str]:
-    """Why ``plan`` does not show that an audit of ``pair`` was planned beforehand, in words; empty where it may.
+    """Say why ``plan`` does not show that an audit of ``pair`` was planned beforehand; empty where it may.
 
-    By the lineage of the pair, by the times of this machine's clock, and by what the cache held when it was sealed.
+    By the lineage of the pair, by this machine's clock, and by what the cache held when it was sealed.
     """
-    starts: dict[str, datetime] = {}
-    for table in RESULTS:
-        for entry in iterate_entries(paths, table.name, pair.partition):
-            starts[entry["run_id"]] = min(entry["started_at"], starts.get(entry["run_id"], entry["started_at"]))
-    runs = sum(start < plan.sealed_at for start in starts.values())
-    stamp, cached = plan.timestamp, plan.texts_in_cache
-    late_stamp = stamp is not None and any(plan.sealed_at <= start < stamp.time for start in starts.values())
+    earlier = {
+        entry["run_id"]
+        for table in RESULTS
+        for entry in iterate_entries(paths, table.name, pair.partition)
+        if entry["started_at"] < plan.sealed_at
+    }
+    cached = plan.fields["texts_in_cache"]
     return [
-        *([f"{runs:,} run(s) of this model on these texts came before it"] if runs else []),
+        *([f"{len(earlier):,} run(s) of this model on these texts came before it"] if earlier else []),
         *([f"the model’s cache had {cached:,} of its texts and documents before it"] if cached else []),
-        *(["its timestamp is later than a run that it was for"] if late_stamp else []),
     ]
+
+
+def seal(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: str | None) -> tuple[SealedPlan, bool]:
+    """Seal the plan of ``pair``, stamped by the ``authority`` at a URL where one is named; return it and whether it is
+    new.
+
+    Where the last plan says the same and has the timestamp that is asked for, it stays. Raises DataError as
+    :func:`compose_plan` does, and AuthorityError where the authority gives no timestamp.
+    """
+    plan, last = compose_plan(pair, model, paths), read_last_plan(pair, paths)
+    if last is not None and last.plans_same_audit(plan) and (authority is None or last.timestamp is not None):
+        return last, False
+    if authority is not None:
+        plan = replace(plan, timestamp=request_timestamp(authority, plan.content.encode()))
+    write_plan(plan, pair, model, paths)
+    return plan, True
 
 
 def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataPaths) -> None:
     """Write a sealed plan with its lineage."""
     run_id = f"plan-{uuid.uuid4()}"
-    stamp = plan.timestamp
+    stamp, digest = plan.timestamp, plan.fields["benchmark_digest"]
     row = {
         **{"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id},
         **{"plan": plan.content, "plan_sha256": plan.sha256, "sealed_at": plan.sealed_at},
@@ -207,7 +192,6 @@ def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataP
         "timestamped_at": stamp and stamp.time,
         "authority": stamp and stamp.authority,
     }
-    digest = json.loads(plan.content)["benchmark_digest"]
     store.write(
         paths,
         LineageStep.now(run_id, PLANS.name, PLAN_VERSION),
@@ -221,42 +205,11 @@ def write_plan(plan: SealedPlan, pair: Pair, model: TokenizedModel, paths: DataP
     )
 
 
-def seal(pair: Pair, model: TokenizedModel, paths: DataPaths, authority: str | None) -> tuple[SealedPlan, bool]:
-    """Seal the plan of ``pair``, with a timestamp of the ``authority`` at a URL where one is named; and whether it is
-    new.
-
-    Where the last plan says the same it stays, and only a timestamp is added that it lacks. Raises DataError as
-    :func:`compose_plan` does, and AuthorityError where there is no timestamp to be got.
-    """
-    plan, last = compose_plan(pair, model, paths), read_last_plan(pair, paths)
-    is_new = last is None or not last.says_the_same(plan)
-    if last is not None and not is_new:
-        plan = last
-    if authority is not None and plan.timestamp is None:
-        plan = replace(plan, timestamp=request_timestamp(authority, plan.content.encode()))
-    if plan is not last:
-        write_plan(plan, pair, model, paths)
-    return plan, is_new
-
-
-def attach_timestamp(pair: Pair, model: TokenizedModel, response: bytes, paths: DataPaths) -> SealedPlan:
-    """Keep an authority's answer (DER) with the last plan of ``pair``.
-
-    Raises DataError where there is no plan, where the answer is of another digest, and where the plan has a timestamp.
-    """
-    plan = read_last_plan(pair, paths)
-    if plan is None:
-        raise DataError(f"no plan of {pair.partition} is sealed: seal one first")
-    timestamp = read_timestamp(response, plan.content.encode())
-    if plan.timestamp is not None:
-        raise DataError(f"the plan of {pair.partition} has a timestamp already, of {plan.timestamp.time:%F %T} UTC")
-    stamped = replace(plan, timestamp=timestamp)
-    write_plan(stamped, pair, model, paths)
-    return stamped
-
-
 def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
-    """The plan of ``pair`` that was written last; None where there is none. Raises DataError where it was changed."""
+    """Read the plan of ``pair`` that was written last; None where there is none.
+
+    Raises DataError where it was changed.
+    """
     if not any(iterate_entries(paths, PLANS.name, pair.partition)):
         return None
     run = read_latest_run(paths, PLANS.name, pair.partition)
@@ -265,13 +218,10 @@ def read_last_plan(pair: Pair, paths: DataPaths) -> SealedPlan | None:
 
 
 def plan_from_row(row: Mapping[str, Any]) -> SealedPlan:
-    """The plan of a row of PLANS; raises DataError where its digest, or its timestamp, is of another plan."""
+    """Return the plan of a row of PLANS; raise DataError where its digest, or its timestamp, is of another plan."""
     plan = SealedPlan(row["plan"], row["sealed_at"])
     if plan.sha256 != row["plan_sha256"]:
-        raise DataError(
-            f"the plan of {row['benchmark']}|{row['model']} was changed after it was sealed: its sha256 is not "
-            f"{row['plan_sha256']}"
-        )
+        raise DataError(f"the plan was changed after it was sealed: its sha256 is not {row['plan_sha256']}")
     if row["timestamp"] is None:
         return plan
     return replace(plan, timestamp=read_timestamp(base64.b64decode(row["timestamp"]), plan.content.encode()))

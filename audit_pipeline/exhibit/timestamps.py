@@ -1,7 +1,7 @@
 """Timestamps of an authority (RFC 3161): asking for one, reading it, and checking its signature.
 
-What belongs here: requests and answers as bytes. What does not: what is stamped (plan.py). A timestamp says that a
-digest existed at a time. Who trusts the authority need not trust the clock of the machine that sealed the plan.
+A timestamp says that a digest existed at a time. Who trusts the authority need not trust the clock of the machine that
+sealed the plan.
 """
 
 from __future__ import annotations
@@ -46,24 +46,19 @@ class Timestamp:
     authority: str | None
 
 
-def build_timestamp_request(content: bytes) -> bytes:
-    """A request (DER) for a timestamp of the sha256 of ``content``, the authority's certificate included."""
-    request = TimestampRequestBuilder(content, HashAlgorithm.SHA256).build()
-    return request.as_bytes()
-
-
 def request_timestamp(url: str, content: bytes) -> Timestamp:
-    """A timestamp of ``content`` by the authority at ``url``, which gets the digest alone.
+    """Request a timestamp of ``content`` from the authority at ``url``, which gets the digest alone.
 
-    Raises AuthorityError where it does not answer or refuses, and DataError where its answer is none, or is of another
-    digest.
+    Raises AuthorityError where it does not answer or refuses, and DataError where its answer is no timestamp, or one
+    of another digest.
     """
+    request = TimestampRequestBuilder(content, HashAlgorithm.SHA256).build()
     try:
         with requests.Session() as session:
             session.mount(url, GuardedAdapter(_MOST_BYTES))
             answer = session.post(
                 url,
-                data=build_timestamp_request(content),
+                data=request.as_bytes(),
                 headers={"Content-Type": "application/timestamp-query", "Accept": "application/timestamp-reply"},
                 timeout=_TIMEOUT,
                 allow_redirects=False,
@@ -71,13 +66,11 @@ def request_timestamp(url: str, content: bytes) -> Timestamp:
         answer.raise_for_status()
     except (requests.RequestException, OversizedAnswerError, DamagedAnswerError) as error:
         raise AuthorityError(f"the timestamp authority {url} cannot be reached: {error}; try again later") from error
-    if answer.status_code != requests.codes.ok:
-        raise AuthorityError(f"the timestamp authority {url} gave no timestamp (status {answer.status_code})")
     return read_timestamp(answer.content, content)
 
 
 def read_timestamp(response: bytes, content: bytes) -> Timestamp:
-    """The timestamp of ``content`` in an authority's answer (DER); the signature is not checked.
+    """Read the timestamp of ``content`` in an authority's answer (DER); the signature is not checked.
 
     Raises DataError where the bytes are no timestamp, where the authority refused, and where it stamped another digest.
     """

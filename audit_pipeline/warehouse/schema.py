@@ -112,7 +112,6 @@ DEFINED: tuple[View | Macro, ...] = (
     _read_view("book_contamination", "contamination_rates", "group_tests"),
     _read_view("multiplicity_ledger", "evaluations"),
     _read_view("cost", "evaluations", "lineage"),
-    _read_view("sealed_plans", "plans"),
     _read_view("attempts"),
     _read_view("plan_deviations"),
     _read_view("plan_in_force"),

@@ -20,7 +20,6 @@ from audit_pipeline.operate.stages.extraction import (
     search_options_from_settings,
     settings_of,
 )
-from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.operate.whole_configuration import load_configuration
 
 PAIR = Pair("made_8", "tiny")
@@ -47,7 +46,6 @@ def made(
         options = search_options_from_settings(settings)
         step = LineageStep.now("extracted", "extraction", EXTRACTION_VERSION)
         extract_pair(PAIR, workspace.model("tiny"), workspace.paths, forward_of, step, options)
-        build_warehouse(workspace.paths)
         yield workspace.root
 
 
@@ -58,7 +56,7 @@ def packed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         workspace = enter_workspace(made, patch)
         model, configuration = workspace.model("tiny"), load_configuration()
-        write_pack(out, [PAIR], model, configuration, workspace.paths, redacted=False, on_step=lambda words: None)
+        write_pack(out, [PAIR], model, configuration, workspace.paths, on_step=lambda words: None)
     return out
 
 

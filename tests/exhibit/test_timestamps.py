@@ -11,7 +11,6 @@ from timestamp_authority import TimestampAuthority, make_authority, serve_author
 from audit_pipeline.errors import DataError
 from audit_pipeline.exhibit.timestamps import (
     AuthorityError,
-    build_timestamp_request,
     read_timestamp,
     request_timestamp,
     require_signature,
@@ -35,19 +34,19 @@ def test_an_authority_stamps_a_digest_and_its_certificate_confirms_it(authority:
 
 
 def test_a_request_that_is_stamped_by_hand_gives_the_same(authority: TimestampAuthority) -> None:
-    answer = authority.stamp(build_timestamp_request(CONTENT))
+    answer = authority.stamp_content(CONTENT)
     assert read_timestamp(answer, CONTENT).authority == "CN=Test authority"
 
 
 def test_a_timestamp_of_another_digest_is_named(authority: TimestampAuthority) -> None:
-    answer = authority.stamp(build_timestamp_request(b"another plan"))
+    answer = authority.stamp_content(b"another plan")
     with pytest.raises(DataError, match="of another digest"):
         read_timestamp(answer, CONTENT)
 
 
 def test_a_signature_of_somebody_else_is_refused(authority: TimestampAuthority, tmp_path: Path) -> None:
     stranger = make_authority(tmp_path / "stranger")
-    answer = authority.stamp(build_timestamp_request(CONTENT))
+    answer = authority.stamp_content(CONTENT)
     with pytest.raises(DataError, match="cannot be confirmed"):
         require_signature(answer, CONTENT, stranger.certificates)
     with pytest.raises(DataError, match="no certificates in PEM"):
@@ -55,7 +54,7 @@ def test_a_signature_of_somebody_else_is_refused(authority: TimestampAuthority, 
 
 
 def test_a_changed_signature_is_refused(authority: TimestampAuthority) -> None:
-    answer = bytearray(authority.stamp(build_timestamp_request(CONTENT)))
+    answer = bytearray(authority.stamp_content(CONTENT))
     answer[-3] ^= 1
     with pytest.raises(DataError, match="cannot be confirmed"):
         require_signature(bytes(answer), CONTENT, authority.certificates)

@@ -10,7 +10,6 @@ import pytest
 
 from audit_pipeline.catalogue.contracts import CORPUS_OVERLAP, EXAMPLES, PLANS, Pair, canonical_json, digest
 from audit_pipeline.catalogue.files import read_json, read_table, table_from_rows, write_json, write_table
-from audit_pipeline.operate.situation import CODE
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 
 from .conftest import DAY, DETECTORS, MODELS, Folder
@@ -133,15 +132,6 @@ def test_what_was_sealed_before_the_current_search_is_in_force(searched: Folder)
     assert told(searched.paths, "FROM plan_deviations") == []
 
 
-def test_a_timestamp_that_is_added_later_makes_no_second_plan(searched: Folder) -> None:
-    write_plan(
-        searched, PAIR, "run-stamp", DAY + HOUR, texts_in_cache=3, authority="CN=One", timestamped_at=DAY + 2 * HOUR
-    )
-    columns = "sealed_at, timestamped_at, authority, plans_sealed, deviations"
-    assert sees(searched, f"SELECT {columns} FROM plan_in_force") == [(DAY + HOUR, DAY + 2 * HOUR, "CN=One", 1, 0)]
-    assert told(searched.paths, "SELECT count(*) FROM attempts") == [(3,)]
-
-
 def test_a_search_without_a_grid_is_no_attempt_at_one(folder: Folder) -> None:
     write_extraction(folder, PAIR, "run-search", DAY, shelf(FOUND))
     at_search = canonical_json({"prefix": 50, "suffix": 50, "stride": "coarse-to-fine"})
@@ -225,21 +215,6 @@ def test_a_deviation_has_its_name(
     write_extraction(folder, PAIR, "run-search", DAY + HOUR, shelf(FOUND), **lineage)
     assert sees(folder, "SELECT item, planned, found FROM plan_deviations") == expected
     assert told(folder.paths, "SELECT deviations FROM plan_in_force") == [(len(expected),)]
-
-
-def test_detectors_that_were_not_planned_or_not_computed(folder: Folder) -> None:
-    folder.write_documents("notes")
-    folder.write_examples("notes_32")
-    computed = [{"detector": name, "parameters": canonical_json(setting)} for name, setting, _ in DETECTORS]
-    planned = [*computed[1:], {"detector": "surp", "parameters": "{}"}]
-    versions = {name: CODE[name] for name in ("scores", "evaluations")}
-    write_plan(folder, PAIR, "run-plan", DAY, detectors=planned, code_versions=versions)
-    folder.write_audit("notes_32", TINY, "run-scores", DAY + HOUR)
-    rows = sees(folder, "SELECT kind, item, planned, found FROM plan_deviations")
-    assert rows == [
-        ("detectors", "detector loss {}", None, "computed"),
-        ("detectors", "detector surp {}", "to be computed", None),
-    ]
 
 
 def test_a_plan_that_was_changed_after_it_was_sealed(folder: Folder) -> None:

@@ -81,7 +81,7 @@ WITH entries AS (
     )
 ), own AS (
     SELECT entries.*, plans.plan_sha256, plans.sealed_at
-    FROM entries ASOF LEFT JOIN sealed_plans AS plans ON plans.benchmark = entries.benchmark
+    FROM entries ASOF LEFT JOIN plans ON plans.benchmark = entries.benchmark
         AND plans.model = entries.model AND entries.started_at > plans.sealed_at
 ), drawn AS (
     -- Audited ones: documents that are held out in two benchmarks make no second try.

@@ -2,7 +2,7 @@ CREATE VIEW plan_deviations AS
 WITH planned AS (
     SELECT attempt.benchmark, attempt.model, attempt.kind, attempt.run_id, plans.plan::JSON AS plan, plans.plan_sha256,
         sha256(plans.plan) AS computed_sha256
-    FROM attempts AS attempt JOIN sealed_plans AS plans ON plans.benchmark = attempt.benchmark
+    FROM attempts AS attempt JOIN plans ON plans.benchmark = attempt.benchmark
         AND plans.model = attempt.model AND plans.sealed_at = attempt.sealed_at
     WHERE attempt.is_current AND attempt.same_texts_as IS NULL AND attempt.kind IN ('search', 'detectors')
 ), made AS (
@@ -22,13 +22,6 @@ WITH planned AS (
     SELECT *, nullif(plan -> '$.extraction', 'null') AS promised,
         unnest(list_distinct(list_concat(json_keys(promised), json_keys(settings)))) AS name
     FROM made WHERE kind = 'search'
-), scored AS (
-    SELECT benchmark, model, kind, run_id, unnest(
-        from_json(plan -> '$.detectors', '[{"detector": "VARCHAR", "parameters": "VARCHAR"}]'), recursive := TRUE
-    ) FROM made WHERE "table" = 'scores'
-), computed AS (
-    SELECT made.benchmark, made.model, made.kind, made.run_id, found.detector, found.parameters
-    FROM made JOIN scored_settings AS found USING (benchmark, model, run_id) WHERE made."table" = 'scores'
 ), compared AS (
     SELECT benchmark, model, kind, run_id, unnest([
         {'item': 'sha256 of the plan', 'planned': plan_sha256, 'found': computed_sha256},
@@ -43,12 +36,6 @@ WITH planned AS (
     FROM versions
     UNION ALL SELECT benchmark, model, kind, run_id, 'setting of the search: ' || name, promised ->> name,
         settings ->> name FROM options WHERE name <> 'price_per_million'
-    UNION ALL SELECT benchmark, model, kind, run_id, 'detector ' || detector || ' ' || parameters,
-        CASE WHEN scored.run_id IS NOT NULL THEN 'to be computed' END,
-        CASE WHEN computed.run_id IS NOT NULL THEN 'computed' END
-    FROM (SELECT *, TRUE AS is_planned FROM scored) AS scored
-    FULL JOIN computed USING (benchmark, model, kind, run_id, detector, parameters)
-    WHERE scored.is_planned IS NULL OR computed.run_id IS NULL
     UNION ALL SELECT planned.benchmark, planned.model, kind, planned.run_id, 'headline', plan ->> '$.headline', detector
     FROM planned JOIN pair_answers AS answer ON answer.benchmark = planned.benchmark AND answer.model = planned.model
         AND answer.run_id IN (planned.run_id, 'answer-' || planned.run_id)

@@ -7,7 +7,7 @@ WITH present AS (
     FROM present JOIN attempts AS earlier USING (benchmark, model)
     WHERE earlier.started_at < present.sealed_at GROUP BY ALL
 ), sealed AS (
-    SELECT benchmark, model, count(*) AS plans_sealed FROM sealed_plans GROUP BY ALL
+    SELECT benchmark, model, count(*) AS plans_sealed FROM plans GROUP BY ALL
 ), differing AS (
     SELECT benchmark, model, kind, count(*) AS deviations, string_agg(DISTINCT item, ', ' ORDER BY item) FILTER (item IN (
         'benchmark digest', 'model fingerprint', 'tokenizer fingerprint', 'sha256 of the plan'
@@ -24,7 +24,7 @@ SELECT present.benchmark, present.model, present.kind, present.run_id, present.s
         AND coalesce(plans.timestamped_at <= present.started_at, TRUE) AS planned_beforehand
 FROM present LEFT JOIN before USING (benchmark, model, kind) LEFT JOIN differing USING (benchmark, model, kind)
 LEFT JOIN sealed USING (benchmark, model)
-LEFT JOIN sealed_plans AS plans ON plans.benchmark = present.benchmark AND plans.model = present.model
+LEFT JOIN plans ON plans.benchmark = present.benchmark AND plans.model = present.model
     AND plans.sealed_at = present.sealed_at
 ORDER BY present.benchmark, present.model, present.kind;
 
