@@ -333,24 +333,6 @@ def test_findings_that_change_are_told_once(built: Workspace, instance: dg.Dagst
     assert len(alerts(built)) == 1
 
 
-@pytest.mark.slow
-def test_an_alert_that_cannot_be_delivered_is_kept_and_told_once(
-    built: Workspace, instance: dg.DagsterInstance
-) -> None:
-    built.monkeypatch.setenv("CORPUS_AUDIT_WEBHOOK", "http://example.invalid/secret")
-    tick = Ticking(sensors.alert_finding_changed, instance)
-    built.audit("one", "made_8")
-    build_warehouse(built.paths)
-    tick()
-    built.audit("two", "made_8")
-    build_warehouse(built.paths)
-    words = said(tick())
-    assert "without encryption" in words
-    assert "secret" not in words
-    assert len(alerts(built)) == 1
-    assert said(tick()) == "the warehouse is the one that was looked at"
-
-
 def failure_tick(instance: dg.DagsterInstance, cursor: str | None) -> str | None:
     """One tick of alert_run_failed as the daemon makes it; returns the next cursor."""
     repository = defs().get_repository_def()

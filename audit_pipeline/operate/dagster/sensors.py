@@ -11,7 +11,6 @@ read ends the tick with an error that names it: nothing is requested, no partiti
 that cannot be used is reported, and stops nothing else.
 """
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -24,20 +23,11 @@ from audit_pipeline.benchmarks.config import BenchmarkSpec, exclude_on_request
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.errors import AuditError, DataError, to_one_line
+from audit_pipeline.errors import DataError, to_one_line
 from audit_pipeline.models.config import ModelEntry, exclude_control_models, load_models
 from audit_pipeline.models.fingerprint import entry_version
 from audit_pipeline.models.watch import list_candidates, load_watched, proposals_path, propose, write_proposals
-from audit_pipeline.operate.alerts import (
-    Alert,
-    NotKeptError,
-    State,
-    compare_findings,
-    deliver,
-    findings_from_text,
-    findings_to_text,
-    read_findings,
-)
+from audit_pipeline.operate.alerts import Alert, WatchedFinding, compare_findings, deliver, read_findings
 from audit_pipeline.operate.dagster import planning
 from audit_pipeline.operate.dagster.in_process import UNFINISHED, mark_dead_runs_failed
 from audit_pipeline.operate.dagster.jobs import JOBS
@@ -141,7 +131,7 @@ _TOLD_TAGS = (
     "that failed.",
 )
 def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> None:
-    """One failed run. An alert that cannot be delivered is kept in the file, and the tick shows why."""
+    """One failed run. An alert that cannot be delivered is kept in the file, and the log of the tick shows why."""
     run = context.dagster_run
     if WEEKLY_TAG in run.tags:
         # The weekly audit that asked for it fails as well, and names it.
@@ -157,7 +147,7 @@ def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> No
             **{tag.removeprefix("dagster/"): run.tags[tag] for tag in _TOLD_TAGS if tag in run.tags},
         },
     )
-    context.log.info(deliver(alert, data.paths, patient=False))
+    context.log.info(deliver(alert, data.paths))
 
 
 def _format_failure(event: dg.DagsterEvent) -> str:
@@ -201,45 +191,24 @@ def alert_finding_changed(context: dg.SensorEvaluationContext, data: AuditData) 
         return dg.SensorResult(skip_reason="the warehouse is the one that was looked at")
     findings = read_findings(paths.warehouse)
     if not paths.findings_told.exists():
-        _write_reported_findings(paths, findings)
+        write_json(paths.findings_told, {"findings": findings})
         return dg.SensorResult(skip_reason=f"{len(findings)} findings are watched from now on", cursor=cursor)
-    changed = compare_findings(_read_reported_findings(paths), findings)
+    try:
+        before = [WatchedFinding(*row) for row in read_json(paths.findings_told)["findings"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
+    changed = compare_findings(before, findings)
     if not changed:
         return dg.SensorResult(skip_reason=f"none of {len(findings)} findings changed", cursor=cursor)
     alert = Alert(
         kind="finding_changed",
         title=f"findings of {len(changed)} model(s) on a benchmark changed",
         lines=tuple(change.words for change in changed),
-        details={
-            "changes": [
-                {"model": change.model, "benchmark": change.benchmark, "kinds": list(change.kinds)}
-                for change in changed
-            ]
-        },
+        details={"changes": [{"model": change.model, "benchmark": change.benchmark} for change in changed]},
     )
-    try:
-        told = deliver(alert, paths)
-    except NotKeptError:
-        # Neither sent nor kept: the cursor stays, and the next tick tells it again.
-        raise
-    except AuditError as error:
-        # It lies in the file by now; told again at every tick, it would be there as often.
-        context.log.error(str(error))
-        told = str(error)
-    _write_reported_findings(paths, findings)
-    return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {told}", cursor=cursor)
-
-
-def _read_reported_findings(paths: DataPaths) -> State:
-    try:
-        content = read_json(paths.findings_told)
-    except ValueError as error:
-        raise DataError(f"{error}: delete {paths.findings_told}, and comparing starts anew") from error
-    return findings_from_text(json.dumps(content))
-
-
-def _write_reported_findings(paths: DataPaths, findings: State) -> None:
-    write_json(paths.findings_told, json.loads(findings_to_text(findings)))
+    delivered = deliver(alert, paths)
+    write_json(paths.findings_told, {"findings": findings})
+    return dg.SensorResult(skip_reason=f"{len(changed)} pairs changed; {delivered}", cursor=cursor)
 
 
 ALERT_SENSORS = [alert_run_failed, alert_finding_changed]
