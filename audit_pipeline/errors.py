@@ -12,6 +12,9 @@ import os
 import shutil
 from itertools import groupby
 
+OTHER_VERSION = "made by another version of Corpus Audit: start a new folder"
+"""The end of what is said of files of another layout: none is read."""
+
 
 class AuditError(Exception):
     """What is wrong with the user's input or surroundings, and what to do about it, in one line."""

@@ -220,7 +220,7 @@ def is_default(detector_name: str, parameters: str, overrides: Overrides | None 
 
 
 def mark_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Table:
-    """``scores`` with the column ``is_default`` of SCORES, where it is missing or null: files of earlier versions.
+    """Return ``scores`` with the column ``is_default`` of SCORES.
 
     ``scores`` has the columns detector and parameters; ``overrides`` are the defaults that the benchmark fixes.
     """
@@ -229,11 +229,7 @@ def mark_defaults(scores: pa.Table, overrides: Overrides | None = None) -> pa.Ta
     settings = named.dictionary_encode()
     pairs = (pair.rsplit("\n", 1) for pair in settings.dictionary.to_pylist())
     flags = [is_default(detector, parameters, overrides) for detector, parameters in pairs]
-    column = pa.array(flags, pa.bool_()).take(settings.indices)
-    if "is_default" not in scores.column_names:
-        return scores.append_column(SCORES.field("is_default"), column)
-    place = scores.column_names.index("is_default")
-    return scores.set_column(place, SCORES.field("is_default"), pc.coalesce(scores["is_default"], column))
+    return scores.append_column(SCORES.field("is_default"), pa.array(flags, pa.bool_()).take(settings.indices))
 
 
 def _require_parameter(detector: Detector, name: str) -> Parameter:

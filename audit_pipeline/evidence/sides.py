@@ -21,15 +21,11 @@ from audit_pipeline.metrics.roc import Floats, RocPoints, explain_undefined, roc
 from audit_pipeline.separability.evaluation_texts import LabelledExamples, select_labelled_examples
 
 IN_WORDS = "audited texts (membership unknown) are compared with held-out texts, the non-members"
-_IN_WORDS_OF_EARLIER_VERSIONS = (
-    "audited texts, of which nobody knows, stand in the members' place, held-out texts are the non-members"
-)
-"""The same sentence in tables of earlier versions."""
 
 
 def is_against_held_out(method: str | None) -> bool:
     """Whether a metric's ``method`` says that it compares audited with held-out texts."""
-    return (method or "").startswith((IN_WORDS, _IN_WORDS_OF_EARLIER_VERSIONS))
+    return (method or "").startswith(IN_WORDS)
 
 
 def relabel_for_comparison(examples: pa.Table) -> pa.Table:
@@ -155,8 +151,7 @@ def build_score_column(
 def list_scored_settings(scores: pa.Table) -> dict[Key, bool]:
     """By detector and parameters, sorted: whether these are the detector's default (``scores``: schema SCORES).
 
-    Raises DataError where a row does not say so: those of earlier versions are to be filled when they are read
-    (:func:`audit_pipeline.detectors.registry.mark_defaults`).
+    Raises DataError where a row does not say so.
     """
     if scores["is_default"].null_count:
         raise DataError("the scores do not say which setting is the detector's default: score the benchmark again")

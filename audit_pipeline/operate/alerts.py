@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import requests
@@ -71,7 +71,7 @@ def read_findings(warehouse: Path) -> list[WatchedFinding]:
     with open_read_only(warehouse) as connection:
         rows = connection.execute(_ROWS).fetchall()
     return [
-        WatchedFinding(*values, format_claim_level(level, find_claim_source(level, stated_by, blind_auroc)))
+        WatchedFinding._make([*values, format_claim_level(level, find_claim_source(level, stated_by, blind_auroc))])
         for *values, level, stated_by, blind_auroc in rows
     ]
 
@@ -196,7 +196,7 @@ class _RefusedError(requests.HTTPError):
     response: requests.Response
 
 
-def _post(url: str, content: Mapping[str, object]) -> None:
+def _post(url: str, content: Any) -> None:
     # The answer's body says nothing that is needed, and is not read.
     with requests.post(url, json=content, timeout=TIMEOUT, allow_redirects=False, stream=True) as answer:
         if not _OK <= answer.status_code < _REDIRECTED:

@@ -23,7 +23,7 @@ import duckdb
 import pyarrow as pa
 from packaging.requirements import Requirement
 
-from audit_pipeline.catalogue.contracts import KINDS, LINEAGE, OUTCOMES, TABLES
+from audit_pipeline.catalogue.contracts import LINEAGE, OUTCOMES, TABLES
 from audit_pipeline.catalogue.control_files import MANIFEST, require_intact_control
 from audit_pipeline.catalogue.files import read_json, read_parquet, read_rows
 from audit_pipeline.catalogue.integrity import DamagedError, file_sha256
@@ -60,7 +60,7 @@ from audit_pipeline.operate.doctor_missing import examine_missing
 from audit_pipeline.operate.removal import list_unfinished_removals
 from audit_pipeline.operate.removal_files import DEAD_AFTER_SECONDS, stat_of
 from audit_pipeline.operate.whole_configuration import FILES, load_configuration
-from audit_pipeline.token_statistics.cache import digest_in_name, find_damaged_parts, list_parts, set_aside
+from audit_pipeline.token_statistics.cache import find_damaged_parts, list_parts, set_aside
 from audit_pipeline.warehouse.build import read_lineage, read_lineage_chain
 from audit_pipeline.warehouse.query import find_block_damage, open_read_only
 
@@ -79,7 +79,6 @@ def examine_files(paths: DataPaths, how_ended: HowEnded, on_check: Look, *, deep
     yield from _check_lineage(paths, explained, [one.path for one in damaged])
     yield from _check_cache(paths, on_check, deep=deep)
     yield from _check_kept_model_files(paths)
-    yield from _check_files_without_digest(paths, explained)
     if deep:
         yield from _check_every_file(paths, explained, on_check)
         yield from _check_chain(paths, on_check)
@@ -115,7 +114,7 @@ def _check_cache(paths: DataPaths, on_check: Look, *, deep: bool) -> Iterator[Do
     damaged = []
     for folder in folders:
         on_check(f"cache, {folder.parent.name} ({total / 1e6:,.0f} MB in all)")
-        damaged += list(find_damaged_parts(folder, _schema_of(folder), whole=deep))
+        damaged += list(find_damaged_parts(folder, whole=deep))
     if damaged and is_writable(paths.root):
         words = (
             f"damaged: {abbreviate_names(damaged)}: set aside as .unreadable; their texts are run again by the "
@@ -135,12 +134,6 @@ def _check_cache(paths: DataPaths, on_check: Look, *, deep: bool) -> Iterator[Do
         yield DoctorCheck("set aside", ok=False, words=words)
 
 
-def _schema_of(folder: Path) -> pa.Schema | None:
-    """The columns of the folder's kind; None where a later version made it."""
-    kind = folder.parent.name.partition("=")[2]
-    return KINDS[kind].table.schema if kind in KINDS else None
-
-
 def _check_kept_model_files(paths: DataPaths) -> Iterator[DoctorCheck]:
     """What was made of models' files, so that they load at once: how much room it takes."""
     folders = list_kept_folders(paths)
@@ -151,19 +144,6 @@ def _check_kept_model_files(paths: DataPaths) -> Iterator[DoctorCheck]:
             "corpus-audit forget --model NAME, and are made again when they are needed"
         )
         yield DoctorCheck("kept of models", ok=True, words=words)
-
-
-def _check_files_without_digest(paths: DataPaths, explained_files: Explained) -> Iterator[DoctorCheck]:
-    """What an earlier version wrote: a changed byte would not be noticed there."""
-    digests = digests_by_file(explained_files)
-    files = sum(_is_table(path) and path.exists() for path, known in digests.items() if not known)
-    parts = sum(digest_in_name(part) is None for folder in list_cache_folders(paths) for part in list_parts(folder))
-    if files or parts:
-        words = (
-            f"{files} file(s) and {parts} part(s) of the cache, by an earlier version: nobody would notice a changed "
-            "byte; parts get one with the next audit of their model, files when they are made again"
-        )
-        yield DoctorCheck("without a digest", ok=True, words=words)
 
 
 def _check_every_file(paths: DataPaths, explained_files: Explained, on_check: Look) -> Iterator[DoctorCheck]:
@@ -230,10 +210,6 @@ def _require_digest(path: Path, digests: Collection[str] | None) -> None:
 
 def _read_rows(path: Path) -> None:
     read_rows(path, label=path.name)
-
-
-def _is_table(path: Path) -> bool:
-    return path.suffix == ".parquet"
 
 
 def _list_files(folder: Path, pattern: str) -> list[Path]:

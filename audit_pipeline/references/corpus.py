@@ -205,10 +205,9 @@ class HubStream:
         self._group, self._row = (0, 0) if state is None else (int(state["group"]), int(state["row"]))
         self._begin: State | None = None if state is None else state["inner"]
         self._rows: Any = None
-        # Whether a row could be used, and why the first of all could not be. States of earlier versions do not say: no
-        # count is refused for that.
-        self._usable = state is not None and bool(state.get("usable", True))
-        self._unusable: str | None = None if state is None else state.get("unusable")
+        # Whether a row could be used, and why the first of all could not be.
+        self._usable = state is not None and bool(state["usable"])
+        self._unusable: str | None = None if state is None else state["unusable"]
 
     def __iter__(self) -> Iterator[TextRow | Skipped]:
         # Here and not above: importing datasets takes a second, and only this needs it.

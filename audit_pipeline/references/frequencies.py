@@ -78,8 +78,7 @@ def _frequencies_from_table(
         raise DataError(
             f"{path} is damaged: its counts come to {int(counts.sum())}, not {metadata['tokens']}; {_REMEDY}"
         )
-    # A table of an earlier version does not say it.
-    if metadata.get("counts_sha256") not in (None, counts_sha256(counts)):
+    if metadata["counts_sha256"] != counts_sha256(counts):
         raise DataError(f"{path} is damaged: its counts are not those that were written; {_REMEDY}")
     missing = max(0, model.vocab_size - len(counts))
     return TokenFrequencies(np.pad(counts.astype(np.int64), (0, missing)), model.vocab_size)

@@ -346,13 +346,10 @@ def _fill_manifest(rows: list[Row]) -> None:
             environment["packages"] = list_facts(json.loads(versions or "null"))
 
 
-def _build_command(model: str, benchmark: str, settings: str | None, is_given: bool) -> str:
+def _build_command(model: str, benchmark: str, settings: str | None) -> str:
     """What is typed to have a pair's numbers again; ``settings``: the options that its scores were evaluated with."""
     if settings is not None:
         return shlex.join(build_evaluate_command(json.loads(settings)))
-    if is_given:
-        name = " ".join(f"{model} on {benchmark}".split())
-        return f"# {name}: evaluated by an earlier version, which did not keep how"
     return shlex.join(["corpus-audit", "audit", "--model", model, "--benchmark", benchmark])
 
 

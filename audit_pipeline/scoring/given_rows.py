@@ -45,7 +45,7 @@ _IDS = ("example_id", "example_index")
 _STRINGS = (*_IDS, "label", "group", "detector", "split", "collection", "published", "text", "sha256")
 _WAY = (
     ". Add it: 1 member, 0 non-member, empty unknown. `corpus-audit score` keeps the column label of the file that it "
-    "scores; tables of earlier versions lack it: score the file again, no text is run twice"
+    "scores"
 )
 
 Setting = tuple[str, str]

@@ -22,12 +22,10 @@ from audit_pipeline.catalogue.files import read_json, table_from_rows, write_jso
 from audit_pipeline.catalogue.lineage import is_latest_file_whole
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
-from audit_pipeline.catalogue.table import is_later
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart, document_id
 from audit_pipeline.sources.config import SourceSettings, all_sources, require_source
 
-_COLUMNS = [field.name for field in DOCUMENTS.schema if not is_later(field)]
 """Those that documents have to have to be used as they are."""
 
 
@@ -70,8 +68,8 @@ def refresh(
 def read_settings_digest(source: str, paths: DataPaths) -> str | None:
     """The digest of the settings and files that the source's documents were fetched under (SourceSettings.digest_for).
 
-    None where there are no documents that can be used: none at all, damaged ones, those of an earlier release, which
-    lack columns, or those that an earlier version of the source yielded.
+    None where there are no documents that can be used: none at all, damaged ones, or those that an earlier version of
+    the source's code yielded.
     """
     known = all_sources().get(source)
     if known is None or not paths.documents(source).exists() or not is_latest_file_whole(paths, "documents", source):
@@ -80,9 +78,7 @@ def read_settings_digest(source: str, paths: DataPaths) -> str | None:
         written = read_json(paths.source_manifest(source))
     except (OSError, ValueError):
         return None
-    # Before sources had versions, all were of the first.
-    as_now = written.get("columns") == _COLUMNS and written.get("source_version", 1) == known.version
-    return written.get("settings") if as_now else None
+    return written["settings"] if written["source_version"] == known.version else None
 
 
 def store_harvest(
@@ -121,11 +117,7 @@ def store_harvest(
         table=table,
     )
     (write or _write_documents)(report)
-    made_under = {
-        "settings": settings_digest,
-        "columns": _COLUMNS,
-        "source_version": source_version,
-    }
+    made_under = {"settings": settings_digest, "source_version": source_version}
     write_json(paths.source_manifest(source), {**manifest(report), **made_under})
     return report
 

@@ -5,7 +5,7 @@ what a row means (catalogue/contracts/statistics.py), what a key is made of (tok
 
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
 parts; a row that is in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
-bytes, and readers compare the two; parts of earlier versions lack it until a compaction rewrites them.
+bytes, and readers compare the two. A part without such a name, or without a column, is refused.
 Compaction writes the merged part before it removes the old ones, under a lock that other compactions (not readers or
 writers) respect. Taking texts away does the same: whatever moment it is stopped at, no row of another text is missing.
 """
@@ -35,7 +35,7 @@ from audit_pipeline.catalogue.files import (
 from audit_pipeline.catalogue.integrity import DamagedError, cached_sha256, file_sha256
 from audit_pipeline.catalogue.locks import HeldError, hold_lock
 from audit_pipeline.catalogue.working_copy import copy_of, fetch_folder_on_demand, refetch_damaged_file, remove
-from audit_pipeline.errors import DataError
+from audit_pipeline.errors import OTHER_VERSION, DataError
 
 COMPACTION_LOCK = ".compaction.lock"
 LOCK_SECONDS = 600.0
@@ -51,10 +51,6 @@ _READ_ROWS, _READ_BYTES = 4096, 1 << 20
 
 _Take = Callable[[Any], Any]
 """What is wanted of a record batch."""
-
-
-class _EarlierColumnsError(DamagedError):
-    """A part was written before its kind had all of its columns: its rows have the keys of that version."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ class PartCache:
         """Those of ``keys`` that are on disk and can be read.
 
         A part that is damaged anywhere is set aside now, so that its texts count as missing and are run again: each is
-        compared with the digest in its name, once, and one without such a name is read to its end.
+        compared with the digest in its name, once.
         """
         for path, table in self._read_columns_by_part(["key"], lambda path: path not in self._keys_of):
             self._keys_of[path] = _shorten_keys(table.column("key"))
@@ -146,37 +142,30 @@ class PartCache:
         self._last_flush = time.monotonic()
 
     def compact(self) -> None:
-        """Merge small parts into larger ones, and write those of earlier versions anew, under names of their own.
-
-        Leaves it to the other process where one is at it.
-        """
-        if all(map(_are_settled, _group_parts_by_size(list_parts(self.folder)))):
+        """Merge small parts into larger ones; leaves it to the other process where one is at it."""
+        if not _group_small_parts(list_parts(self.folder)):
             return
         try:
             with hold_lock(self.folder / COMPACTION_LOCK, 0):
                 fetch_folder_on_demand(self.folder)
-                for parts in _group_parts_by_size(list_parts(self.folder)):
+                for parts in _group_small_parts(list_parts(self.folder)):
                     self._merge(parts)
         except HeldError:
             return
 
     def _merge(self, parts: Sequence[Path]) -> None:
-        if _are_settled(parts):
-            return
-        tables = {path: table for path in parts if (table := self._read_part_to_merge(path)) is not None}
-        if not _are_settled(tables):
+        tables: dict[Path, pa.Table] = {}
+        for path in parts:
+            # Another process may have set it aside meanwhile.
+            with suppress(FileNotFoundError):
+                table = self._read_part_columns(path, self.schema.names)
+                if table is not None:
+                    tables[path] = table
+        if len(tables) > 1:
             self._write(_drop_duplicate_keys(pa.concat_tables(tables.values())), time.time_ns())
             for path in tables:
-                # Another process may have set it aside meanwhile.
                 remove(path)
                 self._keys_of.pop(path, None)
-
-    def _read_part_to_merge(self, path: Path) -> pa.Table | None:
-        try:
-            return self._read_part_columns(path, self.schema.names)
-        except FileNotFoundError:
-            # Set aside by another process meanwhile.
-            return None
 
     def _write(self, table: pa.Table, number: int) -> None:
         part = write_part(self.folder, cast_to_columns(table, self.schema), number)
@@ -205,16 +194,9 @@ class PartCache:
     def _read_part_columns(
         self, path: Path, columns: Sequence[str], take: _Take = lambda batch: batch
     ) -> pa.Table | None:
-        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then.
-
-        None, too, where an earlier version of the kind, which lacked a column, wrote it: it stays as it is.
-        """
-        # Without a digest in its name a part is known to be whole when every column has been read.
-        read = columns if digest_in_name(path) is not None else self.schema.names
+        """``columns`` of what ``take`` takes of a part; None where it is damaged: it is set aside then."""
         try:
-            return _read_part_with_refetch(path, read, take).select(columns)
-        except _EarlierColumnsError:
-            return None
+            return _read_part_with_refetch(path, columns, take)
         except DamagedError:
             self.unreadable.append(set_aside(path))
             return None
@@ -233,7 +215,7 @@ def _read_part_once(path: Path, columns: Sequence[str] | None, take: _Take) -> p
     require_part(path)
     with _translate_damage_errors(path), open_parquet(path, buffer_size=_READ_BYTES) as part:
         if not set(columns or ()) <= set(part.schema_arrow.names):
-            raise _EarlierColumnsError(f"{path} has not all of the columns that its kind has now")
+            raise DataError(f"{path} was {OTHER_VERSION}")
         taken = map(take, part.iter_batches(_READ_ROWS, columns=None if columns is None else list(columns)))
         schema = (
             part.schema_arrow if columns is None else pa.schema([part.schema_arrow.field(name) for name in columns])
@@ -245,8 +227,6 @@ def _read_part_with_refetch(path: Path, columns: Sequence[str] | None, take: _Ta
     """As :func:`_read_part_once`; a part that is damaged in a working copy alone is fetched once more."""
     try:
         return _read_part_once(path, columns, take)
-    except _EarlierColumnsError:
-        raise
     except DamagedError:
         if not refetch_damaged_file(path):
             raise
@@ -254,14 +234,16 @@ def _read_part_with_refetch(path: Path, columns: Sequence[str] | None, take: _Ta
 
 
 def require_part(path: Path) -> None:
-    """Raise DamagedError where a part's bytes do not match the checksum in its name; earlier versions have none."""
+    """Raise DamagedError where a part's bytes do not match the checksum in its name, DataError where it has none."""
     named = digest_in_name(path)
-    if named is not None and cached_sha256(path)[:_DIGITS] != named:
+    if named is None:
+        raise DataError(f"{path} was {OTHER_VERSION}")
+    if cached_sha256(path)[:_DIGITS] != named:
         raise DamagedError(f"{path} is damaged: it is not as it was written (its sha256 is not the one in its name)")
 
 
 def digest_in_name(path: Path) -> str | None:
-    """The first digits of the sha256 in a part's name; None for a part of an earlier version."""
+    """The first digits of the sha256 in a part's name; None where the name has none."""
     found = _SELF_NAMED.fullmatch(path.name)
     return found.group(1) if found else None
 
@@ -329,20 +311,15 @@ def discard_rows(folder: Path, text_sha256: Collection[str]) -> Weight:
     return Weight(rows, size)
 
 
-def find_damaged_parts(folder: Path, schema: pa.Schema | None, *, whole: bool) -> Iterator[Path]:
-    """The parts of ``folder`` that are damaged: with ``whole`` anywhere, else where their footers are.
-
-    ``schema`` is that of the parts' kind; None reads the columns that a part has.
-    """
+def find_damaged_parts(folder: Path, *, whole: bool) -> Iterator[Path]:
+    """The parts of ``folder`` that are damaged: with ``whole`` anywhere, else where their footers are."""
     for part in list_parts(folder):
         try:
             if not whole:
                 with _translate_damage_errors(part), open_parquet(part):
                     pass
-            elif digest_in_name(part) is not None:
-                require_part(part)
             else:
-                read_part(part, None if schema is None else schema.names)
+                require_part(part)
         except FileNotFoundError:
             # Merged meanwhile.
             continue
@@ -395,18 +372,13 @@ def list_parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("part-*.parquet"))
 
 
-def _are_settled(parts: Collection[Path]) -> bool:
-    """Whether there is nothing to merge, and nothing to rewrite."""
-    return not parts or (len(parts) == 1 and all(digest_in_name(part) is not None for part in parts))
-
-
 def _is_damage(error: Exception) -> bool:
     """Whether a part is damaged; else it could not be reached (gone, no permission, no descriptors)."""
     return not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None
 
 
-def _group_parts_by_size(parts: Iterable[Path]) -> list[list[Path]]:
-    """Small parts in piles that are small enough to be in memory at once; large ones of earlier versions alone."""
+def _group_small_parts(parts: Iterable[Path]) -> list[list[Path]]:
+    """Small parts to merge, in piles that are small enough to be in memory at once."""
     piles: list[list[Path]] = []
     height = _SMALL_PART_BYTES
     for path in parts:
@@ -416,15 +388,13 @@ def _group_parts_by_size(parts: Iterable[Path]) -> list[list[Path]]:
             # Merged, or set aside, by another process since it was listed.
             continue
         if size >= _SMALL_PART_BYTES:
-            if digest_in_name(path) is None:
-                piles.insert(0, [path])
             continue
         if height + size > _SMALL_PART_BYTES:
             piles.append([])
             height = 0
         piles[-1].append(path)
         height += size
-    return piles
+    return [pile for pile in piles if len(pile) > 1]
 
 
 def _drop_duplicate_keys(table: pa.Table) -> pa.Table:

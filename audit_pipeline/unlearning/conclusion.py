@@ -114,15 +114,11 @@ def conclude_unlearning(rows: Iterable[Row], *, before: str, after: str) -> Conc
 
 
 def _format_reproduced(rows: Mapping[Key, Row], after: str, retrained: bool) -> str | None:
-    """Which documents to be forgotten the model after still reproduces; None where none is known.
-
-    Rows of earlier versions have their share alone; the retrained model's share may then be of other documents.
-    """
-    row = rows.get((STILL_REPRODUCED, "after", "forget")) or rows.get((REPRODUCED, "after", "forget"))
+    """Which documents to be forgotten the model after still reproduces; None where none is known."""
+    row = rows.get((STILL_REPRODUCED, "after", "forget"))
     if row is None or row["value"] is None:
         return None
-    by_retrained = 0 if row["metric"] == STILL_REPRODUCED else _find_value(rows, REPRODUCED, "retrained", "forget") or 0
-    count = round((row["value"] - by_retrained) * row["n"])
+    count = round(row["value"] * row["n"])
     if count < 1:
         return None
     names = list(row.get("documents") or ())

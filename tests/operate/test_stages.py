@@ -16,8 +16,8 @@ from written import read_all
 
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue.contracts import EVALUATIONS, KINDS, LINEAGE, SCORES, SPLIT_QUALITY, Pair
-from audit_pipeline.catalogue.files import read_json, read_table, table_from_rows, write_json, write_table
-from audit_pipeline.catalogue.integrity import file_sha256, with_row_sha256
+from audit_pipeline.catalogue.files import read_json, read_table, write_json
+from audit_pipeline.catalogue.integrity import file_sha256
 from audit_pipeline.catalogue.lineage import LineageStep
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.detectors.registry import is_default
@@ -369,7 +369,7 @@ def test_the_blind_control_is_read_once_a_benchmark_and_by_every_evaluation(
     assert [blind[name] for name in same] == [words[name] for name in same]
     assert blind["value"] is not None
 
-    # Assessed as the asset does it: no evaluation reads it again. Files of a folder of before lack the scores.
+    # Assessed as the asset does it: no evaluation reads it again.
     benchmark = read_built(paths, "made_8")
     assess_split(benchmark, paths, LineageStep.now("asset", "split_quality", SPLIT_VERSION))
     evaluate_pair(PAIR, model, paths, step("later"))
@@ -399,24 +399,15 @@ def test_a_split_of_another_build_or_version_is_assessed_again_and_a_damaged_one
         read_known_split(read_built(paths, "made_8"), paths)
 
 
-def test_scores_say_which_setting_is_the_default_and_files_of_before_are_filled(workspace: Workspace) -> None:
-    paths, model = workspace.paths, scored(workspace)
+def test_scores_say_which_setting_is_the_default(workspace: Workspace) -> None:
+    paths = workspace.paths
+    scored(workspace)
     path = paths.run_file("scores", PAIR.partition, "scores")
     kept = read_table(path, SCORES, label="scores")
     overrides = read_built(paths, "made_8").overrides
     assert overrides == {"infilling": {"m": 1}}
     for row in kept.to_pylist():
         assert row["is_default"] == is_default(row["detector"], row["parameters"], overrides)
-    now = evaluate_pair(PAIR, model, paths, step("now"))
-    # As an earlier version wrote it: without the column, and without a digest of the file.
-    write_table(path, kept.drop_columns("is_default"))
-    for entry in paths.run_file("lineage", f"scores:{PAIR.partition}", "any").parent.glob("*.parquet"):
-        rows = pq.read_table(entry, partitioning=None).to_pylist()
-        unnamed = (with_row_sha256({**row, "file_sha256": None}) for row in rows)
-        write_table(entry, table_from_rows(unnamed, LINEAGE))
-    before = evaluate_pair(PAIR, model, paths, step("before"))
-    for name, table in now.findings.tables.items():
-        assert before.findings.tables[name].drop_columns("run_id").equals(table.drop_columns("run_id")), name
 
 
 def test_the_detectors_that_are_combined_are_named_beforehand(workspace: Workspace) -> None:

@@ -60,7 +60,7 @@ TYPED: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 WAY_TO_LABELS = (
     ". Add it: 1 member, 0 non-member, empty unknown. `corpus-audit score` keeps the column label of the file that it "
-    "scores; tables of earlier versions lack it: score the file again, no text is run twice"
+    "scores"
 )
 
 

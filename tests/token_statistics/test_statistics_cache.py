@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.catalogue.integrity import file_sha256
+from audit_pipeline.errors import DataError
 from audit_pipeline.token_statistics import cache as cache_module
 from audit_pipeline.token_statistics.cache import PartCache
 
@@ -240,42 +241,15 @@ def test_a_part_is_named_after_its_bytes_and_a_flipped_bit_sets_it_aside(tmp_pat
     assert parts(tmp_path) == [whole]
 
 
-def of_an_earlier_version(part: Path) -> Path:
-    """The part under a name that does not tell its digest."""
-    return part.rename(part.with_name(f"part-{part.stem.split('-')[1]}-0a1b2c3d.parquet"))
-
-
-def test_a_part_of_an_earlier_version_is_read_and_named_anew_by_the_next_compaction(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_parts(tmp_path, [["a", "bb"]])
-    of_an_earlier_version(parts(tmp_path)[0])
-    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0]}
-    open_cache(tmp_path).compact()
-    [part] = parts(tmp_path)
-    assert part.stem.split("-")[2] == file_sha256(part)[:32]
-    # Also where it is large, and is not merged with others.
-    of_an_earlier_version(part)
-    write_parts(tmp_path, [["ccc"]])
-    monkeypatch.setattr(cache_module, "_SMALL_PART_BYTES", 0)
-    open_cache(tmp_path).compact()
-    assert all(part.stem.split("-")[2] == file_sha256(part)[:32] for part in parts(tmp_path))
-    assert stored(tmp_path) == {"a": [1.0], "bb": [2.0], "ccc": [3.0]}
-
-
-def test_a_part_that_lacks_a_new_column_is_neither_read_nor_damaged_nor_merged(tmp_path: Path) -> None:
-    """Its rows have the keys of an earlier version of the kind, which nobody asks for any more."""
-    write_parts(tmp_path, [["a"], ["bb"]])
-    earlier = parts(tmp_path)
+def test_a_part_of_another_layout_is_refused_in_one_line(tmp_path: Path) -> None:
+    write_parts(tmp_path, [["a"]])
     wider = SCHEMA.append(pa.field("more", pa.int32(), nullable=False))
-    cache = PartCache(tmp_path, wider)
-    cache.add(pa.table({"key": ["ccc"], "value": [[1.0]], "more": [7]}, wider))
-    cache.flush()
-    assert PartCache(tmp_path, wider).read(["a", "ccc"]).to_pylist() == [{"key": "ccc", "value": [1.0], "more": 7}]
-    cache.compact()
-    assert cache.unreadable == []
-    assert set(earlier) <= set(parts(tmp_path))
-    assert stored(tmp_path).keys() >= {"a", "bb"}, "who goes back a version finds them"
+    with pytest.raises(DataError, match="was made by another version of Corpus Audit: start a new folder"):
+        PartCache(tmp_path, wider).read(["a"])
+    [part] = parts(tmp_path)
+    part.rename(part.with_name("part-1-0a1b2c3d.parquet"))
+    with pytest.raises(DataError, match="was made by another version of Corpus Audit: start a new folder"):
+        stored(tmp_path)
 
 
 def test_one_part_is_not_rewritten(tmp_path: Path) -> None:

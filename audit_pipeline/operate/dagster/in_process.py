@@ -35,11 +35,6 @@ from audit_pipeline.errors import AuditError, DataError, PairsFailedError
 HOST_TAG = ".dagster/corpus_audit_host"
 PROCESS_TAG = ".dagster/corpus_audit_process"
 RUN_TAG = ".dagster/corpus_audit_run"
-_EARLIER_NAMES = {
-    HOST_TAG: "corpus_audit/host",
-    PROCESS_TAG: "corpus_audit/process",
-    RUN_TAG: "corpus_audit/run",
-}
 
 CODE_LOCATION = "corpus_audit"
 """As workspace.yaml names it."""
@@ -144,14 +139,12 @@ def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
 
 
 def process_tag(run: dg.DagsterRun, tag: str) -> str:
-    """HOST_TAG, PROCESS_TAG or RUN_TAG of a run, also under its name in earlier versions; "" where it has none."""
-    return run.tags.get(tag) or run.tags.get(_EARLIER_NAMES[tag], "")
+    """HOST_TAG, PROCESS_TAG or RUN_TAG of a run; "" where it has none."""
+    return run.tags.get(tag, "")
 
 
 def _has_own_tags(run: dg.DagsterRun) -> bool:
-    # Version 0.1 did not name the run.
-    named = process_tag(run, RUN_TAG)
-    return named == run.run_id if named else run.parent_run_id is None
+    return run.tags.get(RUN_TAG) == run.run_id
 
 
 def process_tags(run_id: str) -> dict[str, str]:

@@ -166,7 +166,7 @@ def read_split_facts(name: str, paths: DataPaths) -> SplitFacts:
 
 def find_split_versions(name: str, upstream: Mapping[str, str]) -> Versions | None:
     """The data versions of a benchmark's assessed split among those of what something was made of; None where they are
-    not all named: earlier versions did not."""
+    not all named."""
     keys = [f"{table.name}/{name}" for table in _OF_SPLIT]
     return tuple((key, upstream[key]) for key in keys) if upstream.keys() >= {*keys} else None
 

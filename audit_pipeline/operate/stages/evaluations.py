@@ -25,7 +25,6 @@ from audit_pipeline.catalogue.contracts import EVALUATIONS, EXAMPLES, PAIR_ANSWE
 from audit_pipeline.catalogue.files import read_json_if_whole, table_from_rows
 from audit_pipeline.catalogue.lineage import LineageStep, RowOrigin, file_of, iterate_entries, read_latest_run
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.detectors.registry import mark_defaults
 from audit_pipeline.errors import AuditError, DataError
 from audit_pipeline.evidence.evaluation import Evaluation
 from audit_pipeline.evidence.findings import Findings, compute_findings
@@ -211,8 +210,6 @@ def evaluate_pair(pair: Pair, model: TokenizedModel, paths: DataPaths, step: Lin
         changed = "of other weights, another start token or older statistics"
         raise DataError(f"the scores of {pair.partition} are {changed}: score it again")
     scores = store.read(paths, SCORES, pair, run_id=written.run_id, label=f"the scores of {pair.partition}")
-    # Files of earlier versions do not say which setting is the default.
-    scores = mark_defaults(scores, benchmark.overrides)
     split = read_or_assess_split(benchmark, paths, step.run_id)
     found = compute_findings(scores, benchmark.examples, pair, split.assessed, step.run_id)
     upstream = {

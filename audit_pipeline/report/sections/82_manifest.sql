@@ -16,6 +16,6 @@ SELECT NULL::VARCHAR[] AS commands,
         FROM environments) AS environments,
     (SELECT coalesce(list(package_versions ORDER BY environment), []) FROM environments) AS _package_versions,
     (SELECT coalesce(list({
-        'model': model, 'benchmark': benchmark, 'settings': settings, 'is_given': is_given
+        'model': model, 'benchmark': benchmark, 'settings': settings
     } ORDER BY place), []) FROM pairs WHERE place <= 40) AS _pairs,
     EXISTS (FROM pairs WHERE NOT is_given) AS _has_models;

@@ -20,9 +20,7 @@ from audit_pipeline.operate.alerts import WEBHOOK, Alert, deliver, payload
 
 SECRET = "T00SECRETB00"
 SHIPPED = module.RETRY_POLICY
-ALERT = Alert(
-    "run_failed", "the run\nfailed", ("step scores: \udcff",), {"run_id": "r1"}, "2026-11-21T09:30:00+00:00"
-)
+ALERT = Alert("run_failed", "the run\nfailed", ("step scores: \udcff",), {"run_id": "r1"}, "2026-11-21T09:30:00+00:00")
 CONTENT = {
     "text": "the run\nfailed\nstep scores: \udcff",
     "kind": "run_failed",

@@ -44,10 +44,7 @@ def words(old: list[WatchedFinding], new: list[WatchedFinding]) -> list[str]:
         (
             [LOSS],
             [MIN_K],
-            [
-                'first finding of min_k {"k":0.2} AUROC 0.620 (95% interval 0.570 to 0.670); '
-                "no finding of loss any more"
-            ],
+            ['first finding of min_k {"k":0.2} AUROC 0.620 (95% interval 0.570 to 0.670); no finding of loss any more'],
         ),
         ([LOSS], [STALE], ["became stale: its benchmark has been rebuilt since"]),
         ([STALE], [STALE], []),
@@ -69,8 +66,7 @@ def test_a_pair_that_differs_is_one_line(
 def test_levels_and_verdicts_are_reported_once_a_pair() -> None:
     better = {"claim_level": "statistical evidence", "split_verdict": "randomised by design"}
     assert words([LOSS, MIN_K], [LOSS._replace(**better), MIN_K._replace(**better)]) == [
-        "claim level is statistical evidence, was screening only; "
-        "split verdict is randomised by design, was mild shift"
+        "claim level is statistical evidence, was screening only; split verdict is randomised by design, was mild shift"
     ]
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from audit_pipeline.operate.dagster import in_process
 from audit_pipeline.operate.dagster.in_process import (
     HOST_TAG,
     PROCESS_TAG,
+    RUN_TAG,
     ensure_dagster_home,
     mark_dead_runs_failed,
     open_instance,
@@ -42,8 +44,10 @@ STARTED, FAILED = dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.FAILURE
 
 def started_run(instance: dg.DagsterInstance, tags: dict[str, str], parent: str | None = None) -> str:
     """A run that somebody started and that holds the pool's slot, or waits for it."""
-    job = job_of(lambda: None)
-    run = instance.create_run_for_job(job, tags=tags, parent_run_id=parent, root_run_id=parent)
+    job, run_id = job_of(lambda: None), str(uuid.uuid4())
+    run = instance.create_run_for_job(
+        job, run_id=run_id, tags={RUN_TAG: run_id, **tags}, parent_run_id=parent, root_run_id=parent
+    )
     instance.handle_new_event(
         dg.EventLogEntry(
             error_info=None,
@@ -197,7 +201,7 @@ def test_a_run_that_the_ui_repeats_with_our_tags_is_not_ours(instance: dg.Dagste
     tags = tags_of("1@12.34")
     first = started_run(instance, tags)
     assert mark_dead_runs_failed(instance) == [first]
-    again = started_run(instance, tags, parent=first)
+    again = started_run(instance, {**tags, RUN_TAG: first}, parent=first)
     assert mark_dead_runs_failed(instance) == []
     assert status(instance, again) is STARTED
     assert held(instance) == {again}
@@ -292,18 +296,6 @@ def test_a_run_stands_under_its_job_with_the_reason_and_without_its_process(inst
     assert run.remote_job_origin.repository_origin.repository_name == defs().get_repository_def().name
     listed = [(name, value) for name, value in run.tags.items() if get_tag_type(name) is TagType.USER_PROVIDED]
     assert listed == [("why", "never audited")], "what the UI lists before Dagster's own tags"
-
-
-def test_dead_runs_of_earlier_versions_are_found_by_the_tags_of_then(
-    instance: dg.DagsterInstance, sleeper: subprocess.Popen[bytes]
-) -> None:
-    identity = process_identity(psutil.Process(sleeper.pid))
-    run = started_run(instance, {"corpus_audit/host": socket.gethostname(), "corpus_audit/process": identity})
-    assert mark_dead_runs_failed(instance) == []
-    sleeper.kill()
-    sleeper.wait()
-    assert mark_dead_runs_failed(instance) == [run]
-    assert held(instance) == set()
 
 
 def test_an_error_of_the_program_is_not_dressed_up(instance: dg.DagsterInstance) -> None:
