@@ -1,8 +1,4 @@
-"""config/models.yaml: which models are audited and under which conventions.
-
-What belongs here: the entries' fields, their validation, and turning what a user typed (a name, a hub id, a path)
-into an entry. What does not: finding files (locate.py), reading them (tokenized_model.py).
-"""
+"""config/models.yaml: which models are audited and under which conventions."""
 
 from __future__ import annotations
 

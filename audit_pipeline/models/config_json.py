@@ -1,10 +1,4 @@
-"""What a model's own config.json says of its sizes and of weights in few bits, read before anything is built of it.
-
-What belongs here: the bounds of sizes, the formats of quantised weights, the packages that transformers reads them
-with, and the errors where a size cannot be or a package is lacking. What does not: what transformers makes of a
-configuration (suitability.py), a .gguf, which is dequantised (weights.py, conversion.py), reading weights
-(weights.py).
-"""
+"""What a model's own config.json says of weights in few bits, and the packages that transformers reads them with."""
 
 from __future__ import annotations
 
@@ -16,30 +10,6 @@ from typing import Any
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
-
-# Larger than any real model: a file that says more is damaged, and would be built for hours before anyone notices.
-MOST = {
-    "num_hidden_layers": 1_000,
-    "hidden_size": 1_000_000,
-    "intermediate_size": 10_000_000,
-    "num_attention_heads": 100_000,
-    "vocab_size": 10_000_000,
-    "max_position_embeddings": 100_000_000,
-}
-
-
-def require_plausible_sizes(config: Mapping[str, object], name: str) -> None:
-    """Raise ModelError where a size in a config.json, or in its part for text, is beyond that of any model."""
-    text = config.get("text_config")
-    parts = [config, text] if isinstance(text, Mapping) else [config]
-    for key, most in MOST.items():
-        for given in (part.get(key) for part in parts):
-            if isinstance(given, int) and not 0 <= given <= most:
-                raise ModelError(
-                    f"{name} cannot be loaded: its config.json says {key}: {given}, and no model has more than "
-                    f"{most:,}, or fewer than none; fetch it again, or correct it"
-                )
-
 
 EXTRA = "quantised"
 

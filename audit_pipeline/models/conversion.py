@@ -1,8 +1,4 @@
-"""From a model's files to what loads at once: its tokenizer for the package `tokenizers`, a .gguf's weights.
-
-What belongs here: everything that transformers reads of a model but the weights that it runs with. What does not: what
-is kept of it and when it is whole (kept_files.py), the model in memory (weights.py).
-"""
+"""From a model's files to what loads at once: its tokenizer for the package `tokenizers`, a .gguf's weights."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ from audit_pipeline.models.kept_files import KeptTokenizer, TextTokenizer, keep_
 from audit_pipeline.models.locate import LocatedModel
 from audit_pipeline.models.suitability import (
     build_read_error,
-    find_architecture_error,
+    require_known_architecture,
     require_usable,
     silence_transformers,
 )
@@ -86,8 +82,7 @@ def read_with_transformers(located: LocatedModel) -> tuple[PreTrainedTokenizerBa
             if entry.endpoint is not None:
                 tokenizer = read_tokenizer_files(folder, entry.name, trust_remote_code=trusted)
                 return tokenizer, _read_endpoint_config(located, len(tokenizer))
-            if (unknown := find_architecture_error(read_json(folder / "config.json"), entry.name)) is not None:
-                raise unknown
+            require_known_architecture(read_json(folder / "config.json"), entry.name)
             config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted)
             require_usable(config, entry.name)
             return read_tokenizer_files(folder, entry.name, trust_remote_code=trusted), config

@@ -1,9 +1,5 @@
 """The history of a model at an endpoint: which model the server turned out to have, probe by probe.
 
-What belongs here: what a server gave for the probe's texts, kept under the data folder, when it counts as another model
-than before, and the fingerprint that follows. What does not: asking the server (endpoints/), files on this machine
-(fingerprint.py).
-
 Remote weights have no digest. Their state takes its place: the log-probabilities that the server gave for five fixed
 texts when this model was first seen at the address. Each run asks for them again; where they differ by more than the
 tolerance, a new state begins, and with it another fingerprint, other rows of the cache, and pairs to audit again.

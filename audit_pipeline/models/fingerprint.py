@@ -1,9 +1,4 @@
-"""What a model is, independent of its name: digests that key the cache and enter the lineage, and a quick version.
-
-What belongs here: digests of weights, configuration and tokenizer files, for which every byte is read; and a version
-that is cheap enough to look at every minute, of the entry's fields that change a number and of size and time of its
-files. What does not: loading them (tokenized_model.py), which model a server has (endpoint_history.py).
-"""
+"""What a model is, independent of its name: digests that key the cache and enter the lineage, and a quick version."""
 
 from __future__ import annotations
 
@@ -186,9 +181,6 @@ def entry_version(entry: ModelEntry) -> str:
     changes when they come.
     """
     settings = entry.model_dump(mode="json", exclude=_CHANGES_NO_NUMBER)  # type: ignore[arg-type]
-    if entry.endpoint is None:
-        # The same version as an entry that was written before back ends existed: the sensor requests no new audit.
-        settings = {key: value for key, value in settings.items() if key not in ("backend", "endpoint")}
     return digest(settings, str(entry.path), _list_file_stats(entry))[:16]
 
 

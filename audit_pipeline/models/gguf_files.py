@@ -1,8 +1,5 @@
 r"""What a .gguf says of itself: whether it holds a whole model, and the rule that its texts are split by before merges.
 
-What belongs here: the table of rules by name (``tokenizer.ggml.pre``), and applying one to what transformers builds:
-that knows some of them, and takes GPT-2's for all others. What does not: weights (weights.py).
-
 The names and patterns are those that llama.cpp documents (src/llama-vocab.cpp), in the spelling of the
 models' own tokenizer.json where the two mean the same. Left out, and refused, are rules that are no patterns (kimi-k2,
 afmoe, superbpe), those of models that are no byte-level BPE, and those with long lists of letters (deepseek-llm).

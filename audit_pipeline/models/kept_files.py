@@ -1,9 +1,4 @@
-"""What is kept of a model's files in a form that loads at once: its tokenizer, and the weights out of a .gguf.
-
-What belongs here: where it lies, reading it, checking whether it is whole; and the tokenizer that it is read into, as
-the package `tokenizers` runs it: texts to ids and back, and which ids are special. What does not: making what is kept
-(conversion.py), which tokens are scored (token_statistics/tokens.py).
-"""
+"""What is kept of a model's files in a form that loads at once: its tokenizer, and the weights out of a .gguf."""
 
 from __future__ import annotations
 

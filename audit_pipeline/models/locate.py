@@ -1,8 +1,4 @@
-"""Where a model's files are: an installed package, a folder, a .gguf file, or the Hugging Face hub.
-
-What belongs here: finding (and, for the hub, fetching) files, and refusing what must not be loaded.
-What does not: reading weights (tokenized_model.py), digests (fingerprint.py).
-"""
+"""Where a model's files are: an installed package, a folder, a .gguf file, or the Hugging Face hub."""
 
 from __future__ import annotations
 

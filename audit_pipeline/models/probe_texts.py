@@ -1,7 +1,4 @@
-"""Fixed texts by which two tokenizers, two states of one model, and tokens with their answers are compared.
-
-What belongs here: the texts. What does not: comparing (tokenizer_files.py, endpoints/probe.py).
-"""
+"""Fixed texts by which two tokenizers, two states of one model, and tokens with their answers are compared."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""What is known of a model without its weights: identity, tokenizer, start token; and the card that says it.
-
-What belongs here: all that planning, cache look-ups and scoring from the cache need. Neither torch nor transformers is
-imported for it, once the tokenizer is kept (conversion.py). What does not: weights (weights.py), running the model
-(token_statistics/).
-"""
+"""What is known of a model without its weights: identity, tokenizer, start token; and the card that says it."""
 
 from __future__ import annotations
 
@@ -13,13 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
-from audit_pipeline.catalogue.files import read_json, read_json_if_whole, write_json
+from audit_pipeline.catalogue.files import read_json_if_whole, write_json
 from audit_pipeline.catalogue.paths import DataPaths, is_writable
 from audit_pipeline.config.problems import InvalidEntryError
 from audit_pipeline.config.validation import validate_as
 from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config import Endpoint, ModelEntry, load_models, resolve_model
-from audit_pipeline.models.config_json import Quantisation, read_quantisation, require_plausible_sizes
+from audit_pipeline.models.config_json import Quantisation, read_quantisation
 from audit_pipeline.models.endpoint_history import history_path, read_history
 from audit_pipeline.models.fingerprint import ModelIdentity, identify
 from audit_pipeline.models.kept_files import (
@@ -108,8 +103,6 @@ def load_tokenizer(entry: ModelEntry, paths: DataPaths) -> TokenizedModel:
     if converted is None and entry.card is not None:
         raise ModelError(f"the tokenizer that is kept of {entry.name} is damaged: {folder}")
     if converted is None:
-        if located.gguf is None and located.has_config:
-            require_plausible_sizes(read_json(located.folder / "config.json"), entry.name)
         # Imported where it is needed: transformers and torch take seconds to import.
         from audit_pipeline.models.conversion import convert_tokenizer  # noqa: PLC0415
 

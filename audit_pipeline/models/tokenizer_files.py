@@ -1,8 +1,4 @@
-"""The tokenizer of a folder in the hub's layout: its tokenizer.json as it is, else what transformers builds.
-
-What belongs here: reading these files. What does not: the tokenizer in a .gguf (gguf_files.py), keeping what was read
-(kept_files.py).
-"""
+"""The tokenizer of a folder in the hub's layout: its tokenizer.json as it is, else what transformers builds."""
 
 from __future__ import annotations
 

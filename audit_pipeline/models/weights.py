@@ -1,15 +1,11 @@
-"""A model's weights in memory, and before they are loaded whether they fit there.
-
-What belongs here: bytes in memory, found out from the files' headers before anything is loaded, what devices have, and
-both in words; the choice of a device, and reading weights with transformers. What does not: what is known of a model
-without its weights (tokenized_model.py), what a pass takes besides, running the model (token_statistics/).
-"""
+"""A model's weights in memory, and before they are loaded whether they fit there."""
 
 from __future__ import annotations
 
 import math
+import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,27 +22,15 @@ from audit_pipeline.errors import ModelError
 from audit_pipeline.models.config_json import require_quantisation_package
 from audit_pipeline.models.conversion import READ_ERRORS, cache_gguf_parsing, keep_weights
 from audit_pipeline.models.kept_files import weights_are_whole
-from audit_pipeline.models.suitability import (
-    build_read_error,
-    require_same_tensors,
-    require_vocabulary_in,
-    silence_transformers,
-)
+from audit_pipeline.models.suitability import build_read_error, require_same_tensors, silence_transformers
 from audit_pipeline.models.tokenized_model import TokenizedModel
 
 # The numbers of quantised weights stay as they are published; plain ones become the entry's dtype.
 _PLAIN = {"F64", "F32", "F16", "BF16"}
 _BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2}
 
-# Where Linux says what a group of processes may have of the memory: its limit, what it uses, what it can give back.
+# Where Linux says what a group of processes may have of the memory (control groups, version 2).
 _GROUPS, _GROUPS_OF_THIS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-_Names = tuple[tuple[str, ...], ...]
-_VERSION_2: _Names = (("memory.max",), ("memory.current",), ("memory.stat", "inactive_file"))
-_VERSION_1: _Names = (
-    ("memory.limit_in_bytes",),
-    ("memory.usage_in_bytes",),
-    ("memory.stat", "total_inactive_file"),
-)
 _FOR_WEIGHTS = 0.9
 
 
@@ -75,51 +59,30 @@ def require_device(device: str) -> None:
 
 
 def measure_main_memory() -> Memory:
-    """The memory of the CPU: the machine's, or what this process may have of it."""
+    """Return the memory of the CPU: the machine's, or what this process may have of it."""
     found = psutil.virtual_memory()
-    try:
-        groups = _GROUPS_OF_THIS.read_text(encoding="utf-8")
-    except OSError:
-        # Not Linux.
-        groups = ""
+    groups = _GROUPS_OF_THIS.read_text(encoding="utf-8") if _GROUPS_OF_THIS.exists() else ""
     return apply_memory_limits(Memory(found.total, found.available), groups, _GROUPS)
 
 
 def apply_memory_limits(memory: Memory, groups: str, root: Path) -> Memory:
-    """What is left of ``memory`` to a process in these control ``groups`` (the lines of /proc/self/cgroup), whose
-    limits are files below ``root``, in version 2 or 1.
+    """Return what is left of ``memory`` to a process in these control ``groups`` (the lines of /proc/self/cgroup),
+    whose limits are files below ``root``.
 
     Pages of files that are not in use count as free: the kernel gives them back before anything fails.
     """
-    for folder, names in _iterate_memory_groups(groups, root):
-        limit, used, unused = (_read_number(folder, *name) for name in names)
-        if limit is not None and used is not None:
-            free = max(0, limit - used + (unused or 0))
-            memory = Memory(min(memory.total, limit), min(memory.free, free))
-    return memory
-
-
-def _iterate_memory_groups(groups: str, root: Path) -> Iterator[tuple[Path, _Names]]:
-    """The folder of every group that bounds memory, from the innermost outwards, and the names of its files."""
-    for line in groups.splitlines():
-        _, kinds, path = line.split(":", maxsplit=2)
-        is_first = "memory" in kinds.split(",")
-        if kinds and not is_first:
+    own = Path(groups.rpartition("0::/")[2].strip())
+    # In a container the group's own path may be one outside of it; the outermost is then the container's.
+    for folder in (root / group for group in (own, *own.parents)):
+        try:
+            limit, used = ((folder / name).read_text(encoding="utf-8") for name in ("memory.max", "memory.current"))
+            unused = re.search(r"^inactive_file (\d+)", (folder / "memory.stat").read_text(encoding="utf-8"), re.M)
+        except OSError:
             continue
-        inner = Path(path.lstrip("/"))
-        base, names = (root / "memory", _VERSION_1) if is_first else (root, _VERSION_2)
-        # In a container the group's own path may be one outside of it; the outermost is then the container's.
-        yield from ((base / folder, names) for folder in (inner, *inner.parents))
-
-
-def _read_number(folder: Path, file: str, field: str | None = None) -> int | None:
-    """The number in a file, or after the name of a field; None where there is none ('max', or no such file)."""
-    try:
-        words = (folder / file).read_text(encoding="utf-8").split()
-    except OSError:
-        return None
-    found = words[0] if field is None else dict(zip(words[::2], words[1::2], strict=True)).get(field, "")
-    return int(found) if found.isdecimal() else None
+        if limit.strip() != "max":
+            free = max(0, int(limit) - int(used) + (int(unused[1]) if unused else 0))
+            memory = Memory(min(memory.total, int(limit)), min(memory.free, free))
+    return memory
 
 
 def compute_weight_budget() -> int:
@@ -374,9 +337,6 @@ def _load_pretrained(tokenized: TokenizedModel, folder: Any, **options: Any) -> 
     entry, located = tokenized.entry, tokenized.located
     try:
         with silence_transformers():
-            if located.gguf is None:
-                config = AutoConfig.from_pretrained(located.folder, trust_remote_code=entry.trust_remote_code)
-                require_vocabulary_in(config, list_weight_files(located.folder), entry.name)
             model, loading = AutoModelForCausalLM.from_pretrained(
                 folder,
                 dtype=getattr(torch, entry.dtype),

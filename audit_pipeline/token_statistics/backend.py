@@ -1,9 +1,4 @@
-"""The interface between the bookkeeping of a run and what runs a model: windows in, results of each window out.
-
-What belongs here: the interface and what goes through it. What does not: any one back end (forward.py runs a model in
-this process), and which one a model has (scoring/backends.py). Caches, plans, progress, lineage and detectors know
-nothing beyond this.
-"""
+"""The interface between the bookkeeping of a run and what runs a model: windows in, results of each window out."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""The logits of some positions in blocks of the vocabulary: where they come from, and how several are put together.
-
-What belongs here: a model's head, multiplied block by block so that no tensor [positions, vocabulary] is ever made; a
-head whose weights another library holds, called for some positions at a time; logits that are at hand; a block,
-weighed, its share of the whole, and the memory that blocks are worked on in. What does not: what is taken from blocks
-and the sweep over them (reductions.py), the body of the model (forward.py).
-"""
+"""The logits of some positions in blocks of the vocabulary: where they come from, and how several are put together."""
 
 from __future__ import annotations
 

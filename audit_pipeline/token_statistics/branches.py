@@ -1,11 +1,5 @@
 """Counterfactual branches: what becomes of the next tokens when one token is replaced by the model's own choice.
 
-What belongs here: which branches a batch of windows has, and how they are laid out in rows and batches. Packed: many of
-a text's branches side by side in a row over the keys and values of its pass, with the mask, the positions and the cache
-that let every branch see the text before it and itself, and nothing else. Run separately: each its own sequence, for
-models that have no packed pass, and to check the packed one with. What does not: running them (forward.py), the
-reduction (reductions.py).
-
 The branch of position i reads x*_i in the place of x_i and then the text's own tokens after it; it shares with the
 text all that precedes i (Raoof et al. 2025, eq. 10 and 11).
 """

@@ -1,8 +1,5 @@
 """The cache of token statistics: Parquet part files that only ever gain rows.
 
-What belongs here: part files, their keys, flushing, compaction, damaged files, taking texts away again. What does not:
-what a row means (catalogue/contracts/statistics.py), what a key is made of (tokens.py).
-
 Safe without a server: a part is written aside and moved into place, so it is whole or absent; two runs write different
 parts; a row that is in two parts is the same row, and readers take the first. A part's name holds the sha256 of its
 bytes, and readers compare the two. A part without such a name, or without a column, is refused.

@@ -1,8 +1,4 @@
-"""Statistics that are made of cached logits: one that is thought of later costs no forward pass.
-
-What belongs here: reading the logits, sweeping over them, and the rows that this gives. What does not: which texts
-(cached_texts.py), the reductions (reductions.py).
-"""
+"""Statistics that are made of cached logits: one that is thought of later costs no forward pass."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What of some texts a model's caches hold, by kind, and what is missing: texts to run, encoded, and what that costs.
-
-What belongs here: opening the caches of a model's kinds, reading rows by text, what is missing and how much work it is;
-of the model the tokenizer alone is needed. What does not: files (cache.py), running the model (run.py).
-"""
+"""What a model's caches hold of some texts, by kind, and what is missing: texts to run, encoded, and their cost."""
 
 from __future__ import annotations
 

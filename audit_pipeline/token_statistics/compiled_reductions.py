@@ -1,8 +1,5 @@
 """The reductions of reductions.py over whole rows of logits, compiled for a GPU.
 
-What belongs here: the plain formulas, and running them on rows of one shape. What does not: the sweep in blocks, which
-is the reference and what a processor runs (reductions.py); the check that both agree on a machine (forward.py).
-
 The sweep writes every block several times, and a GPU waits for its memory meanwhile. torch.compile makes loops of the
 formulas that read the logits as the head leaves them, and write nothing but the results.
 """

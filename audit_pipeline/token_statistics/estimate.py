@@ -1,7 +1,4 @@
-"""How long a pass would take, from the model's size and this machine's arithmetic.
-
-What belongs here: an estimate made without the model's weights. What does not: measured times (run.py).
-"""
+"""How long a pass would take, from the model's size and this machine's arithmetic."""
 
 from __future__ import annotations
 

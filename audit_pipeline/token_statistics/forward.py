@@ -1,7 +1,4 @@
-"""The forward pass: batches of token ids in, statistics of every scored token out.
-
-What belongs here: tensors, devices, the split of a model into body and head. What does not: texts, files, progress.
-"""
+"""The forward pass: batches of token ids in, statistics of every scored token out."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """How a model's layers are computed with on this machine: where they lie, by which library, and with how many threads.
 
-What belongs here: reading off a model in memory where its layers lie, which of them another library holds and how it
-can be run; the choice between MKL and oneDNN, and using it; setting torch's threads. What does not: putting a model in
-memory (models/weights.py), logits (blocks.py), running it and trying out how (forward.py).
-
 torch multiplies float32 with MKL, which uses about half of what some processors can do (an AMD EPYC with AVX-512 is 2.2
 times as fast with oneDNN); on others the two are alike. So both are timed once per model and machine.
 """

@@ -1,7 +1,4 @@
-"""A model made ready to score: its weights in memory, and what the check at loading found out, remembered.
-
-What belongs here: putting the two together. What does not: reading weights (models/weights.py), the check (forward.py).
-"""
+"""A model made ready to score: its weights in memory, and what the check at loading found out, remembered."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A model on this machine, whole in this process or divided over several: batches of windows through it.
-
-What belongs here: what can be done with such a model, what a window wants run, batches that want the same, and halving
-one that a device has no room for. What does not: which windows there are (cached_texts.py), what becomes of their
-statistics (rows.py), tensors (forward.py), several processes (ranked_pass.py).
-"""
+"""A model on this machine, whole in this process or divided over several: batches of windows through it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Texts after a prefix of other texts: which of them are cached, running the others, and reading the rows.
-
-What belongs here: the key of a text after a prefix, whether there is room for both, running and reading. What does
-not: which texts make a prefix (scoring/known_texts.py), the pass (forward.py, shared_prefix.py).
-"""
+"""Texts after a prefix of other texts: which of them are cached, running the others, and reading the rows."""
 
 from __future__ import annotations
 
@@ -41,7 +37,7 @@ def is_prefix_rerun(model: TokenizedModel, location: CacheLocation) -> bool:
     """Whether the prefix is run again with every text, as far as the check at loading is known (loading.py)."""
     paths = location.paths if isinstance(location, Caches) else location
     load_check = read_json_if_whole(paths.load_check(model.identity.model_fingerprint, model.entry.division))
-    return load_check is not None and not load_check["found"].get("shared_prefix", True)
+    return load_check is not None and not load_check["found"]["shared_prefix"]
 
 
 def plan_prefixed(model: TokenizedModel, texts: Sequence[str], prefix: Prefix, location: CacheLocation) -> Plan:

@@ -1,10 +1,5 @@
 """From a position's logits to the handful of numbers that detectors need, in one sweep over the vocabulary.
 
-What belongs here: the reductions, by the names of their results: those of a block of logits as it comes, and
-those of a weighed block (sums and moments of the probabilities); the sweep, in float32, and bringing what it found from
-the device. What does not: where logits come from, how blocks are weighed and put together (blocks.py), running the
-model (forward.py).
-
 The vocabulary is gone over in blocks. While a block is in the processor's cache, everything that is wanted of it is
 taken; blocks are put together as parts of a mixture are: a block weighs what it holds of the probability, means and
 variances are merged in the centred form (Chan, Golub and LeVeque 1983), which does not cancel where a distribution is

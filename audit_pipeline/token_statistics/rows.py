@@ -1,8 +1,4 @@
-"""From the results of windows to rows of the caches.
-
-What belongs here: putting a text's windows together and the columns of each kind. What does not: the loop over batches
-(run.py), files (cache.py).
-"""
+"""From the results of windows to rows of the caches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Filling the cache: the loop over batches, and how far along it is.
-
-What belongs here: the loop and its bookkeeping. What does not: what is missing (cached_texts.py), tensors (forward.py),
-rows (rows.py).
-"""
+"""Filling the cache: the loop over batches, and how far along it is."""
 
 from __future__ import annotations
 

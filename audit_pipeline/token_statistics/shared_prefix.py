@@ -1,9 +1,5 @@
 """Many texts after one prefix, whose keys and values are computed once.
 
-What belongs here: the attention of texts to a prefix that all of them share, and the cache that represents it. What
-does not: which prefix (prefixed_texts.py), running the prefix itself and the check against running prefix and text as
-one sequence (forward.py).
-
 A cache as the model library has it would need the prefix's keys and values once a text, copied in every layer: at 32
 words a text that costs half of a pass. Here the queries of all texts meet the prefix in one product.
 """

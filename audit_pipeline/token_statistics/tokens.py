@@ -1,9 +1,4 @@
-"""From texts to what goes through a model: their tokens, and the windows and batches that these are run in.
-
-What belongs here: everything that decides which tokens are scored (the start-token policy, character offsets, cache
-keys), windows over long texts, length-sorted batches under a token budget, and a batch's token ids. What does not:
-tensors, and running them (forward.py).
-"""
+"""From texts to what goes through a model: their tokens, and the windows and batches that these are run in."""
 
 from __future__ import annotations
 

@@ -96,8 +96,7 @@ def test_a_tokenizer_of_its_own_code_says_the_same(changed: Changed, refused: Re
             ["'lama'", "does not know; did you mean llama?", transformers.__version__],
         ),
         ({"model_type": "never_heard_of_it"}, ["architecture 'never_heard_of_it'", "a later version may know it"]),
-        ({"model_type": None}, ["names no model_type"]),
-        ({"model_type": "vit"}, ["no causal language model of the architecture vit"]),
+        ({"model_type": "vit"}, ["(vit) does not predict the next token of a text"]),
     ],
 )
 def test_an_unknown_architecture_is_named(
@@ -110,50 +109,28 @@ def test_an_unknown_architecture_is_named(
 def test_an_encoder_predicts_no_next_token(other: Callable[[Any], Path], refused: Refused) -> None:
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
     message = refused(other(BertForMaskedLM(BertConfig(vocab_size=400, **sizes))))
-    assert "is an encoder (bert)" in message
-    assert "decoder-only" in message
+    assert "(bert) does not predict the next token of a text: take a decoder-only model" in message
 
 
 def test_nor_does_an_encoder_with_a_decoder(other: Callable[[Any], Path], refused: Refused) -> None:
     config = T5Config(vocab_size=400, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2)
-    assert "is an encoder with a decoder (t5)" in refused(other(T5ForConditionalGeneration(config)))
+    assert "(t5) does not predict the next token" in refused(other(T5ForConditionalGeneration(config)))
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        (
-            {"intermediate_size": 999},
-            "down_proj.weight is 32×48 in the file, and by config.json it would be 32×999",
-        ),
-        ({"hidden_size": 16}, "lm_head.weight is 383×32 in the file, and by config.json it would be 383×16"),
-        ({"num_hidden_layers": 5}, "lack 27 tensors of the model, model.layers.2.input_layernorm.weight first"),
+        ({"intermediate_size": 999}, "mlp.down_proj.weight first"),
+        ({"hidden_size": 16}, "lm_head.weight first"),
+        ({"num_hidden_layers": 5}, ": 27 tensors are missing, of another shape or too many, model.layers.2.input_lay"),
         # Left to itself, transformers leaves the layer out, and the model answers all the same.
-        ({"num_hidden_layers": 1}, "have more layers than its config.json says: model.layers.1.input_layernorm.weight"),
-        ({"vocab_size": 9_000_000}, "9,000,000 tokens of size 32 would take more than the 40,032 numbers in its files"),
+        ({"num_hidden_layers": 1}, "or too many, model.layers.1.input_layernorm.weight first"),
     ],
 )
 def test_weights_that_are_not_those_of_the_configuration(
     changed: Changed, refused: Refused, fields: dict[str, Any], told: str
 ) -> None:
     assert told in refused(changed(**fields))
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"num_hidden_layers": 100_000},
-        {"num_hidden_layers": -3},
-        {"vocab_size": 10**12},
-        {"hidden_size": 10**9},
-        {"max_position_embeddings": 10**12},
-    ],
-)
-def test_sizes_that_no_model_has_are_refused_before_anything_is_built(
-    changed: Changed, refused: Refused, fields: dict[str, Any]
-) -> None:
-    [(key, value)] = fields.items()
-    assert f"its config.json says {key}: {value}, and no model has more" in refused(changed(**fields))
 
 
 @pytest.mark.parametrize(

@@ -76,31 +76,21 @@ def test_weights_that_stand_there_twice_count_once(tmp_path: Path) -> None:
     ("files", "groups", "expected"),
     [
         ({}, "", (100, 60)),
-        ({"memory.max": "max", "memory.current": "90"}, "0::/", (100, 60)),
-        ({"memory.max": "70", "memory.current": "50"}, "0::/", (70, 20)),
-        ({"memory.max": "70", "memory.current": "50", "memory.stat": "anon 20\ninactive_file 30"}, "0::/", (70, 50)),
+        ({"": ("max", "90", "anon 20")}, "0::/", (100, 60)),
+        ({"": ("70", "50", "anon 20")}, "0::/", (70, 20)),
+        ({"": ("70", "50", "anon 20\ninactive_file 30")}, "0::/", (70, 50)),
         # A group inside another that is bound more tightly; one that is not there (a path outside of the container).
-        ({"a/memory.max": "40", "a/memory.current": "9", "a/b/memory.max": "max"}, "0::/a/b", (40, 31)),
-        ({"memory.max": "70", "memory.current": "80"}, "0::/a/b", (70, 0)),
-        # Version 1, beside an empty second version.
-        (
-            {
-                "memory/memory.limit_in_bytes": "50",
-                "memory/memory.usage_in_bytes": "40",
-                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 5",
-                "cpu/memory.limit_in_bytes": "3",
-            },
-            "9:cpu,cpuacct:/\n8:memory:/docker/one\n0::/",
-            (50, 15),
-        ),
+        ({"a": ("40", "9", ""), "a/b": ("max", "9", "")}, "9:cpu:/\n0::/a/b", (40, 31)),
+        ({"": ("70", "80", "")}, "0::/a/b", (70, 0)),
     ],
 )
 def test_memory_is_what_the_control_group_leaves(
-    tmp_path: Path, files: dict[str, str], groups: str, expected: tuple[int, int]
+    tmp_path: Path, files: dict[str, tuple[str, str, str]], groups: str, expected: tuple[int, int]
 ) -> None:
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(f"{content}\n", encoding="utf-8")
+    for folder, contents in files.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        for name, content in zip(("memory.max", "memory.current", "memory.stat"), contents, strict=True):
+            (tmp_path / folder / name).write_text(f"{content}\n", encoding="utf-8")
     assert apply_memory_limits(Memory(100, 60), groups, tmp_path) == Memory(*expected)
 
 

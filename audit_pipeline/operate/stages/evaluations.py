@@ -3,8 +3,6 @@
 What belongs here: the order of read, conclude, record and write, gathering what the answer's rules go by, and answering
 again for findings that have none. What does not: the statistics (evidence/), the rules and the row of an answer
 (report/pair_answer.py).
-
-Findings of earlier versions have no answer beside them. It is concluded from their files when the warehouse is built.
 """
 
 from __future__ import annotations

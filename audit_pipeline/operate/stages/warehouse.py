@@ -45,8 +45,8 @@ class RebuiltWarehouse:
 def build_warehouse(
     paths: DataPaths, *, include_text: bool = True, config: Path | None = None, everything: bool = False
 ) -> WarehouseReport:
-    """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with); findings of earlier
-    versions get their answer first."""
+    """Build the warehouse with the planner's word on every pair (warehouse/build.py, build_with); pairs without an
+    answer get one first."""
     answer_missing(paths, config)
     return build_warehouse_file(judge, paths, include_text=include_text, config=config, everything=everything)
 
