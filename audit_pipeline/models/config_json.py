@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.errors import ModelError
@@ -45,7 +44,11 @@ def read_quantisation(config_folder: Path) -> Quantisation | None:
     given = read_json(config_folder / "config.json").get("quantization_config")
     if not isinstance(given, Mapping):
         return None
-    return Quantisation(_parse_method(given), _parse_bits(given))
+    if given.get("load_in_4bit") or given.get("load_in_8bit"):
+        # bitsandbytes did not always name itself.
+        return Quantisation("bitsandbytes", 4 if given.get("load_in_4bit") else 8)
+    bits = given.get("bits")
+    return Quantisation(str(given.get("quant_method")), bits if isinstance(bits, int) else None)
 
 
 def require_quantisation_package(model: str, quantisation: Quantisation | None) -> None:
@@ -65,20 +68,3 @@ def require_quantisation_package(model: str, quantisation: Quantisation | None) 
     raise ModelError(
         f"the weights of {model} are quantised ({quantisation}), and {packages} is not installed: pip install {how}"
     )
-
-
-def _parse_method(quantization_config: Mapping[str, Any]) -> str:
-    method = quantization_config.get("quant_method")
-    # What bitsandbytes wrote before the field was there.
-    return "bitsandbytes" if method is None and _is_bitsandbytes(quantization_config) else str(method)
-
-
-def _is_bitsandbytes(quantization_config: Mapping[str, Any]) -> bool:
-    return bool(quantization_config.get("load_in_4bit") or quantization_config.get("load_in_8bit"))
-
-
-def _parse_bits(quantization_config: Mapping[str, Any]) -> int | None:
-    if _is_bitsandbytes(quantization_config):
-        return 4 if quantization_config.get("load_in_4bit") else 8
-    bits = quantization_config.get("bits")
-    return bits if isinstance(bits, int) else None

@@ -55,11 +55,18 @@ def convert_tokenizer(located: LocatedModel, folder: Path | None) -> KeptTokeniz
     backend.no_padding()
     backend.no_truncation()
     text = config.get_text_config()
-    context = _read_context_length(text)
+    context = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    # The tokens that no text is made of: those with a role, and those that the tokenizer itself calls special.
+    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
+    special_ids = frozenset({*tokenizer.all_special_ids, *added})
     converted = KeptTokenizer(
-        TextTokenizer(backend, _special_ids(tokenizer)),
+        TextTokenizer(backend, special_ids),
         default_start_token=_default_start_token(tokenizer, str(config.model_type)),
-        context_length=_NO_LIMIT if context is None and located.entry.endpoint is None else context,
+        context_length=int(context)
+        if context and context >= 1
+        else _NO_LIMIT
+        if located.entry.endpoint is None
+        else None,
         vocab_size=int(text.vocab_size),
     )
     if folder is not None:
@@ -125,18 +132,6 @@ def _read_endpoint_config(located: LocatedModel, tokens: int) -> Any:
 
 # State-space models have no limit; a window keeps memory bounded.
 _NO_LIMIT = 4096
-
-
-def _read_context_length(text_config: Any) -> int | None:
-    """Tokens that the model can see at once; None where nothing says how many."""
-    context = getattr(text_config, "max_position_embeddings", None) or getattr(text_config, "n_positions", None)
-    return int(context) if context is not None and context >= 1 else None
-
-
-def _special_ids(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The tokens that no text is made of: those with a role, and those that the tokenizer itself calls special."""
-    added = (number for number, token in tokenizer.added_tokens_decoder.items() if token.special)
-    return frozenset({*tokenizer.all_special_ids, *added})
 
 
 def _default_start_token(tokenizer: PreTrainedTokenizerBase, model_type: str) -> str | None:

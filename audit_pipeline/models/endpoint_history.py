@@ -8,11 +8,10 @@ Earlier states are kept, so that earlier findings can be assigned to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
@@ -87,8 +86,7 @@ def is_different_model(earlier_probe: Probe, later_probe: Probe) -> bool:
     """
     if [len(values) for values in earlier_probe.values] != [len(values) for values in later_probe.values]:
         return True
-    # A probe with more noise is refused now, but files of earlier versions hold such.
-    tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * min(LARGEST_NOISE, max(earlier_probe.noise, later_probe.noise)))
+    tolerance = max(_LEAST_TOLERANCE, _TIMES_NOISE * max(earlier_probe.noise, later_probe.noise))
     return any(
         largest_deviation(*pair) > tolerance for pair in zip(earlier_probe.values, later_probe.values, strict=True)
     )
@@ -133,7 +131,7 @@ def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPath
     try:
         content = read_json(path)
         return EndpointHistory(
-            tuple(ModelState(**{**state, "seen": _probe_from_content(state["seen"])}) for state in content["states"])
+            tuple(ModelState(**{**state, "seen": Probe(**state["seen"])}) for state in content["states"])
         )
     except FileNotFoundError:
         return EndpointHistory()
@@ -141,11 +139,6 @@ def read_history(endpoint: Endpoint, tokenizer_fingerprint: str, paths: DataPath
         raise DataError(
             f"{path} cannot be read ({to_one_line(error)}): remove it, and the model counts as another one from then on"
         ) from error
-
-
-def _probe_from_content(content: Mapping[str, Any]) -> Probe:
-    # Files of earlier versions hold more.
-    return Probe(content["values"], content["noise"], content["server"])
 
 
 def record_probe(endpoint: Endpoint, tokenizer_fingerprint: str, probe: Probe, paths: DataPaths) -> bool:

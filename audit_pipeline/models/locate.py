@@ -124,7 +124,7 @@ def _locate_on_disk(entry: ModelEntry, path: Path) -> LocatedModel:
     if entry.endpoint is not None and (path / "tokenizer.json").is_file():
         return LocatedModel(entry, path, None, None)
     if (path / "config.json").is_file():
-        _require_safetensors(entry, path)
+        _require_safetensors(entry, path, str(path))
         return LocatedModel(entry, path, None, None)
     if len(ggufs) == 1:
         return LocatedModel(entry, path, ggufs[0], None)
@@ -145,12 +145,12 @@ def _require_no_adapter(entry: ModelEntry, folder: Path) -> None:
         )
 
 
-def _require_safetensors(entry: ModelEntry, folder: Path) -> None:
-    if entry.endpoint is not None or any(folder.glob("*.safetensors")):
-        return
-    if any(folder.glob("*.bin")) or any(folder.glob("*.pt")):
-        raise ModelError(f"{folder} holds its weights as pickle only, which can run code: convert them to safetensors")
-    raise ModelError(f"{folder} holds no weights (*.safetensors)")
+def _require_safetensors(entry: ModelEntry, folder: Path, name: str) -> None:
+    if entry.endpoint is None and not any(folder.glob("*.safetensors")):
+        raise ModelError(
+            f"{name} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never read; "
+            "take a model that has *.safetensors, or give the path of a .gguf file"
+        )
 
 
 def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
@@ -161,9 +161,5 @@ def _fetch_from_hub(entry: ModelEntry) -> LocatedModel:
     with hub_faults_as_errors(at, entry.revision, "or give a local path", ModelError, HubUnreachableError):
         folder = Path(snapshot_download(entry.hub, revision=entry.revision, allow_patterns=patterns))
     _require_no_adapter(entry, folder)
-    if entry.endpoint is None and not any(folder.glob("*.safetensors")):
-        raise ModelError(
-            f"{at} holds no weights as safetensors: pickled weights (*.bin, *.pt) can run code and are never fetched; "
-            "take a repository that has *.safetensors, or fetch a .gguf file and give its path"
-        )
+    _require_safetensors(entry, folder, at)
     return LocatedModel(entry, folder, None, folder.name)

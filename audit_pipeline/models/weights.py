@@ -290,7 +290,10 @@ def _load_on_all_devices(tokenized: TokenizedModel, device: str, notify: Callabl
     # Else the library would take the GPUs as well.
     room = {"cpu": compute_weight_budget()} if device == "cpu" else None
     model = _load_pretrained(plain, plain.weights_folder, device_map=plain.entry.devices, max_memory=room)
-    notify(f"{plain.entry.name}: its layers lie on {', '.join(sorted(_devices_of(model)))}")
+    # 'disk': read when they are run.
+    by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
+    devices = {f"cuda:{device}" if isinstance(device, int) else str(device) for device in by_layer.values()}
+    notify(f"{plain.entry.name}: its layers lie on {', '.join(sorted(devices))}")
     return model
 
 
@@ -310,12 +313,6 @@ def _load_converted(tokenized: TokenizedModel, notify: Callable[[str], None]) ->
     model = _load_gguf(tokenized)
     _keep_converted_weights(model, tokenized, notify)
     return model
-
-
-def _devices_of(model: Any) -> set[str]:
-    """The devices that the layers of a model lie on, and 'disk' where they are read when they are run."""
-    by_layer = getattr(model, "hf_device_map", None) or {"": model.device}
-    return {f"cuda:{device}" if isinstance(device, int) else str(device) for device in by_layer.values()}
 
 
 def _load_gguf(tokenized: TokenizedModel) -> Any:

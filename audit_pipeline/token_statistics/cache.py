@@ -350,7 +350,8 @@ def _translate_damage_errors(part: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, KeyError) as error:
-        if not _is_damage(error):
+        if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
+            # It could not be reached: gone, no permission, no descriptors.
             raise
         raise DamagedError(f"{part} is damaged: {error}") from error
 
@@ -367,11 +368,6 @@ def write_part(folder: Path, table: pa.Table, number: int) -> Path:
 def list_parts(folder: Path) -> list[Path]:
     """The parts of ``folder``, oldest first."""
     return sorted(folder.glob("part-*.parquet"))
-
-
-def _is_damage(error: Exception) -> bool:
-    """Whether a part is damaged; else it could not be reached (gone, no permission, no descriptors)."""
-    return not isinstance(error, FileNotFoundError) and getattr(error, "errno", None) is None
 
 
 def _group_small_parts(parts: Iterable[Path]) -> list[list[Path]]:

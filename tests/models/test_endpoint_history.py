@@ -11,7 +11,6 @@ import pytest
 from pydantic import ValidationError
 from tiny_models import save_model
 
-from audit_pipeline.catalogue.files import read_json, write_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.errors import DataError, ModelError
 from audit_pipeline.models import locate as locating
@@ -74,9 +73,6 @@ def shifted(by: float, *, noise: float = 0.0) -> Probe:
         (SEEN, replace(SEEN, values=((-1.0, -2.0), (-3.0, -1.0))), True),
         (SEEN, replace(SEEN, values=((-1.0, -2.0),)), True),
         (SEEN, replace(SEEN, server="vllm-2"), False),
-        # Noise is bounded: by three times half a nat.
-        (SEEN, shifted(1.4, noise=11.9), False),
-        (SEEN, shifted(1.6, noise=11.9), True),
         (shifted(INFINITE), shifted(INFINITE), False),
         (SEEN, shifted(INFINITE), True),
         # What is infinite both times hides nothing beside it.
@@ -148,12 +144,6 @@ def test_what_was_seen_is_kept_and_a_damaged_file_is_named(tmp_path: Path) -> No
     assert record_probe(endpoint(), "t", shifted(1.0), paths) is True
     assert len(read_history(endpoint(), "t", paths).states) == 2
     assert read_history(endpoint(), "of another tokenizer", paths).now is None
-    content = read_json(history_path(endpoint(), "t", paths))
-    for state in content["states"]:
-        state["seen"] |= {"first_is_null": True, "largest_n": 20}
-    before = read_history(endpoint(), "t", paths)
-    write_json(history_path(endpoint(), "t", paths), content)
-    assert read_history(endpoint(), "t", paths) == before, "earlier versions wrote more"
     history_path(endpoint(), "t", paths).write_text('{"states": [{}]}', encoding="utf-8")
     with pytest.raises(DataError, match="cannot be read"):
         read_history(endpoint(), "t", paths)

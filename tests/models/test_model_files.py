@@ -57,7 +57,7 @@ def test_a_folder_must_hold_a_config_and_safetensors(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     assert "holds no weights" in refused(lambda: locate(entry))
     (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
-    assert "pickle only, which can run code" in refused(lambda: locate(entry))
+    assert "pickled weights (*.bin, *.pt) can run code" in refused(lambda: locate(entry))
     (tmp_path / "model.safetensors").write_bytes(b"")
     assert locate(entry).folder == tmp_path
 

@@ -113,7 +113,7 @@ def hub_watcher(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"{len(proposals.entries)} of {len(candidates)} models proposed, {state} {proposals_path()}")
 
 
-_TOLD_TAGS = (
+_REPORTED_TAGS = (
     "dagster/partition",
     "dagster/asset_partition_range_start",
     "dagster/asset_partition_range_end",
@@ -144,7 +144,7 @@ def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> No
         details={
             "run_id": run.run_id,
             "job": run.job_name,
-            **{tag.removeprefix("dagster/"): run.tags[tag] for tag in _TOLD_TAGS if tag in run.tags},
+            **{tag.removeprefix("dagster/"): run.tags[tag] for tag in _REPORTED_TAGS if tag in run.tags},
         },
     )
     context.log.info(deliver(alert, data.paths))

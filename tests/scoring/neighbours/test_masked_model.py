@@ -250,7 +250,7 @@ def test_what_is_no_masked_language_model_is_refused(folder, tiny_folder, tmp_pa
 def test_weights_in_a_format_that_can_run_code_are_refused(tmp_path):
     pickled = save_bert(tmp_path / "pickled")
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="pickle only"):
+    with pytest.raises(ModelError, match="pickled weights"):
         proposer_of(pickled, tmp_path).cost(["the boats"], 1)
 
 
