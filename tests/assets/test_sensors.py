@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-import traceback
 from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
 import dagster as dg
-import duckdb
 import psutil
 import pytest
-from dagster_shared.error import SerializableErrorInfo
 from made_workspace import SOURCE, Workspace, made_documents, temporal
 
 from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.outcomes import record_outcome
 from audit_pipeline.definitions import defs
-from audit_pipeline.errors import ConfigError, DataError, TransientError, to_one_line
+from audit_pipeline.errors import ConfigError, TransientError
 from audit_pipeline.operate.dagster import sensors
 from audit_pipeline.operate.dagster.in_process import PROCESS_TAG, process_identity, process_tags, run_job
 from audit_pipeline.operate.dagster.resources import AuditData
@@ -361,23 +358,6 @@ def test_every_failed_run_is_told_once_with_its_reason(built: Workspace, instanc
     [line] = alert["lines"]
     assert line.startswith("token_statistics: the benchmark made_8 has not been built yet")
     assert "Stack" not in line
-
-
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (DataError("the file: x\ncannot be read"), "the file: x cannot be read"),
-        (dg.Failure("2 of 4 pairs failed; m: why"), "2 of 4 pairs failed; m: why"),
-        (duckdb.IOException("IO Error: No space"), "an unexpected error: No space; the log of the run has more"),
-        (OSError(28, "No space left"), "an unexpected error: No space left; the log of the run has more"),
-        (KeyError("a: b"), "an unexpected error: 'a: b'; the log of the run has more"),
-        (RuntimeError(), "an unexpected error without a message; the log of the run has more"),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_an_alert_names_no_class_of_errors(error: Exception, words: str) -> None:
-    told = SerializableErrorInfo.from_traceback(traceback.TracebackException.from_exception(error))
-    assert sensors._format_error(str(told.cls_name), to_one_line(told.message)) == words
 
 
 def test_the_hub_is_not_asked_where_nothing_is_watched(workspace: Workspace) -> None:

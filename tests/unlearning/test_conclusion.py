@@ -166,19 +166,6 @@ def test_documents_that_are_still_reproduced_are_named_beside_every_other_outcom
     )
 
 
-def test_a_comparison_of_an_earlier_version_has_their_number_alone() -> None:
-    """Its rows have shares: one of twelve documents after."""
-    documents = extracted((0.9, 1.0), (0.0, 1.0))
-    one = {**documents.values["after"], "verbatim_reproduced": np.arange(2 * DOCUMENTS) == 0}
-    after = DocumentValues(documents.forget, documents.groups, {**documents.values, "after": one}, None)
-    found = concluded(KNOWN, NEVER, documents=after)
-    assert found.outcome == "still reproduced"
-    assert found.headline == "Not forgotten: edited reproduces passages of 1 of 12 documents that it was to forget."
-    by_both = {**after.values, "retrained": one}
-    same = DocumentValues(after.forget, after.groups, by_both, None)
-    assert concluded(KNOWN, NEVER, RETRAINED, documents=same).outcome == "forgotten", "the retrained model does, too"
-
-
 def why_undetermined(found: Conclusion) -> str:
     assert found.outcome == "undetermined"
     assert found.headline == "These numbers do not settle whether edited has forgotten the texts."

@@ -151,27 +151,14 @@ def alert_run_failed(context: dg.RunFailureSensorContext, data: AuditData) -> No
 
 
 def _format_failure(event: dg.DagsterEvent) -> str:
-    """The step and what the error says of itself, without Dagster's words around it and without a stack trace."""
+    """Return the step and the message of its error, without Dagster's words around it and without a stack trace."""
     error: Any = event.step_failure_data.error
     while error is not None and str(error.cls_name).startswith("Dagster") and error.cause is not None:
         error = error.cause
-    if error is None:
-        return f"{event.step_key}: {to_one_line(str(event.message))}"
-    return f"{event.step_key}: {_format_error(str(error.cls_name), to_one_line(str(error.message)))}"
-
-
-_ERROR_KIND = re.compile(r"(\[Errno -?\d+\] |[A-Z][A-Za-z ]* Error: )")
-"""What the operating system and DuckDB put before their words."""
-
-
-def _format_error(class_name: str, message: str) -> str:
-    """An error's words without the name of its class, which Python's message begins with."""
-    origin, _, words = message.partition(": ") if f"{class_name}:" in message else ("", "", message)
-    if words == class_name or words.endswith(f".{class_name}"):
-        return "an unexpected error without a message; the log of the run has more"
-    if origin.startswith(("audit_pipeline.", "dagster.")):
-        return words
-    return f"an unexpected error: {_ERROR_KIND.sub('', words, count=1)}; the log of the run has more"
+    message = to_one_line(str(event.message if error is None else error.message))
+    # Python puts the name of the class before the message.
+    words = re.sub(r"^[\w.]+: ", "", message)
+    return f"{event.step_key}: {words}"
 
 
 @dg.sensor(
