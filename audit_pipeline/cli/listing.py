@@ -172,9 +172,9 @@ def models(is_long: bool) -> None:
     "--export",
     "export_name",
     metavar="NAME",
-    help="Write a built benchmark or family as a data set for others: Parquet, a card, Croissant metadata.",
+    help="Write a built benchmark or family as a data set for others: Parquet files and a card.",
 )
-@click.option("--out", type=PATH, help="The folder for --export: new, empty, or with an earlier export.")
+@click.option("--out", type=PATH, help="The folder for --export: new or empty.")
 @click.option(
     "--push", metavar="OWNER/NAME", help="Send what --export wrote to the hub as this data set, which is made private."
 )
@@ -266,8 +266,8 @@ def _build_benchmark_row(spec: BenchmarkSpec, paths: DataPaths) -> Row:
 def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool) -> None:
     """Write the benchmarks of that name as a data set, and send it to the hub where one is named."""
     from audit_pipeline.benchmarks.built_benchmark import read_built
-    from audit_pipeline.handing_on.export import ExportCandidate, export, require_export_folder, require_licences
-    from audit_pipeline.handing_on.push import push, require_dataset_name, require_token
+    from audit_pipeline.handing_on.export import export, require_licences, require_new_folder
+    from audit_pipeline.handing_on.push import push, require_hub_name_and_token
     from audit_pipeline.operate.stages.benchmarks import read_or_assess_quality
 
     folder, paths = out.expanduser().resolve(), DataPaths.from_environment()
@@ -275,23 +275,22 @@ def _export_benchmarks(name: str, out: Path, hub: str | None, *, with_text: bool
     built = [read_built(paths, spec.name) for spec in config.benchmarks_named(name)]
     tell_problems(config.problems)
     # All that may be refused, before any work.
-    require_export_folder(folder)
+    require_new_folder(folder)
     require_licences(built, with_text=with_text)
-    token = None
     if hub is not None:
-        require_dataset_name(hub)
-        token = require_token()
+        require_hub_name_and_token(hub)
     run_id = str(uuid.uuid4())
-    ready = [ExportCandidate(benchmark, read_or_assess_quality(benchmark, paths, run_id)) for benchmark in built]
+    qualities = {benchmark: read_or_assess_quality(benchmark, paths, run_id) for benchmark in built}
     tell_step(f"writing {folder}, and reading it back")
-    done = export(ready, folder, paths, hub=hub, with_text=with_text)
+    digests = export(qualities, folder, paths, hub=hub)
     show_table(
         "exported",
-        [{"benchmark": name, "content_digest": digest} for name, digest in done.digests.items()],
+        [{"benchmark": name, "content_digest": digest} for name, digest in digests.items()],
         (("benchmark", "benchmark"), ("content digest", "content_digest")),
     )
-    say(f"{done.texts:,} texts in {folder}", folder=str(folder), texts=done.texts)
-    if hub is not None and token is not None:
+    texts = sum(benchmark.examples.num_rows for benchmark in built)
+    say(f"{texts:,} texts in {folder}", folder=str(folder), texts=texts)
+    if hub is not None:
         tell_step(f"sending it to the hub as {hub}")
-        address = push(folder, hub, token)
+        address = push(folder, hub)
         say(f"On the hub: {address}", address=address)

@@ -31,7 +31,7 @@ def test_a_family_is_written_and_told(built: Workspace, tmp_path: Path) -> None:
     }
     assert digests["other_8"] is None
     assert (answer["folder"], answer["texts"]) == (str(tmp_path / "out"), 96)
-    assert (tmp_path / "out" / "croissant.json").is_file()
+    assert (tmp_path / "out" / "README.md").is_file()
 
 
 @pytest.mark.parametrize(

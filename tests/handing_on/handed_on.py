@@ -20,7 +20,7 @@ from audit_pipeline.benchmarks.settings import BenchmarkSpec
 from audit_pipeline.catalogue.contracts import EXAMPLES, SPLIT_QUALITY, example_id
 from audit_pipeline.catalogue.files import table_from_rows, write_json, write_table
 from audit_pipeline.catalogue.paths import DataPaths
-from audit_pipeline.handing_on.export import ExportCandidate, Exported, export
+from audit_pipeline.handing_on.export import export, require_licences
 
 DAY = date(2021, 2, 3)
 
@@ -87,10 +87,11 @@ def quality(verdict: str = "undetermined", auroc: float | None = 0.61) -> Any:
 
 def write(
     benchmarks: Iterable[BuiltBenchmark], folder: Path, *, hub: str | None = None, with_text: bool = False
-) -> Exported:
+) -> dict[str, str]:
     """What the command does with benchmarks that are built."""
-    ready = [ExportCandidate(built, quality()) for built in benchmarks]
-    return export(ready, folder, DataPaths(folder.parent / "nobody's"), hub=hub, with_text=with_text)
+    built = [*benchmarks]
+    require_licences(built, with_text=with_text)
+    return export({benchmark: quality() for benchmark in built}, folder, DataPaths(folder.parent / "no data"), hub=hub)
 
 
 def entries_in(folder: Path) -> dict[str, Any]:

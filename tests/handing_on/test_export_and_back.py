@@ -66,8 +66,8 @@ def test_any_benchmark_comes_back_with_the_same_digest(
     root = tmp_path_factory.mktemp("any")
     built = built_of(rows, root / "data")
     done = write([built], root / "out")
-    assert digests_read_back(root / "out") == list(done.digests.values())
-    assert done.digests == {"made": compute_content_digest(built.examples)}
+    assert digests_read_back(root / "out") == list(done.values())
+    assert done == {"made": compute_content_digest(built.examples)}
 
 
 def test_the_digest_is_what_the_card_says_it_is(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_digest_is_what_the_card_says_it_is(tmp_path: Path) -> None:
         row |= {name: min(digests[row[name]]) for name, digests in of_place.items()}
     lists = [[None if row[name] is None else str(row[name]) for name in names] for row in texts]
     whole = f"[[{','.join(sorted(map(as_json, lists)))}]]"
-    assert done.digests["made"] == hashlib.sha256(whole.encode()).hexdigest()
+    assert done["made"] == hashlib.sha256(whole.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,7 @@ def test_datasets_loads_every_configuration_and_split(tmp_path: Path) -> None:
         for words in (2, 3)
     }
     done = write([built_of(rows, tmp_path / "data", words) for words, rows in lengths.items()], tmp_path / "out")
-    assert list(done.digests) == ["made_2", "made_3"]
-    assert done.texts == 12
+    assert list(done) == ["made_2", "made_3"]
     for words, rows in lengths.items():
         loaded = load_dataset(str(tmp_path / "out"), f"made_{words}", cache_dir=str(tmp_path / "cache"))
         assert sorted(loaded) == ["calibration", "evaluation"]
@@ -148,7 +147,7 @@ def test_datasets_loads_every_configuration_and_split(tmp_path: Path) -> None:
     (entry,) = entries_in(tmp_path / "out").values()
     assert entry["words"] == [2, 3]
     assert entry["files"] == ["data/made_{words}/calibration.parquet", "data/made_{words}/evaluation.parquet"]
-    assert digests_read_back(tmp_path / "out") == list(done.digests.values())
+    assert digests_read_back(tmp_path / "out") == list(done.values())
 
 
 def test_lengths_with_other_splits_have_entries_of_their_own(tmp_path: Path) -> None:
@@ -162,7 +161,7 @@ def test_lengths_with_other_splits_have_entries_of_their_own(tmp_path: Path) -> 
     done = write([built_of(both, tmp_path / "data", 2), built_of(one, tmp_path / "data", 3)], tmp_path / "out")
     entries = entries_in(tmp_path / "out")
     assert {name: entry["words"] for name, entry in entries.items()} == {"made": [2], "made_splits_2": [3]}
-    assert digests_read_back(tmp_path / "out") == list(done.digests.values())
+    assert digests_read_back(tmp_path / "out") == list(done.values())
 
 
 def test_texts_that_are_not_of_the_length_stay(tmp_path: Path) -> None:
@@ -175,7 +174,7 @@ def test_a_shelf_comes_back(tmp_path: Path) -> None:
     """Unlabelled texts that are evaluated, beside held-out ones that are for calibration."""
     rows = [example("shelf one", None), example("shelf two", None), example("held out", 0, split="calibration")]
     done = write([built_of(rows, tmp_path / "data", design="exchangeable")], tmp_path / "out")
-    assert digests_read_back(tmp_path / "out") == list(done.digests.values())
+    assert digests_read_back(tmp_path / "out") == list(done.values())
 
 
 def test_a_text_that_stands_twice_is_refused(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_what_is_pushed_builds_the_same_benchmark(
 
 
 def test_another_push_replaces_the_files_of_the_first(hub: HubServer, pushed: Callable[..., Any]) -> None:
-    before = {".gitattributes": b"", "README.md": b"", "croissant.json": b"{}", "data/old.parquet": b""}
+    before = {".gitattributes": b"", "README.md": b"", "data/old.parquet": b""}
     there = hub.add("dataset", NAME, before)
     done = pushed(HF_TOKEN=TOKEN)
     assert done.returncode == 0, done.stderr
@@ -64,10 +64,9 @@ def test_another_push_replaces_the_files_of_the_first(hub: HubServer, pushed: Ca
     assert sorted(files) == [
         ".gitattributes",
         "README.md",
-        "croissant.json",
         *(f"data/made_{words}/{split}.parquet" for words in (12, 16) for split in ("calibration", "evaluation")),
     ]
-    assert files["README.md"].startswith(b"---\npretty_name: ")
+    assert b"pretty_name: 'made" in files["README.md"]
 
 
 @pytest.mark.slow
@@ -79,12 +78,6 @@ def test_what_is_refused(hub: HubServer, pushed: Callable[..., Any], tmp_path: P
     done = pushed("made", HF_TOKEN=TOKEN)
     assert done.returncode == 2
     assert "give it as owner/name" in done.stderr
-
-    hub.add("dataset", "maker/others", {"README.md": b"", "book_data.jsonl": b"{}"})
-    done = pushed("maker/others", HF_TOKEN=TOKEN)
-    assert done.returncode == 2
-    assert "maker/others on the hub holds book_data.jsonl, which no export wrote" in done.stderr
-    assert hub.asked("/commit/", "POST") == []
 
     done = pushed(HF_TOKEN="hf_of_nobody")
     assert done.returncode == 2
