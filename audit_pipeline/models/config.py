@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -341,14 +342,14 @@ def resolve_model(name_or_path: str, models: Entries[ModelEntry]) -> ModelEntry:
         return models[name_or_path]
     if "|" in name_or_path or not name_or_path.strip():
         raise ModelError(f"a model's name is not empty and holds no '|': {name_or_path!r}")
-    try:
-        path = Path(name_or_path).expanduser()
-        exists = path.exists()
-    except (OSError, RuntimeError) as error:
-        raise ModelError(f"no model at {name_or_path[:200]}: there can be no such path") from error
-    if exists:
+    # Not Path.exists, which raises where there can be no such path.
+    if os.path.exists(os.path.expanduser(name_or_path)):
         # The whole path is the name: it is a partition's key, and means the same from every folder.
-        return _entry_of_path(path.resolve())
+        path = Path(name_or_path).expanduser().resolve()
+        try:
+            return ModelEntry(name=str(path), path=path)
+        except ValidationError as error:
+            raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error
     if _is_path(name_or_path):
         raise ModelError(f"no model at {name_or_path}: the path does not exist")
     if _HUB_ID.fullmatch(name_or_path):
@@ -364,10 +365,3 @@ def is_path_or_hub_id(text: str) -> bool:
 
 def _is_path(text: str) -> bool:
     return text.endswith(".gguf") or text.startswith(("/", "./", "../", "~"))
-
-
-def _entry_of_path(path: Path) -> ModelEntry:
-    try:
-        return ModelEntry(name=str(path), path=path)
-    except ValidationError as error:
-        raise ModelError(f"{path} cannot be a model's name: it holds a '|'; move or rename its folder") from error

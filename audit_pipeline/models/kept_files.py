@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 import tempfile
 import warnings
@@ -135,20 +134,10 @@ def keep_folder(folder: Path, write: Callable[[Path], object], content: Mapping[
         write_json(aside / KEPT_MANIFEST, {**content, "files": digests_of_folder(aside)})
         if _read_if_whole(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
-            with suppress(FileExistsError):
-                _rename(aside, folder)
+            with suppress(OSError):
+                aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _rename(aside: Path, folder: Path) -> None:
-    """Move a folder into place; FileExistsError where one is there."""
-    try:
-        aside.rename(folder)
-    except OSError as error:
-        if error.errno == errno.ENOTEMPTY:
-            raise FileExistsError(str(folder)) from error
-        raise
 
 
 def read_tokenizer(folder: Path) -> KeptTokenizer | None:

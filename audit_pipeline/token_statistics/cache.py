@@ -199,16 +199,11 @@ class PartCache:
             return None
 
 
-def read_part(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """A part, whole or in part, compared with the digest in its name.
+def read_part(path: Path, columns: Sequence[str] | None = None, take: _Take = lambda batch: batch) -> pa.Table:
+    """What ``take`` takes of a part, whole or some columns, compared with the digest in its name.
 
     Raises DamagedError where it is not as it was written, and OSError where it cannot be reached.
     """
-    return _read_part_once(path, columns, lambda batch: batch)
-
-
-def _read_part_once(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
-    """As :func:`read_part`, what ``take`` takes of it."""
     require_part(path)
     with _translate_damage_errors(path), open_parquet(path, buffer_size=_READ_BYTES) as part:
         if not set(columns or ()) <= set(part.schema_arrow.names):
@@ -221,13 +216,13 @@ def _read_part_once(path: Path, columns: Sequence[str] | None, take: _Take) -> p
 
 
 def _read_part_with_refetch(path: Path, columns: Sequence[str] | None, take: _Take) -> pa.Table:
-    """As :func:`_read_part_once`; a part that is damaged in a working copy alone is fetched once more."""
+    """As :func:`read_part`; a part that is damaged in a working copy alone is fetched once more."""
     try:
-        return _read_part_once(path, columns, take)
+        return read_part(path, columns, take)
     except DamagedError:
         if not refetch_damaged_file(path):
             raise
-        return _read_part_once(path, columns, take)
+        return read_part(path, columns, take)
 
 
 def require_part(path: Path) -> None:

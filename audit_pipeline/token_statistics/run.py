@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from audit_pipeline.catalogue.contracts import KINDS, Kind, text_sha256
 from audit_pipeline.errors import BudgetError
@@ -84,12 +84,11 @@ class RunSummary:
 
 def join_summaries(summaries: Sequence[RunSummary]) -> RunSummary:
     """What several runs of one model did together; a text that two of them were given counts twice."""
+    joined_otherwise = {"tokens_per_second", "unreadable_parts"}
     counts = {
-        name: sum(getattr(summary, name) for summary in summaries)
-        for name in (
-            *("texts", "texts_from_cache", "texts_computed", "texts_without_tokens", "tokens_computed", "passes"),
-            *("seconds", "texts_branched", "branch_tokens", "texts_from_logits"),
-        )
+        field.name: sum(getattr(summary, field.name) for summary in summaries)
+        for field in fields(RunSummary)
+        if field.name not in joined_otherwise
     }
     return RunSummary(
         **counts,
@@ -201,17 +200,18 @@ def run_prepared(
                 report(writer.texts_done, tokens_done)
     writer.flush()
     seconds = time.perf_counter() - started
+    with_tokens = [number for number, text in enumerate(prepared.encoded) if text.n_scored]
     return RunSummary(
         texts=prepared.distinct,
         texts_from_cache=prepared.distinct - sum(map(prepared.wants_pass, range(len(prepared.encoded)))),
-        texts_computed=sum(1 for number in _list_texts_with_tokens(prepared) if prepared.wants_pass(number)),
-        texts_without_tokens=sum(1 for text in prepared.encoded if not text.n_scored),
+        texts_computed=sum(map(prepared.wants_pass, with_tokens)),
+        texts_without_tokens=len(prepared.encoded) - len(with_tokens),
         tokens_computed=tokens,
         passes=len(prepared.windows),
         seconds=seconds,
         tokens_per_second=tokens / seconds if tokens else 0.0,
         unreadable_parts=tuple(str(path) for cache in caches.values() for path in cache.unreadable),
-        texts_branched=sum(1 for number in _list_texts_with_tokens(prepared) if prepared.wants_branches(number)),
+        texts_branched=sum(map(prepared.wants_branches, with_tokens)),
         branch_tokens=ready.branch_tokens_run - branch_tokens_before if ready is not None else 0,
     )
 
@@ -229,10 +229,6 @@ def _write_behind(writer: RowWriter, batches: Iterable[Sequence[WindowResult]]) 
         if before is not None:
             before[0].result()
             yield before[1]
-
-
-def _list_texts_with_tokens(prepared: Prepared) -> list[int]:
-    return [number for number, text in enumerate(prepared.encoded) if text.n_scored]
 
 
 def _read_modes(
