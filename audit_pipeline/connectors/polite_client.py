@@ -1,54 +1,53 @@
-"""A polite client for the web: one request at a time, with pauses, robots.txt, retries and a store of every answer.
+"""A polite client for crawls: robots.txt, pauses, retries, and a cache of every answer.
 
-What belongs here: how a page is requested, how often, and how much of it is read. What does not: which pages a source
-requests, and what they say (one module per source), and where answers are kept (answer_store.py).
-
-requests speaks HTTP, tenacity repeats (fetch/retry.py), protego reads robots.txt, SQLite keeps the answers (a
-transaction each, so a killed crawl loses none of them), filelock keeps two processes from asking at once. Ours is
-their wiring, and the limits: size before and after decompression, time, redirects. requests-cache would do
-none of that: it stores what was read already, and paces and limits nothing (answer_store.py says more).
+requests-cache keeps the answers, each in a transaction of its own, so a crawl that is killed goes on where it was. All
+else lies below the cache (an adapter of requests): an answer that is kept costs neither a request nor a pause. tenacity
+repeats (fetch/retry.py), protego reads robots.txt, and answers are bounded (fetch/server_answers.py).
 """
 
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, Self
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 import requests
-import urllib3
 from filelock import FileLock
 from protego import Protego
+from requests_cache import CachedSession
+from requests_cache.models.response import CachedResponse
 
-from audit_pipeline.connectors.answer_store import FetchedPage, ResponseStore
-from audit_pipeline.errors import SourceError
+from audit_pipeline.connectors.charsets import decode_page
+from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.fetch.retry import (
     RetryPolicy,
     build_retryer,
     format_public_error,
+    format_request_error,
     is_transient_status,
     parse_retry_after,
     redact_passwords,
 )
-from audit_pipeline.fetch.server_answers import ACCEPTED, DamagedAnswerError, OversizedAnswerError, Unpacker
+from audit_pipeline.fetch.server_answers import ACCEPTED, DamagedAnswerError, GuardedAdapter, OversizedAnswerError
 
-STORE_NAME = "responses.sqlite"
-ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
-_LOCK_NAME = "crawl.lock"
-_CHUNK = 65536
+CACHE_NAME = "responses.sqlite"
+MOST_FAILURES = 3
+"""After so many requests in a row that fail, the site is out of reach, or wants none of this: it is left alone."""
+
+_MOST_BYTES = 128 * MEBIBYTE
 _MOST_REDIRECTS = 10
-_ROBOTS_LIMIT = MEBIBYTE
-# The whole answer may take this many times the timeout, which is for one silence.
-_WHOLE_ANSWER = 5
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_ABOUT_ONE_PAGE = frozenset((400, 404, 410))
+_ROBOTS = "/robots.txt"
+_ROBOTS_AGE = timedelta(days=1)  # RFC 9309, section 2.4
 
 
 class FetchError(SourceError):
@@ -56,7 +55,6 @@ class FetchError(SourceError):
 
     def __init__(self, url: str, reason: str, status: int | None = None) -> None:
         super().__init__(f"{redact_passwords(url)}: {reason}")
-        self.url = url
         self.status = status
 
 
@@ -65,7 +63,6 @@ class _PassingError(Exception):
 
     def __init__(self, reason: str, status: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.status = status
         self.retry_after = retry_after
 
@@ -74,49 +71,71 @@ class _PassingError(Exception):
 class Politeness:
     """Who asks, and how patiently; times in seconds.
 
-    ``user_agent`` names the program and a contact: ``corpus-audit/0.1 (ann@example.org)``. ``timeout`` is the longest
-    silence, ``most_pause`` the longest back-off: a server that asks for a longer one is left alone. Raises SourceError
-    for values that make no sense.
+    ``contact`` is an address at which a site can reach the user: it goes into the user agent. ``timeout`` is the
+    longest silence, ``most_pause`` the longest back-off: a server that asks for a longer one is left alone.
     """
 
-    user_agent: str
+    contact: str
     seconds_between: float = 1.0
     attempts: int = 5
     timeout: float = 60.0
     most_pause: float = 120.0
     obey_robots: bool = True
 
-    def __post_init__(self) -> None:
-        if not self.user_agent.strip():
-            raise SourceError("a user agent that says who asks is needed")
-        if self.attempts < 1 or self.seconds_between < 0 or self.timeout <= 0 or self.most_pause < 0:
-            raise SourceError("a polite client needs attempts of 1 or more, a timeout above 0 and no negative pause")
+    @property
+    def user_agent(self) -> str:
+        return f"corpus-audit/{version('corpus-audit')} ({self.contact})"
 
 
-def user_agent(contact: str) -> str:
-    """Who asks: the program, its version, and an address at which a site can reach the user."""
-    return f"corpus-audit/{version('corpus-audit')} ({contact})"
+@dataclass(frozen=True)
+class FetchedPage:
+    """An answer: ``url`` after redirects, ``content`` decompressed, ``charset`` as its header declares it."""
+
+    url: str
+    content: bytes
+    charset: str | None = None
+
+    def text(self) -> str:
+        """Return the content as text; raises SourceError, naming the page, where its charset is unknown."""
+        try:
+            return decode_page(self.content, self.charset)
+        except DataError as error:
+            raise SourceError(f"{redact_passwords(self.url)}: {error}") from error
 
 
 class PoliteClient:
-    """Asks for pages one at a time and keeps every answer in ``folder`` (one folder per source).
+    """Asks for pages one at a time and keeps every answer in ``folder``, which one process has at a time.
 
-    ``seconds_between`` two requests to a host, counted across processes that share the folder; longer where the
-    host's robots.txt says so. Use it as a context manager. ``sleep`` is for tests.
+    ``find_refusal`` says why an answer with status 200 is no page (a server that is busy, in words): the request is
+    repeated as after a 503, and the answer not kept. If repeating is no use, it may raise FetchError.
+
+    Use it as a context manager. ``sleep`` is for tests.
     """
 
-    def __init__(self, folder: Path, politeness: Politeness, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Open, or make, the store in ``folder``; raises SourceError where it cannot be read."""
-        self._politeness = politeness
-        self._sleep = sleep
-        self._robots: dict[str, Protego | FetchError] = {}
-        self._session = requests.Session()
-        self._session.headers["User-Agent"] = politeness.user_agent
-        # Only what is decompressed below, with a limit and a look at whether it is whole.
-        self._session.headers["Accept-Encoding"] = ACCEPTED
+    def __init__(
+        self,
+        folder: Path,
+        politeness: Politeness,
+        *,
+        find_refusal: Callable[[FetchedPage], str | None] = lambda page: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Wait until no other process has ``folder``, and open its cache; raises SourceError where it is damaged."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(folder / _LOCK_NAME)
-        self._store = ResponseStore(folder / STORE_NAME)
+        self._cache = folder / CACHE_NAME
+        self._timeout = politeness.timeout
+        self._lock = FileLock(folder / "crawl.lock")
+        self._lock.acquire()
+        try:
+            self._session = CachedSession(self._cache, backend="sqlite", serializer="json", allowable_codes=(200,))
+        except sqlite3.DatabaseError as error:
+            self._lock.release()
+            raise self._build_cache_error(error) from error
+        self._session.max_redirects = _MOST_REDIRECTS
+        self._session.headers.update({"User-Agent": politeness.user_agent, "Accept-Encoding": ACCEPTED})
+        adapter = _PoliteAdapter(self._session, folder, politeness, find_refusal, sleep)
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, adapter)
 
     def __enter__(self) -> Self:
         return self
@@ -127,217 +146,154 @@ class PoliteClient:
         self.close()
 
     def close(self) -> None:
-        """Close connections and store; no request is possible afterwards."""
-        self._session.close()
-        self._store.close()
+        """Close connections and cache; no request is possible afterwards."""
+        self._session.close()  # type: ignore[no-untyped-call]
+        self._lock.release()
 
     def get(
-        self,
-        url: str,
-        params: Mapping[str, str] | None = None,
-        *,
-        limit: int = 20 * MEBIBYTE,
-        fresh: bool = False,
-        max_age: timedelta | None = None,
-        find_refusal: Callable[[FetchedPage], str | None] | None = None,
+        self, url: str, params: Mapping[str, str] | None = None, *, max_age: timedelta | None = None
     ) -> FetchedPage:
-        """The page at ``url`` with ``params``, from the store or from the web; then it is in the store.
+        """Return the page at ``url`` with ``params``, from the cache or from the web; then it is in the cache.
 
-        At most ``limit`` bytes are taken, before and after decompression. With ``fresh``, or once the stored answer is
-        older than ``max_age``, it is fetched again. ``find_refusal`` says why an answer with status 200 is no page (a
-        server that is busy, in words): the request is repeated as after a 503, and the answer not kept. If repeating is
-        no use, it may raise FetchError.
-
-        Raises FetchError: after ``attempts`` with growing pauses for 408, 425, 429, 5xx, time-outs and answers cut
-        short, or at once where the server asks for a longer pause than ``most_pause``; at once for any other status
-        but 200, redirects in a circle, over-long answers, and pages that robots.txt refuses. No failure is kept.
+        An answer older than ``max_age`` is fetched again. Raises FetchError: after several attempts with growing
+        pauses for 408, 425, 429, 5xx, time-outs and answers cut short, or at once where the server asks for a longer
+        pause than ``most_pause``; at once for any other status but 200, for over-long answers, for pages that
+        robots.txt refuses, and once MOST_FAILURES requests in a row failed. No failure is kept.
         """
-        address = _normalise_address(url, params)
-        found = None if fresh else self._store.page(address, max_age)
-        if found is not None:
-            return found
-        with self._lock:
-            # Another process may have fetched it while this one waited.
-            found = None if fresh else self._store.page(address, max_age)
-            if found is None:
-                found = self._fetch_with_retries(address, limit, find_refusal, obey_robots=self._politeness.obey_robots)
-                self._store.keep(address, found)
-        return found
+        try:
+            answer = self._session.get(url, params, timeout=self._timeout)
+            if isinstance(answer, CachedResponse) and max_age is not None and answer.is_older_than(max_age):
+                answer = self._session.get(url, params, timeout=self._timeout, force_refresh=True)
+        except requests.RequestException as error:
+            raise FetchError(url, f"cannot be asked for ({format_public_error(error)})") from error
+        except sqlite3.DatabaseError as error:
+            raise self._build_cache_error(error) from error
+        return _to_page(answer)
 
-    def _fetch_with_retries(
-        self, url: str, limit: int, find_refusal: Callable[[FetchedPage], str | None] | None, *, obey_robots: bool
-    ) -> FetchedPage:
-        polite = self._politeness
+    def _build_cache_error(self, error: Exception) -> SourceError:
+        return SourceError(f"{self._cache}: the cache cannot be used ({error}); if it is damaged, delete the file")
+
+
+class _PoliteAdapter(GuardedAdapter):
+    """Sends the requests that the cache cannot answer, redirects and robots.txt too."""
+
+    def __init__(
+        self,
+        session: CachedSession,
+        folder: Path,
+        politeness: Politeness,
+        find_refusal: Callable[[FetchedPage], str | None],
+        sleep: Callable[[float], None],
+    ) -> None:
+        super().__init__(_MOST_BYTES)
+        self._session = session
+        self._stamp = folder / "last_request"
+        self._politeness = politeness
+        self._find_refusal = find_refusal
+        self._sleep = sleep
+        self._robots: dict[str, Protego | FetchError] = {}
+        self._failures = 0
+        self._last_failure = ""
+
+    def send(self, request: requests.PreparedRequest, *options: Any, **named: Any) -> requests.Response:
+        """See the base class; raises FetchError."""
+        url, polite = request.url or "", self._politeness
+        if self._failures >= MOST_FAILURES:
+            raise FetchError(
+                url, f"not fetched after {self._failures} failures in a row; the last: {self._last_failure}"
+            )
+        delay = self._require_allowed(url) if polite.obey_robots and urlsplit(url).path != _ROBOTS else 0.0
         # Twice the usual pause, then twice as long each time; never less than the server asks for.
-        again = build_retryer(
+        retry = build_retryer(
             RetryPolicy(polite.attempts, 2 * polite.seconds_between, polite.most_pause),
             lambda error: isinstance(error, _PassingError),
             requested_pause=lambda error: error.retry_after if isinstance(error, _PassingError) else None,
             sleep=self._sleep,
         )
         try:
-            return again(self._fetch_following_redirects, url, limit, find_refusal, obey_robots)
-        except _PassingError as fault:
-            tries = "1 attempt" if polite.attempts == 1 else f"{polite.attempts} attempts"
-            raise FetchError(url, f"{fault.reason} (after {tries}); try again later", fault.status) from fault
+            response = retry(self._send_once, request, max(delay, polite.seconds_between), options, named)
+        except (_PassingError, FetchError) as fault:
+            error = fault if isinstance(fault, FetchError) else self._build_exhausted_error(url, fault)
+            self._failures += error.status not in _ABOUT_ONE_PAGE
+            self._last_failure = str(error)
+            raise error from fault
+        self._failures = 0
+        return response
 
-    def _fetch_following_redirects(
-        self, url: str, limit: int, find_refusal: Callable[[FetchedPage], str | None] | None, obey_robots: bool
-    ) -> FetchedPage:
-        """One attempt, through redirects; each host on the way is asked politely."""
-        visited: set[str] = set()
-        address = url
-        while len(visited) < _MOST_REDIRECTS:
-            visited.add(address)
-            if urlsplit(address).scheme not in {"http", "https"}:
-                raise FetchError(url, f"leads to {redact_passwords(address)}, which is no web address")
-            rules = self._get_robots_rules(address) if obey_robots else None
-            if rules is not None and not rules.can_fetch(address, self._politeness.user_agent):
-                raise FetchError(
-                    url, f"robots.txt of {_host(address)} does not allow {redact_passwords(address)} to be fetched"
-                )
-            self._wait_for_turn(_host(address), rules)
-            try:
-                answer, retry_after = self._ask(address, limit)
-            finally:
-                # Counted from the end of the answer: a slow server gets its pause too.
-                self._store.record_request_time(_host(address), time.time())
-            if isinstance(answer, FetchedPage):
-                problem = find_refusal(answer) if find_refusal is not None else None
-                if problem is not None:
-                    self._raise_retryable_error(url, problem, answer.status, retry_after)
-                return answer
-            address = answer
-            if address in visited:
-                raise FetchError(url, f"redirects in a circle, back to {redact_passwords(address)}")
-        raise FetchError(url, f"redirects more than {_MOST_REDIRECTS} times")
+    def _build_exhausted_error(self, url: str, fault: _PassingError) -> FetchError:
+        return FetchError(url, f"{fault} (after {self._politeness.attempts} attempts); try again later", fault.status)
 
-    def _get_robots_rules(self, url: str) -> Protego:
-        """The rules in robots.txt of the host: none where there is no such file; raises FetchError if out of reach."""
-        host = _host(url)
+    def _require_allowed(self, url: str) -> float:
+        """The pause that robots.txt asks for; raises FetchError where it forbids the page, or cannot be reached."""
+        parts = urlsplit(url)
+        host = f"{parts.scheme}://{parts.netloc}"
         if host not in self._robots:
-            self._robots[host] = self._fetch_robots_rules(urljoin(host, "/robots.txt"))
-        rules = self._robots[host]
+            self._robots[host] = Protego.parse("")
+            self._robots[host] = self._fetch_rules(f"{host}{_ROBOTS}")
+        rules, agent = self._robots[host], self._politeness.user_agent
         if isinstance(rules, FetchError):
             raise FetchError(url, f"not fetched, because robots.txt cannot be reached: {rules}") from rules
-        return rules
+        if not rules.can_fetch(url, agent):
+            raise FetchError(url, f"robots.txt of {redact_passwords(host)} does not allow this page to be fetched")
+        rate = rules.request_rate(agent)
+        return max(rules.crawl_delay(agent) or 0.0, rate.seconds / rate.requests if rate else 0.0)
 
-    def _fetch_robots_rules(self, url: str) -> Protego | FetchError:
-        page = self._store.page(url, ROBOTS_AGE)
-        if page is None:
-            try:
-                page = self._fetch_with_retries(url, _ROBOTS_LIMIT, None, obey_robots=False)
-            except FetchError as error:
-                # RFC 9309, section 2.3.1: what a server says it does not have forbids nothing; its silence does.
-                if error.status is not None and 400 <= error.status < 500 and not is_transient_status(error.status):
-                    page = FetchedPage(url, error.status, b"", "text/plain", datetime.now(UTC), from_cache=False)
-                else:
-                    return error
-            self._store.keep(url, page)
-        return Protego.parse(page.content.decode("utf-8", errors="replace"))
-
-    def _wait_for_turn(self, host: str, rules: Protego | None) -> None:
-        agent = self._politeness.user_agent
-        delay = rules.crawl_delay(agent) if rules is not None else None
-        rate = rules.request_rate(agent) if rules is not None else None
-        between = max(self._politeness.seconds_between, delay or 0.0, rate.seconds / rate.requests if rate else 0.0)
-        last = self._store.last_request_time(host)
-        # A last request in the future is a clock that was set back: no reason to wait for hours.
-        wait = min(last + between - time.time(), between) if last is not None else 0.0
-        if wait > 0:
-            self._sleep(wait)
-        self._store.record_request_time(host, time.time())
-
-    def _ask(self, url: str, limit: int) -> tuple[FetchedPage | str, str | None]:
-        """One request: the page, or the address that it redirects to; and the Retry-After header."""
-        until = time.monotonic() + _WHOLE_ANSWER * self._politeness.timeout
+    def _fetch_rules(self, url: str) -> Protego | FetchError:
         try:
-            request = self._session.prepare_request(requests.Request("GET", url))
-            settings = self._session.merge_environment_settings(url, {}, True, None, None)
-            # Not session.send, which reads the body of a redirect without a limit.
-            adapter = self._session.get_adapter(url)
-            response = adapter.send(
-                request,
-                stream=True,
-                timeout=self._politeness.timeout,
-                verify=True if settings["verify"] is None else settings["verify"],
-                cert=settings["cert"],
-                proxies=settings["proxies"],
-            )
-            try:
-                return self._answer(url, response, limit, until), response.headers.get("Retry-After")
-            finally:
-                response.close()
+            answer = self._session.get(url, timeout=self._politeness.timeout, expire_after=_ROBOTS_AGE)
+        except FetchError as error:
+            # RFC 9309, section 2.3.1: what a server says it does not have forbids nothing; its silence does.
+            absent = error.status is not None and 400 <= error.status < 500 and not is_transient_status(error.status)
+            return Protego.parse("") if absent else error
+        return Protego.parse(answer.content.decode("utf-8", errors="replace"))
+
+    def _send_once(
+        self, request: requests.PreparedRequest, pause: float, options: Any, named: Mapping[str, Any]
+    ) -> requests.Response:
+        url = request.url or ""
+        self._wait(pause)
+        try:
+            response = super().send(request, *options, **named)
+        except OversizedAnswerError as error:
+            raise FetchError(url, str(error)) from error
+        except DamagedAnswerError as error:
+            raise _PassingError(str(error)) from error
         except requests.exceptions.SSLError as error:
             raise FetchError(url, f"its certificate is not trusted ({format_public_error(error)})") from error
-        except (requests.Timeout, urllib3.exceptions.TimeoutError) as error:
-            raise _PassingError("no answer in time") from error
-        except (urllib3.exceptions.ProtocolError, requests.exceptions.ChunkedEncodingError) as error:
-            raise _PassingError("its answer was cut short") from error
-        except requests.ConnectionError as error:
-            raise _PassingError("the connection failed") from error
-        except (requests.RequestException, urllib3.exceptions.HTTPError, ValueError) as error:
-            raise FetchError(url, f"cannot be asked for ({format_public_error(error)})") from error
+        except (requests.Timeout, requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
+            raise _PassingError(format_request_error(error)) from error
+        finally:
+            # Counted from the end of the answer: a slow server gets its pause too.
+            self._stamp.touch()
+        # Every request has the same headers: none of them chooses another answer.
+        response.headers.pop("Vary", None)
+        self._require_page(url, response)
+        return response
 
-    def _answer(self, url: str, response: requests.Response, limit: int, deadline: float) -> FetchedPage | str:
-        status, headers = response.status_code, response.headers
-        if status in _REDIRECTS and "Location" in headers:
-            target = self._session.get_redirect_target(response) or ""
-            return _normalise_address(urljoin(url, target), None)
-        if is_transient_status(status):
-            self._raise_retryable_error(url, f"the server answered {status}", status, headers.get("Retry-After"))
-        if status != 200:
+    def _wait(self, pause: float) -> None:
+        if self._stamp.exists():
+            # A last request in the future is a clock that was set back: no reason to wait for hours.
+            remaining = min(self._stamp.stat().st_mtime + pause - time.time(), pause)
+            if remaining > 0:
+                self._sleep(remaining)
+
+    def _require_page(self, url: str, response: requests.Response) -> None:
+        """Raise unless the response is a page or a redirect."""
+        status = response.status_code
+        problem = f"the server answered {status}" if is_transient_status(status) else None
+        if status == 200 and urlsplit(url).path != _ROBOTS:
+            problem = self._find_refusal(_to_page(response))
+        if problem is not None:
+            requested = parse_retry_after(response.headers.get("Retry-After"))
+            if requested is not None and requested > self._politeness.most_pause:
+                raise FetchError(
+                    url, f"{problem}, and asks to be left alone for {requested:.0f} s; try again then", status
+                )
+            raise _PassingError(problem, status, requested)
+        if status != 200 and not response.is_redirect:
             raise FetchError(url, f"the server answered {status} {response.reason or ''}".rstrip(), status)
-        content = _read_body(url, response, limit, deadline)
-        media_type, charset = _parse_content_type(headers.get("Content-Type", ""))
-        return FetchedPage(url, status, content, media_type, datetime.now(UTC), from_cache=False, charset=charset)
-
-    def _raise_retryable_error(self, url: str, problem: str, status: int, retry_after: str | None) -> NoReturn:
-        pause = parse_retry_after(retry_after)
-        if pause is not None and pause > self._politeness.most_pause:
-            raise FetchError(url, f"{problem}, and asks to be left alone for {pause:.0f} s; try again then", status)
-        raise _PassingError(problem, status, pause)
 
 
-def _read_body(url: str, response: requests.Response, limit: int, deadline: float) -> bytes:
-    """The body, unpacked; at most ``limit`` bytes of it."""
-    announced = response.headers.get("Content-Length", "")
-    if announced.isdecimal() and int(announced) > limit:
-        raise FetchError(url, f"its answer is {int(announced)} bytes long, more than the {limit} that are taken")
-    try:
-        unpacker = Unpacker(response.headers.get("Content-Encoding", ""), limit)
-    except DamagedAnswerError as error:
-        raise FetchError(url, str(error)) from error
-    try:
-        # read1 comes back with what there is, so a server that drips cannot hold us for ever.
-        while chunk := response.raw.read1(_CHUNK, decode_content=False):
-            unpacker.feed(chunk)
-            if time.monotonic() > deadline:
-                raise _PassingError("its answer took too long")
-        return unpacker.finish()
-    except OversizedAnswerError as error:
-        raise FetchError(url, str(error)) from error
-    except DamagedAnswerError as error:
-        raise _PassingError(str(error)) from error
-
-
-def _parse_content_type(header: str) -> tuple[str, str | None]:
-    """Media type in lower case, and charset, of a Content-Type header."""
-    media_type, _, parameters = header.partition(";")
-    charset = re.search(r"charset\s*=\s*[\"']?([\w.:+-]+)", parameters, re.IGNORECASE)
-    return media_type.strip().lower(), charset.group(1) if charset else None
-
-
-def _normalise_address(url: str, params: Mapping[str, str] | None) -> str:
-    """The address that is asked for, in one spelling: parameters sorted, without fragment."""
-    try:
-        prepared = requests.Request("GET", url, params=sorted((params or {}).items())).prepare().url or url
-    except requests.RequestException as error:
-        raise FetchError(url, f"is no address that can be asked for ({format_public_error(error)})") from error
-    return urlunsplit(urlsplit(prepared)._replace(fragment=""))
-
-
-def _host(url: str) -> str:
-    """Scheme and host, as in https://example.org."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+def _to_page(response: requests.Response) -> FetchedPage:
+    charset = re.search(r"charset\s*=\s*[\"']?([\w.:+-]+)", response.headers.get("Content-Type", ""), re.IGNORECASE)
+    return FetchedPage(response.url, response.content, charset[1] if charset else None)

@@ -209,5 +209,9 @@ class GuardedAdapter(HTTPAdapter):
             response.close()
         secrets = list_secrets(request.url or "", request.headers)
         _redact_headers(response, secrets)
-        response.raw = io.BytesIO(redact_json(unpacker.finish(), secrets))
+        body = io.BytesIO(redact_json(unpacker.finish(), secrets))
+        # requests-cache takes no other stream.
+        response.raw = urllib3.HTTPResponse(
+            body, status=response.status_code, preload_content=False, request_url=request.url
+        )
         return response

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -15,28 +14,10 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
-from bad_server import (
-    Answer,
-    BadServer,
-    dripping,
-    fault,
-    gzip_bomb,
-    redirect,
-    robots,
-    slow,
-    truncated,
-    truncated_gzip,
-    wrong_charset,
-)
-from hypothesis import given
-from hypothesis import strategies as st
+from bad_server import Answer, BadServer, fault, gzip_bomb, redirect, robots, slow, truncated, truncated_gzip
 
-from audit_pipeline.connectors.answer_store import FetchedPage
-from audit_pipeline.connectors.polite_client import STORE_NAME, FetchError, PoliteClient, Politeness, user_agent
+from audit_pipeline.connectors.polite_client import CACHE_NAME, FetchedPage, FetchError, PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
-
-AGENT = "corpus-audit-test/1.0 (ann@example.org)"
-QUICK = Politeness(AGENT, seconds_between=0, timeout=5)
 
 Client = Callable[..., PoliteClient]
 
@@ -54,44 +35,45 @@ def pauses() -> list[float]:
 
 @pytest.fixture
 def client(tmp_path: Path, pauses: list[float]) -> Iterator[Client]:
-    """Makes clients of one folder, whose pauses are noted and not slept."""
-    made: list[PoliteClient] = []
+    """Makes clients, one at a time of one folder, whose pauses are noted and not slept."""
+    open_clients: list[PoliteClient] = []
 
-    def make(**how: object) -> PoliteClient:
-        values = {"user_agent": AGENT, "seconds_between": 0, "timeout": 5, **how}
-        made.append(PoliteClient(tmp_path / "cache", Politeness(**values), sleep=pauses.append))
-        return made[-1]
+    def make(find_refusal: Callable[[FetchedPage], str | None] = lambda page: None, **how: object) -> PoliteClient:
+        for client in open_clients:
+            client.close()
+        values = {"contact": "ann@example.org", "seconds_between": 0, "timeout": 5, **how}
+        open_clients.append(
+            PoliteClient(tmp_path / "cache", Politeness(**values), find_refusal=find_refusal, sleep=pauses.append)
+        )
+        return open_clients[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for client in open_clients:
+        client.close()
 
 
 def test_an_answer_is_asked_for_once_and_kept_whatever_the_order_of_parameters(
     server: BadServer, client: Client
 ) -> None:
-    server.serve("/page", Answer(b"hello", "Text/HTML; charset=utf-8"))
-    before = datetime.now(UTC)
+    server.serve("/page", Answer(b"hello", "Text/HTML; charset=utf-8", headers={"Vary": "Cookie, *"}))
     first = client().get(f"{server.url}/page", {"b": "2", "a": "1 é"})
-    again = client().get(f"{server.url}/page#part", {"a": "1 é", "b": "2"})
-    assert server.asked(robots_too=True) == ["/robots.txt", "/page?a=1+%C3%A9&b=2"]
-    assert (first.content, first.status, first.media_type, first.charset) == (b"hello", 200, "text/html", "utf-8")
-    assert (first.from_cache, again.from_cache) == (False, True)
-    assert before <= first.fetched_at == again.fetched_at <= datetime.now(UTC)
-    assert server.requests[1].headers["User-Agent"] == AGENT
+    assert client().get(f"{server.url}/page", {"a": "1 é", "b": "2"}).content == b"hello"
+    assert server.asked() == ["/page?b=2&a=1+%C3%A9"]
+    assert (first.content, first.charset, first.text()) == (b"hello", "utf-8", "hello")
+    agent = server.requests[1].headers["User-Agent"]
+    assert re.fullmatch(r"corpus-audit/\S+ \(ann@example\.org\)", agent)
 
 
-def test_fresh_and_old_answers_are_asked_for_anew(server: BadServer, client: Client) -> None:
-    server.serve("/page", Answer(b"one"), Answer(b"two"), Answer(b"three"), fault(404))
-    one = client()
+def test_old_answers_are_asked_for_anew(server: BadServer, client: Client) -> None:
+    server.serve("/page", Answer(b"one"), Answer(b"two"), fault(404))
+    polite = client()
     url = f"{server.url}/page"
-    assert one.get(url).content == b"one"
-    assert one.get(url, fresh=True).content == b"two"
-    assert one.get(url, max_age=timedelta(hours=1)).content == b"two"
-    assert one.get(url, max_age=timedelta(0)).content == b"three"
+    assert polite.get(url).content == b"one"
+    assert polite.get(url, max_age=timedelta(hours=1)).content == b"one"
+    assert polite.get(url, max_age=timedelta(0)).content == b"two"
     with pytest.raises(FetchError):
-        one.get(url, fresh=True)
-    assert one.get(url).content == b"three"
+        polite.get(url, max_age=timedelta(0))
+    assert polite.get(url).content == b"two"
 
 
 def test_faults_that_pass_are_repeated_with_growing_pauses(
@@ -101,8 +83,7 @@ def test_faults_that_pass_are_repeated_with_growing_pauses(
     page = client(seconds_between=0.01, obey_robots=False).get(f"{server.url}/page")
     assert page.content == b"fine"
     assert len(server.asked()) == 5
-    backed_off = [pause for pause in pauses if pause > 0.0101]
-    assert backed_off == pytest.approx([0.02, 0.04, 0.08, 0.16])
+    assert [pause for pause in pauses if pause > 0.0101] == pytest.approx([0.02, 0.04, 0.08, 0.16])
 
 
 def test_growing_pauses_stop_at_the_longest(server: BadServer, client: Client, pauses: list[float]) -> None:
@@ -116,8 +97,8 @@ def test_growing_pauses_stop_at_the_longest(server: BadServer, client: Client, p
 
 def test_retry_after_in_seconds_is_slept_for_real(server: BadServer, tmp_path: Path) -> None:
     server.serve("/page", fault(429, retry_after=1), Answer(b"fine"))
-    with PoliteClient(tmp_path, Politeness(AGENT, seconds_between=0, obey_robots=False)) as one:
-        assert one.get(f"{server.url}/page").content == b"fine"
+    with PoliteClient(tmp_path, Politeness("ann@example.org", seconds_between=0, obey_robots=False)) as polite:
+        assert polite.get(f"{server.url}/page").content == b"fine"
     assert server.gaps()[0] >= 1
 
 
@@ -140,29 +121,23 @@ def test_a_longer_pause_than_ours_is_not_cut_short(server: BadServer, client: Cl
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 204])
 def test_what_will_not_pass_is_not_repeated_and_not_kept(server: BadServer, client: Client, status: int) -> None:
     server.serve("/page", fault(status), Answer(b"fine"))
-    one = client(obey_robots=False)
+    polite = client(obey_robots=False)
     with pytest.raises(FetchError, match=f"the server answered {status}") as caught:
-        one.get(f"{server.url}/page")
+        polite.get(f"{server.url}/page")
     assert caught.value.status == status
     assert len(server.asked()) == 1
-    assert one.get(f"{server.url}/page").content == b"fine"
+    assert polite.get(f"{server.url}/page").content == b"fine"
 
 
-def test_silence_and_dripping_end(server: BadServer, client: Client) -> None:
+def test_silence_ends(server: BadServer, client: Client) -> None:
     server.serve("/slow", slow(b"x"), Answer(b"fine"))
-    server.serve("/drip", dripping(b"x" * 1000, 0.02))
-    one = client(timeout=0.1, attempts=2, obey_robots=False)
-    assert one.get(f"{server.url}/slow").content == b"fine"
-    start = time.monotonic()
-    with pytest.raises(FetchError, match="took too long"):
-        one.get(f"{server.url}/drip")
-    assert time.monotonic() - start < 5  # 2 attempts of 0.5 s each, where the whole would take 20 s
+    assert client(timeout=0.2, attempts=2, obey_robots=False).get(f"{server.url}/slow").content == b"fine"
 
 
 @pytest.mark.parametrize("cut", [truncated(b"x" * 5000), truncated_gzip(b"some words, and more words" * 99)])
 def test_an_answer_cut_short_is_never_taken_for_a_whole_one(server: BadServer, client: Client, cut: Answer) -> None:
     server.serve("/page", cut)
-    with pytest.raises(FetchError, match="cut short"):
+    with pytest.raises(FetchError, match=r"cut short|broken"):
         client(attempts=2, obey_robots=False).get(f"{server.url}/page")
     assert len(server.asked()) == 2
 
@@ -176,74 +151,42 @@ def test_a_server_that_is_not_there(server: BadServer, client: Client, tmp_path:
         client(attempts=1).get(url)
 
 
-def test_long_answers_and_bombs_are_refused_at_once(server: BadServer, client: Client) -> None:
-    bomb = gzip_bomb(50_000_000)
-    assert len(bomb.body) < 60_000
-    server.serve("/bomb", bomb)
-    server.serve("/long", Answer(b"x" * 1001))
-    server.serve("/unannounced", Answer(b"x" * 1001, headers={"Content-Length": ""}))
-    server.serve(
-        "/redirected", Answer(bomb.body, status=302, headers={"Location": "/fits", "Content-Encoding": "gzip"})
-    )
-    server.serve("/fits", Answer(b"x" * 1000))
-    one = client(obey_robots=False)
-    with pytest.raises(FetchError, match="longer than the 1,000,000 bytes"):
-        one.get(f"{server.url}/bomb", limit=1_000_000)
-    with pytest.raises(FetchError, match="1001 bytes long, more than the 1000"):
-        one.get(f"{server.url}/long", limit=1000)
-    with pytest.raises(FetchError, match="longer than the 1,000 bytes"):
-        one.get(f"{server.url}/unannounced", limit=1000)
-    assert len(one.get(f"{server.url}/redirected", limit=1000).content) == 1000
-    assert server.asked() == ["/bomb", "/long", "/unannounced", "/redirected", "/fits"]
+def test_a_bomb_is_refused_at_once(server: BadServer, client: Client) -> None:
+    server.serve("/bomb", gzip_bomb(140_000_000))
+    with pytest.raises(FetchError, match="longer than the 134,217,728 bytes"):
+        client(obey_robots=False).get(f"{server.url}/bomb")
+    assert server.asked() == ["/bomb"]
 
 
-def test_an_encoding_that_was_not_asked_for(server: BadServer, client: Client) -> None:
-    server.serve("/page", Answer(b"x", headers={"Content-Encoding": "br"}))
-    with pytest.raises(FetchError, match="compressed as br"):
-        client(obey_robots=False).get(f"{server.url}/page")
-
-
-def test_redirects_are_followed_but_not_in_circles(server: BadServer, client: Client) -> None:
-    server.serve("/old", redirect("/new#part"))
+def test_redirects_are_followed_but_not_in_circles_or_off_the_web(server: BadServer, client: Client) -> None:
+    server.serve("/old", redirect("/new"))
     server.serve("/new", Answer(b"moved"))
     server.serve("/ring", redirect("/gnir"))
     server.serve("/gnir", redirect("/ring"))
-    server.serve_by("/far", lambda request: redirect(f"/far?n={int(request.query.get('n', '0')) + 1}"))
     server.serve("/file", redirect("file:///etc/passwd"))
-    one = client(obey_robots=False)
-    page = one.get(f"{server.url}/old")
-    assert (page.url, page.content) == (f"{server.url}/new", b"moved")
-    with pytest.raises(FetchError, match="in a circle"):
-        one.get(f"{server.url}/ring")
-    with pytest.raises(FetchError, match="redirects more than 10 times"):
-        one.get(f"{server.url}/far")
-    with pytest.raises(FetchError, match="no web address"):
-        one.get(f"{server.url}/file")
-    assert len(server.asked()) == 2 + 2 + 10 + 1
+    polite = client(obey_robots=False)
+    for _ in range(2):
+        page = polite.get(f"{server.url}/old")
+        assert (page.url, page.content) == (f"{server.url}/new", b"moved")
+    assert server.asked() == ["/old", "/new"]
+    for path in ("/ring", "/file"):
+        with pytest.raises(FetchError, match="cannot be asked for"):
+            polite.get(server.url + path)
 
 
 def test_robots_txt_is_obeyed_also_behind_a_redirect(server: BadServer, client: Client) -> None:
-    server.serve("/robots.txt", robots("User-agent: *\nDisallow: /private\n\nUser-agent: other\nDisallow: /"))
+    server.serve("/robots.txt", robots("User-agent: *\nDisallow: /\n\nUser-agent: corpus-audit\nDisallow: /private"))
     server.serve("/public", Answer(b"fine"))
     server.serve("/door", redirect("/private/room"))
     server.serve("/private/room", Answer(b"secret"))
-    one = client()
-    assert one.get(f"{server.url}/public").content == b"fine"
+    polite = client()
+    assert polite.get(f"{server.url}/public").content == b"fine"
     for path in ("/private/room", "/door"):
         with pytest.raises(FetchError, match=r"robots\.txt of http://127\.0\.0\.1:\d+ does not allow"):
-            one.get(server.url + path)
-    assert client().get(f"{server.url}/public").from_cache
+            polite.get(server.url + path)
+    assert client().get(f"{server.url}/public").content == b"fine"
     assert server.asked(robots_too=True) == ["/robots.txt", "/public", "/door"]
     assert client(obey_robots=False).get(f"{server.url}/private/room").content == b"secret"
-
-
-def test_rules_for_this_program_go_before_those_for_all(server: BadServer, client: Client) -> None:
-    server.serve("/robots.txt", robots("User-agent: *\nDisallow: /\n\nUser-agent: corpus-audit-test\nDisallow: /b"))
-    server.serve("/a", Answer(b"a"))
-    server.serve("/b", Answer(b"b"))
-    assert client().get(f"{server.url}/a").content == b"a"
-    with pytest.raises(FetchError, match="does not allow"):
-        client().get(f"{server.url}/b")
 
 
 def test_a_crawl_delay_is_kept(server: BadServer, client: Client, pauses: list[float]) -> None:
@@ -256,76 +199,75 @@ def test_a_crawl_delay_is_kept(server: BadServer, client: Client, pauses: list[f
 def test_robots_txt_that_cannot_be_had_forbids_all_and_is_asked_for_once(server: BadServer, client: Client) -> None:
     server.serve("/robots.txt", fault(500))
     server.serve("/page", Answer(b"fine"))
-    one = client(attempts=2)
+    polite = client(attempts=2)
     for _ in range(2):
         with pytest.raises(FetchError, match=r"robots\.txt cannot be reached"):
-            one.get(f"{server.url}/page")
+            polite.get(f"{server.url}/page")
     assert server.asked(robots_too=True) == ["/robots.txt", "/robots.txt"]
 
 
-def test_pauses_between_requests_hold_across_clients_and_cost_cache_hits_nothing(
-    server: BadServer, tmp_path: Path
-) -> None:
+def test_pauses_hold_across_clients_and_answers_that_are_kept_cost_none(server: BadServer, tmp_path: Path) -> None:
     for path in ("/a", "/b", "/c"):
         server.serve(path, Answer(path.encode()))
-    politeness = Politeness(AGENT, seconds_between=0.2)
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        time.sleep(seconds)
-
-    with PoliteClient(tmp_path, politeness, sleep=sleep) as one, PoliteClient(tmp_path, politeness, sleep=sleep) as two:
-        one.get(f"{server.url}/a")
-        two.get(f"{server.url}/b")
-        one.get(f"{server.url}/c")
-        assert len(slept) == 3  # after robots.txt, /a and /b
-        for path in ("/a", "/b", "/c"):
-            assert one.get(server.url + path).from_cache
-        assert len(slept) == 3
+    for paths in (("/a",), ("/b", "/c"), ("/a", "/b", "/c")):
+        with PoliteClient(tmp_path, Politeness("ann@example.org", seconds_between=0.2, obey_robots=False)) as polite:
+            assert [polite.get(server.url + path).content.decode() for path in paths] == list(paths)
+    assert len(server.gaps()) == 2
     assert min(server.gaps()) >= 0.19
-    assert len(server.gaps()) == 3
 
 
-def test_an_answer_that_is_none_is_asked_for_again_and_not_kept(server: BadServer, client: Client) -> None:
-    server.serve("/api", Answer(b"busy"), Answer(b"busy"), Answer(b"fine"))
-    one = client(obey_robots=False, attempts=2)
-
-    def busy(page: FetchedPage) -> str | None:
+def test_an_answer_that_is_none_is_asked_for_again_and_not_kept(
+    server: BadServer, client: Client, pauses: list[float]
+) -> None:
+    def find_refusal(page: FetchedPage) -> str | None:
+        if page.content == b"error":
+            raise FetchError(page.url, "no such category")
         return "the server is busy" if page.content == b"busy" else None
 
-    with pytest.raises(FetchError, match="the server is busy"):
-        one.get(f"{server.url}/api", find_refusal=busy)
-    assert one.get(f"{server.url}/api", find_refusal=busy).content == b"fine"
-
-
-def test_a_busy_answer_may_say_how_long_to_wait(server: BadServer, client: Client, pauses: list[float]) -> None:
-    def busy(page: FetchedPage) -> str | None:
-        return "the server is busy" if page.content == b"busy" else None
-
-    server.serve("/api", Answer(b"busy", headers={"Retry-After": "5"}), Answer(b"fine"))
-    assert client(obey_robots=False).get(f"{server.url}/api", find_refusal=busy).content == b"fine"
-    assert pauses == [5]
+    server.serve("/api", Answer(b"busy"), Answer(b"busy", headers={"Retry-After": "5"}), Answer(b"fine"))
+    polite = client(find_refusal, obey_robots=False, attempts=2)
+    with pytest.raises(FetchError, match=r"the server is busy \(after 2 attempts\)"):
+        polite.get(f"{server.url}/api")
+    assert polite.get(f"{server.url}/api").content == b"fine"
+    server.serve("/soon", Answer(b"busy", headers={"Retry-After": "5"}), Answer(b"fine"))
+    assert polite.get(f"{server.url}/soon").content == b"fine"
+    assert pauses[-1] == 5
     server.serve("/long", Answer(b"busy", headers={"Retry-After": "5000"}))
     with pytest.raises(FetchError, match="the server is busy, and asks to be left alone for 5000 s"):
-        client(obey_robots=False).get(f"{server.url}/long", find_refusal=busy)
-
-
-def test_an_answer_that_never_will_be_one_is_not_repeated(server: BadServer, client: Client) -> None:
-    def broken(page: FetchedPage) -> str | None:
-        raise FetchError(page.url, "no such category")
-
-    server.serve("/api", Answer(b"error"))
+        polite.get(f"{server.url}/long")
+    server.serve("/error", Answer(b"error"))
     with pytest.raises(FetchError, match="no such category"):
-        client(obey_robots=False).get(f"{server.url}/api", find_refusal=broken)
-    assert len(server.asked()) == 1
+        polite.get(f"{server.url}/error")
+    assert server.asked().count("/error") == server.asked().count("/long") == 1
+
+
+def test_a_site_that_fails_three_times_in_a_row_is_left_alone(server: BadServer, client: Client) -> None:
+    server.serve("/good", Answer(b"fine"))
+    server.serve("/gone", fault(404))
+    server.serve("/bad", fault(403))
+    polite = client(obey_robots=False)
+
+    def fails(path: str) -> str:
+        with pytest.raises(FetchError) as caught:
+            polite.get(server.url + path)
+        return str(caught.value)
+
+    for path in ("/bad", "/bad", "/gone", "/gone", "/gone"):
+        fails(path)
+    assert polite.get(f"{server.url}/good").content == b"fine"
+    for path in ("/bad", "/bad", "/bad"):
+        fails(path)
+    asked = len(server.asked())
+    assert "not fetched after 3 failures in a row; the last: http" in fails("/other")
+    assert polite.get(f"{server.url}/good").content == b"fine"
+    assert len(server.asked()) == asked
 
 
 CRAWL = """
 import sys
 from pathlib import Path
 from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
-with PoliteClient(Path(sys.argv[2]), Politeness("corpus-audit-test/1.0", seconds_between=0, timeout=30)) as client:
+with PoliteClient(Path(sys.argv[2]), Politeness("ann@example.org", seconds_between=0, timeout=30)) as client:
     for number in range(6):
         print(number, client.get(f"{sys.argv[1]}/page", {"n": str(number)}).text(), flush=True)
 """
@@ -352,84 +294,18 @@ def test_a_killed_crawl_goes_on_where_it_was(server: BadServer, tmp_path: Path) 
     server.requests.clear()
     second = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True)
     assert second.stdout == "".join(f"{n} page {n}\n" for n in range(6))
-    assert server.asked(robots_too=True) == ["/page?n=3", "/page?n=4", "/page?n=5"]
+    assert server.asked() == ["/page?n=3", "/page?n=4", "/page?n=5"]
 
 
-def test_a_damaged_store_is_named(tmp_path: Path) -> None:
-    (tmp_path / STORE_NAME).write_bytes(b"this is no database, though it is long enough to be one" * 20)
-    with pytest.raises(SourceError, match=rf"{STORE_NAME}: the store of answers is damaged .*; delete the file"):
-        PoliteClient(tmp_path, QUICK)
-
-
-def test_a_damaged_answer_in_the_store_is_named(server: BadServer, client: Client, tmp_path: Path) -> None:
-    server.serve("/page", Answer(b"fine"))
-    one = client(obey_robots=False)
-    one.get(f"{server.url}/page")
-    with sqlite3.connect(tmp_path / "cache" / STORE_NAME) as store:
-        store.execute("UPDATE pages SET content = x'00'")
-    store.close()
-    with pytest.raises(SourceError, match="damaged"):
-        one.get(f"{server.url}/page")
-
-
-def _page(content: bytes, charset: str | None = None, media_type: str = "text/html") -> FetchedPage:
-    return FetchedPage(
-        "http://example.org/x", 200, content, media_type, datetime.now(UTC), from_cache=False, charset=charset
-    )
-
-
-CHINESE = "这是一段中文文字,说明书摘要。" * 3
-
-
-@pytest.mark.parametrize(
-    ("content", "charset", "expected"),
-    [
-        ("é".encode(), "utf-8", "é"),
-        ("é".encode(), "ISO-8859-1", "é"),  # declared without looking
-        ("é".encode("latin-1"), "ISO-8859-1", "é"),
-        (b"\x93quoted\x94", "latin-1", "“quoted”"),
-        (b"\xef\xbb\xbfmarked", None, "marked"),
-        ("marked é".encode("utf-16"), "utf-8", "marked é"),
-        (CHINESE.encode("gb18030"), "gb2312", CHINESE),
-        (CHINESE.encode("gb18030"), "no-such-charset", CHINESE),
-        (CHINESE.encode("gb18030"), "hex", CHINESE),
-        (b"<meta charset='gbk'>" + CHINESE.encode("gb18030"), "utf-8", f"<meta charset='gbk'>{CHINESE}"),
-        (b"", None, ""),
-    ],
-)
-def test_text_in_the_charset_that_is_declared_or_fits(content: bytes, charset: str | None, expected: str) -> None:
-    assert _page(content, charset).text() == expected
-
-
-def test_text_in_another_charset_than_declared_is_refused(server: BadServer, client: Client) -> None:
-    server.serve("/page", wrong_charset(CHINESE))
-    page = client(obey_robots=False).get(f"{server.url}/page")
-    with pytest.raises(SourceError, match=r"/page: cannot be decoded as utf-8"):
-        page.text()
-    with pytest.raises(SourceError, match="cannot be decoded"):
-        _page(bytes(range(256)) * 4, "utf-8").text()
-
-
-@given(st.text(max_size=50), st.sampled_from([None, "utf-8", "gb18030"]))
-def test_utf8_and_declared_text_comes_back(text: str, charset: str | None) -> None:
-    given_text = "x" + text  # so that no byte-order mark stands in front
-    assert _page(given_text.encode(charset or "utf-8"), charset, "text/plain").text() == given_text
-
-
-def test_politeness_must_make_sense() -> None:
-    with pytest.raises(SourceError, match="user agent"):
-        Politeness("  ")
-    with pytest.raises(SourceError, match="attempts"):
-        Politeness(AGENT, attempts=0)
+def test_a_damaged_cache_is_named(tmp_path: Path) -> None:
+    (tmp_path / CACHE_NAME).write_bytes(b"this is no database, though it is long enough to be one" * 20)
+    with pytest.raises(SourceError, match=rf"{CACHE_NAME}: the cache cannot be used .*; if it is damaged, delete"):
+        PoliteClient(tmp_path, Politeness("ann@example.org"))
 
 
 def test_passwords_stay_out_of_messages(server: BadServer, client: Client) -> None:
     with pytest.raises(FetchError) as caught:
         client(obey_robots=False).get(server.url.replace("//", "//ann:secret@") + "/page")
     assert "secret" not in str(caught.value)
-    with pytest.raises(FetchError, match="no web address"):
+    with pytest.raises(FetchError, match="cannot be asked for"):
         client(obey_robots=False).get("ftp://example.org/page")
-
-
-def test_who_asks_is_said_with_a_contact() -> None:
-    assert re.fullmatch(r"corpus-audit/\S+ \(ann@example\.org\)", user_agent("ann@example.org"))

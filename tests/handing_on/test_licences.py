@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from audit_pipeline.connectors.books import gutenberg
-from audit_pipeline.connectors.wikipedia import settings as wikipedia
+from audit_pipeline.connectors.wikipedia import source as wikipedia
 from audit_pipeline.handing_on.licences import allows_redistribution, to_hub_licences
 from audit_pipeline.sources import sotu
 

@@ -19,8 +19,8 @@ from audit_pipeline.catalogue.contracts import DOCUMENTS, text_sha256
 from audit_pipeline.catalogue.files import read_json
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.catalogue.store import compute_documents_version, read_documents
-from audit_pipeline.connectors.books.settings import BooksSettings
-from audit_pipeline.connectors.patents.settings import PatentsSettings
+from audit_pipeline.connectors.books.source import BooksSettings
+from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.sources.config import all_sources, require_source

@@ -1,4 +1,4 @@
-"""Books: Project Gutenberg, Standard Ebooks, and EPUB files of one's own.
+"""Books with the day or year of their first publication: a folder of the user's own, and two public libraries.
 
-What belongs here: their catalogues, files, text. What does not: making excerpts of them (benchmarks/).
+What belongs here: reading them, and their dates. What does not: the inside of an EPUB (whole_files/).
 """

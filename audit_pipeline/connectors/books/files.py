@@ -1,10 +1,5 @@
 """Books in a folder: .txt and .epub files, and the books.csv or books.jsonl next to them that says when they came out.
 
-What belongs here: reading a metadata file into entries, dates as coarse as a year or a month, which files are read,
-how a file and its entry become a document, and what is said of those that do not. What does not: what a catalogue says
-(gutenberg.py, standard_ebooks.py), the inside of an EPUB (whole_files/epub.py), what is matter and what is the book
-(whole_files/book_matter.py).
-
 A folder may hold folders; each may have its own metadata file, whose entries name files from there on down.
 
 A book whose year alone is known may have come out on any day of it. ``published`` is then the last day, so that it is a
@@ -23,7 +18,6 @@ from datetime import date, datetime
 from pathlib import Path, PurePosixPath
 
 from audit_pipeline.errors import DataError
-from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.fetch.formats import read_rows
 from audit_pipeline.fetch.rows import text_problem, unicode_problem
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
@@ -35,12 +29,20 @@ from audit_pipeline.whole_files.legible import explain_illegible
 from audit_pipeline.whole_files.places import NO_LINES, Places
 
 METADATA_FILES = ("books.csv", "books.jsonl")
+BOOK_FILES = (".txt", ".epub")
+DATE_KIND = "first publication"
+ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "iso-8859-1": "latin-1"}
 COLUMNS = ("title", "author", "published", "language", "licence", "url", "group", "encoding")
 
+_OTHER_FILE = f"not one of {', '.join(BOOK_FILES)}"
 _YEAR = re.compile(r"\d{4}")
 _MONTH = re.compile(r"(\d{4})-(\d{2})")
 _LANGUAGE = re.compile(r"[a-z]{2,3}")
 _YEAR_IN_PROSE = re.compile(r"(?<!\d)(?<!\d[.,])(?<![£$])(?:1[0-9]|20)\d\d(?![\d%]|,\d)")
+
+
+class UnusableBookError(Exception):
+    """Why a book's row or file makes no document."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[Le
     for row in file.rows:
         try:
             entry = _parse_entry(row.location, row.values, key_column)
-        except _UnusableEntryError as unusable:
+        except UnusableBookError as unusable:
             key = row.values.get(key_column)
             part = f"{row.location} ({key})" if isinstance(key, str | int) and str(key).strip() else row.location
             left_out.append(LeftOut(part, str(unusable)))
@@ -130,24 +132,20 @@ def read_metadata(path: Path, key_column: str) -> tuple[list[BookEntry], list[Le
     return list(entries.values()), left_out
 
 
-class _UnusableEntryError(Exception):
-    """Why a row describes no book."""
-
-
 def _parse_entry(location: str, values: Mapping[str, object], key_column: str) -> BookEntry:
     key = _parse_label(values, key_column)
     if key is None:
-        raise _UnusableEntryError(f"column '{key_column}' is empty")
+        raise UnusableBookError(f"column '{key_column}' is empty")
     published = values.get("published")
     if published is None or (isinstance(published, str) and not published.strip()):
-        raise _UnusableEntryError("no date of first publication; fill in 'published'")
+        raise UnusableBookError("no date of first publication; fill in 'published'")
     dating = dating_of(published)
     if dating is None:
-        raise _UnusableEntryError(f"'published' is not a date, a year and month, or a year: {published!r}")
+        raise UnusableBookError(f"'published' is not a date, a year and month, or a year: {published!r}")
     labels = {column: _parse_label(values, column) for column in COLUMNS if column != "published"}
     language = labels["language"]
     if language is not None and not _LANGUAGE.fullmatch(language):
-        raise _UnusableEntryError(f"'language' is not an ISO 639 code such as en: {language!r}")
+        raise UnusableBookError(f"'language' is not an ISO 639 code such as en: {language!r}")
     return BookEntry(location=location, key=key, dating=dating, **labels)
 
 
@@ -159,18 +157,8 @@ def _parse_label(values: Mapping[str, object], column: str) -> str | None:
         return str(value)
     problem = text_problem(value)
     if problem is not None or not isinstance(value, str):
-        raise _UnusableEntryError(f"column '{column}' {problem}")
+        raise UnusableBookError(f"column '{column}' {problem}")
     return value.strip()
-
-
-BOOK_FILES = (".txt", ".epub")
-DATE_KIND = "first publication"
-ENCODINGS = {"utf-8": "utf-8", "utf8": "utf-8", "latin-1": "latin-1", "latin1": "latin-1", "iso-8859-1": "latin-1"}
-MOST_TEXT_BYTES = 64 * MEBIBYTE
-
-
-class UnusableBookError(Exception):
-    """Why a book's file makes no document."""
 
 
 def harvest_folder(folder: Path, collection: str, language: str, licence: str) -> Harvest:
@@ -180,23 +168,17 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
     when it was published; an entry without a file is missing. Hidden files and links out of the folder are not read.
     """
     if not folder.is_dir():
-        problem = "is not a folder" if folder.exists() else "no such folder"
-        return Harvest((), (MissingPart(collection, f"{folder}: {problem}", collection),))
+        return Harvest((), (MissingPart(collection, f"{folder}: no such folder", collection),))
     documents: list[Document] = []
     missing: list[MissingPart] = []
-    left_out: list[LeftOut] = []
     found = list(walk_files(folder))
     files = {name: path for name, path, problem in found if problem is None}
-    left_out += [LeftOut(name, problem) for name, _, problem in found if problem is not None]
-    entries = _read_entries(folder, files, collection, missing, left_out)
+    left_out = [LeftOut(name, problem) for name, _, problem in found if problem is not None]
+    entries = _read_entries(files, collection, missing, left_out)
     for name, entry in sorted(entries.items()):
         if name not in files:
-            missing.append(
-                MissingPart(name, f"{entry.location} describes it, but there is no such file", collection, name)
-            )
-            continue
-        if files[name].suffix.lower() not in BOOK_FILES:
-            left_out.append(LeftOut(name, f"not one of {', '.join(BOOK_FILES)}"))
+            reason = f"{entry.location} describes it, but there is no such file"
+            missing.append(MissingPart(name, reason, collection, name))
             continue
         try:
             whole = _read_book_file(files[name], entry)
@@ -206,35 +188,33 @@ def harvest_folder(folder: Path, collection: str, language: str, licence: str) -
             left_out.append(LeftOut(name, str(unusable)))
         else:
             left_out += [LeftOut(f"{name}!{part}", reason) for part, reason in whole.problems]
-            documents.append(
-                book_document(
-                    collection=collection,
-                    name=name,
-                    entry=entry,
-                    title=entry.title or whole.title or PurePosixPath(name).stem,
-                    author=entry.author,
-                    text=whole.text,
-                    places=whole.places,
-                    language=entry.language or language,
-                    licence=entry.licence or licence,
-                    url=entry.url or files[name].resolve().as_uri(),
-                )
+            document = book_document(
+                entry,
+                collection=collection,
+                name=name,
+                title=whole.title or PurePosixPath(name).stem,
+                author=None,
+                text=whole.text,
+                places=whole.places,
+                language=language,
+                licence=licence,
+                url=files[name].resolve().as_uri(),
             )
+            documents.append(document)
+    undescribed = f"no entry in {' or '.join(METADATA_FILES)} says when it was published"
     for name in sorted(set(files) - set(entries)):
-        path = files[name]
-        if path.suffix.lower() not in BOOK_FILES:
-            if path.name not in METADATA_FILES:
-                left_out.append(LeftOut(name, f"not one of {', '.join(BOOK_FILES)}"))
-        else:
-            left_out.append(LeftOut(name, f"no entry in {' or '.join(METADATA_FILES)} says when it was published"))
+        if files[name].suffix.lower() in BOOK_FILES:
+            left_out.append(LeftOut(name, undescribed))
+        elif files[name].name not in METADATA_FILES:
+            left_out.append(LeftOut(name, _OTHER_FILE))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
 
 
 def book_document(
+    entry: BookEntry,
     *,
     collection: str,
     name: str,
-    entry: BookEntry,
     title: str,
     author: str | None,
     text: str,
@@ -243,7 +223,11 @@ def book_document(
     licence: str,
     url: str,
 ) -> Document:
-    """A book as a document; dates and group are the entry's, and without a group it is one of its own."""
+    """Return a book as a document; what its ``entry`` says goes before the other arguments.
+
+    Dates and group are the entry's; without a group it is one of its own.
+    """
+    title, author = entry.title or title, entry.author or author
     return Document(
         collection=collection,
         name=name,
@@ -251,9 +235,9 @@ def book_document(
         text=text,
         places=places,
         published=entry.dating.published,
-        language=language,
-        licence=licence,
-        url=url,
+        language=entry.language or language,
+        licence=entry.licence or licence,
+        url=entry.url or url,
         group=f"books:{entry.group}" if entry.group else None,
         date_kind=DATE_KIND,
         earliest=entry.dating.earliest,
@@ -294,7 +278,7 @@ def clean_book_text(text: str) -> str:
 
 
 def _read_entries(
-    folder: Path, files: Mapping[str, Path], collection: str, missing: list[MissingPart], left_out: list[LeftOut]
+    files: Mapping[str, Path], collection: str, missing: list[MissingPart], left_out: list[LeftOut]
 ) -> dict[str, BookEntry]:
     """What the metadata files say, by the name of the file that it is about."""
     entries: dict[str, BookEntry] = {}
@@ -308,40 +292,32 @@ def _read_entries(
             continue
         left_out += unusable
         for entry in found:
-            try:
-                about = _resolve_entry_path(PurePosixPath(name).parent, entry)
-            except UnusableBookError as problem:
-                left_out.append(LeftOut(f"{entry.location} ({entry.key})", str(problem)))
-                continue
-            if about in entries:
-                left_out.append(
-                    LeftOut(f"{entry.location} ({entry.key})", f"described before, at {entries[about].location}")
-                )
+            path = PurePosixPath(entry.key.replace("\\", "/"))
+            described = (PurePosixPath(name).parent / path).as_posix()
+            problem = None
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                problem = "'file' does not name a file in the folder of the metadata file or below it"
+            elif entry.encoding is not None and entry.encoding.lower() not in ENCODINGS:
+                problem = f"'encoding' must be utf-8 or latin-1, not {entry.encoding!r}"
+            elif described in entries:
+                problem = f"described before, at {entries[described].location}"
+            if problem is None:
+                entries[described] = entry
             else:
-                entries[about] = entry
+                left_out.append(LeftOut(f"{entry.location} ({entry.key})", problem))
     return entries
-
-
-def _resolve_entry_path(folder: PurePosixPath, entry: BookEntry) -> str:
-    path = PurePosixPath(entry.key.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise UnusableBookError("'file' does not name a file in the folder of the metadata file or below it")
-    if entry.encoding is not None and entry.encoding.lower() not in ENCODINGS:
-        raise UnusableBookError(f"'encoding' must be utf-8 or latin-1, not {entry.encoding!r}")
-    return (folder / path).as_posix()
 
 
 def _read_book_file(path: Path, entry: BookEntry) -> WholeDocument:
     """The book without front and back matter."""
     if path.suffix.lower() == ".epub":
         try:
-            book = read_epub(path)
+            whole = epub_text(read_epub(path))
         except EpubError as error:
             raise UnusableBookError(str(error)) from error
-        whole = epub_text(book)
         require_book_text(whole.text)
         return whole
-    if path.stat().st_size > MOST_TEXT_BYTES:
-        raise UnusableBookError(f"more than {MOST_TEXT_BYTES} bytes")
+    if path.suffix.lower() != ".txt":
+        raise UnusableBookError(_OTHER_FILE)
     text = decode_book_text(path.read_bytes(), ENCODINGS[(entry.encoding or "utf-8").lower()])
     return WholeDocument(require_book_text(remove_book_matter(text)), places=NO_LINES)

@@ -1,9 +1,5 @@
 """Books of Project Gutenberg: its catalogue, a selection of it, and the plain texts from a mirror.
 
-What belongs here: reading pg_catalog.csv, choosing books, where a mirror keeps their texts, and the year of first
-publication that a text's own head states. What does not: the network (polite_client.py, fetching.py) and what in a text
-is the book (book_matter.py).
-
 The catalogue's date is that of the release at Project Gutenberg; a work's own date it does not have. Newer texts name
 the original publication in their heads; of the others the year must come from the user, or they are left out.
 """
@@ -14,12 +10,10 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from audit_pipeline.catalogue.contracts import digest
-from audit_pipeline.connectors.answer_store import FetchedPage
-from audit_pipeline.connectors.books.fetching import fetch_books
 from audit_pipeline.connectors.books.files import (
     BookEntry,
     Dating,
@@ -30,10 +24,9 @@ from audit_pipeline.connectors.books.files import (
     require_book_text,
     years_in,
 )
-from audit_pipeline.connectors.books.settings import GutenbergSettings
-from audit_pipeline.connectors.polite_client import PoliteClient
+from audit_pipeline.connectors.books.source import GutenbergSettings
+from audit_pipeline.connectors.polite_client import FetchedPage, FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.whole_files.book_matter import gutenberg_head, remove_book_matter
 from audit_pipeline.whole_files.places import NO_LINES
@@ -43,8 +36,7 @@ COPYRIGHTED = "in copyright, distributed by Project Gutenberg with permission"
 # Project Gutenberg makes the catalogue once a day.
 CATALOGUE_AGE = timedelta(days=1)
 
-_MOST_CATALOGUE_BYTES = 128 * MEBIBYTE
-_MOST_BOOK_BYTES = 32 * MEBIBYTE
+_ABSENT = frozenset((403, 404, 410))
 _COLUMNS = ("Text#", "Type", "Title", "Language", "Authors", "Subjects", "Bookshelves")
 _PAGE = "https://www.gutenberg.org/ebooks/{id}"
 _ORIGINAL = re.compile(r"^Original publication:[ \t]*(.*(?:\n[ \t]+\S.*)*)", re.MULTILINE | re.IGNORECASE)
@@ -75,35 +67,43 @@ class Catalogue:
 def harvest_gutenberg(
     settings: GutenbergSettings, client: PoliteClient, entries: Mapping[str, BookEntry] | None = None
 ) -> Harvest:
-    """The chosen books as documents, named by their numbers.
+    """Return the chosen books as documents, named by their numbers.
 
     ``entries`` (by number, as a text) come from the user's file of dates and go before what a text says of itself.
-    Raises SourceError where no mirror is set.
     """
-    if settings.mirror is None:
-        raise SourceError("set books.gutenberg.mirror in config/sources.yaml to a mirror of Project Gutenberg")
     entries = entries or {}
     collection = settings.collection
     try:
-        page = client.get(settings.catalogue, limit=_MOST_CATALOGUE_BYTES, max_age=CATALOGUE_AGE)
-        catalogue = read_catalogue(page.text())
+        catalogue = read_catalogue(client.get(settings.catalogue, max_age=CATALOGUE_AGE).text())
     except SourceError as error:
         return Harvest((), (MissingPart(f"{collection}: the catalogue", str(error), collection),))
-    chosen, left_out = choose_books(catalogue, settings, frozenset(entries))
+    chosen, not_chosen = choose_books(catalogue, settings, frozenset(entries))
     documents: list[Document] = []
     missing: list[MissingPart] = []
-    left_out = [*catalogue.left_out, *left_out]
-    places = ((str(book.number), list_mirror_addresses(book.number, settings)) for book in chosen)
-    for (name, answer), book in zip(fetch_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
+    left_out = [*catalogue.left_out, *not_chosen]
+    for book in chosen:
+        name = str(book.number)
         part = f"{collection} {name} ({book.title})"
-        if isinstance(answer, str):
-            missing.append(MissingPart(part, answer, collection, name))
-            continue
         try:
-            documents.append(_document(book, answer, entries.get(name), collection))
-        except UnusableBookError as unusable:
+            page = _fetch_first_page(client, list_mirror_addresses(book.number, settings))
+            documents.append(_document(book, page, entries.get(name), collection))
+        except FetchError as error:
+            missing.append(MissingPart(part, str(error), collection, name))
+        except (UnusableBookError, SourceError) as unusable:
             left_out.append(LeftOut(part, str(unusable)))
     return Harvest(tuple(documents), tuple(missing), tuple(left_out))
+
+
+def _fetch_first_page(client: PoliteClient, addresses: Sequence[str]) -> FetchedPage:
+    """The first page there is; other addresses are not tried where the library gives no answer."""
+    *others, last = addresses
+    for address in others:
+        try:
+            return client.get(address)
+        except FetchError as error:
+            if error.status not in _ABSENT:
+                raise
+    return client.get(last)
 
 
 def read_catalogue(text: str) -> Catalogue:
@@ -163,44 +163,33 @@ def _remove_life_years(name: str | None) -> str | None:
 def choose_books(
     catalogue: Catalogue, settings: GutenbergSettings, dated_numbers: frozenset[str] = frozenset()
 ) -> tuple[list[CatalogueBook], list[LeftOut]]:
-    """The books to fetch, at most ``settings.limit``, and the reasons for the other selected ones.
+    """Return the books to fetch, at most ``settings.limit``, and the reasons for the other selected ones.
 
     With ``ids`` those, in their order. Else the books of one of the languages, one of the subjects and one of the
     bookshelves (parts of their names do, capitals do not count; none set means any): first those that ``dated_numbers``
     names, then the others in an order that depends on their numbers alone, so that a growing catalogue changes little.
     """
-    if settings.ids:
-        return _choose_listed_books(catalogue, settings)
-    fitting = [
-        book
-        for book in catalogue.books.values()
-        if (not settings.languages or set(book.languages) & set(settings.languages))
-        and _has_selected_name(book.subjects, settings.subjects)
-        and _has_selected_name(book.bookshelves, settings.bookshelves)
-    ]
-    fitting.sort(key=lambda book: (str(book.number) not in dated_numbers, digest("gutenberg", book.number)))
-    return fitting[: settings.limit], _list_books_over_limit(len(fitting), settings)
-
-
-def _choose_listed_books(
-    catalogue: Catalogue, settings: GutenbergSettings
-) -> tuple[list[CatalogueBook], list[LeftOut]]:
-    found: list[CatalogueBook] = []
     left_out: list[LeftOut] = []
-    for number in dict.fromkeys(settings.ids):
-        if number in catalogue.books:
-            found.append(catalogue.books[number])
-        else:
-            kind = catalogue.other_kinds.get(number)
-            reason = f"no text but: {kind}" if kind else "not in the catalogue"
-            left_out.append(LeftOut(f"{settings.collection} {number}", reason))
-    return found[: settings.limit], [*left_out, *_list_books_over_limit(len(found), settings)]
-
-
-def _list_books_over_limit(fitting_count: int, settings: GutenbergSettings) -> list[LeftOut]:
-    over = fitting_count - settings.limit
-    reason = f"{over} more books fit; books.gutenberg.limit is {settings.limit}"
-    return [LeftOut(f"{settings.collection}: the catalogue", reason)] if over > 0 else []
+    if settings.ids:
+        fitting = [catalogue.books[number] for number in dict.fromkeys(settings.ids) if number in catalogue.books]
+        for number in dict.fromkeys(settings.ids):
+            if number not in catalogue.books:
+                kind = catalogue.other_kinds.get(number)
+                reason = f"no text but: {kind}" if kind else "not in the catalogue"
+                left_out.append(LeftOut(f"{settings.collection} {number}", reason))
+    else:
+        fitting = [
+            book
+            for book in catalogue.books.values()
+            if (not settings.languages or set(book.languages) & set(settings.languages))
+            and _has_selected_name(book.subjects, settings.subjects)
+            and _has_selected_name(book.bookshelves, settings.bookshelves)
+        ]
+        fitting.sort(key=lambda book: (str(book.number) not in dated_numbers, digest("gutenberg", book.number)))
+    if len(fitting) > settings.limit:
+        reason = f"{len(fitting) - settings.limit} more books fit; books.gutenberg.limit is {settings.limit}"
+        left_out.append(LeftOut(f"{settings.collection}: the catalogue", reason))
+    return fitting[: settings.limit], left_out
 
 
 def _has_selected_name(names: Iterable[str], selected: Sequence[str]) -> bool:
@@ -228,27 +217,23 @@ def dating_from_gutenberg_text(text: str) -> Dating | None:
 
 
 def _document(book: CatalogueBook, page: FetchedPage, entry: BookEntry | None, collection: str) -> Document:
-    try:
-        text = clean_book_text(page.text())
-    except SourceError as error:
-        raise UnusableBookError(str(error)) from error
+    text = clean_book_text(page.text())
     dating = entry.dating if entry is not None else dating_from_gutenberg_text(text)
     if dating is None:
         raise UnusableBookError(
             "its text does not say when the work was first published; give the year in the file books.dates"
         )
     name = str(book.number)
-    described = entry or BookEntry(location="", key=name, dating=dating)
     copyrighted = "copyrighted project gutenberg" in gutenberg_head(text).lower()
     return book_document(
+        entry or BookEntry(location="", key=name, dating=dating),
         collection=collection,
         name=name,
-        entry=replace(described, dating=dating),
-        title=described.title or book.title,
-        author=described.author or book.author,
+        title=book.title,
+        author=book.author,
         text=require_book_text(remove_book_matter(text)),
         places=NO_LINES,
-        language=described.language or next(iter(book.languages), "und"),
-        licence=described.licence or (COPYRIGHTED if copyrighted else LICENCE),
-        url=described.url or _PAGE.format(id=book.number),
+        language=next(iter(book.languages), "und"),
+        licence=COPYRIGHTED if copyrighted else LICENCE,
+        url=_PAGE.format(id=book.number),
     )

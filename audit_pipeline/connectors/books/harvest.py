@@ -1,8 +1,4 @@
-"""Books: a folder of the user's own, Project Gutenberg and Standard Ebooks, one document per book.
-
-What belongs here: which of the three are read, and who asks. What does not: what may be set (settings.py), and how each
-is read (files.py, gutenberg.py, standard_ebooks.py).
-"""
+"""Books of the folder, of Project Gutenberg and of Standard Ebooks, one document per book."""
 
 from __future__ import annotations
 
@@ -11,15 +7,15 @@ from pathlib import Path
 
 from audit_pipeline.connectors.books.files import BookEntry, harvest_folder, read_metadata
 from audit_pipeline.connectors.books.gutenberg import harvest_gutenberg
-from audit_pipeline.connectors.books.settings import NAME, BooksSettings
+from audit_pipeline.connectors.books.source import NAME, BooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import harvest_standard_ebooks
-from audit_pipeline.connectors.polite_client import PoliteClient, Politeness, user_agent
+from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
 from audit_pipeline.errors import DataError, SourceError
 from audit_pipeline.sources.base import Harvest, LeftOut, MissingPart, merge_harvests
 
 
 def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
-    """The books of the folder and of the libraries that are set; the libraries' answers are kept below ``downloads``.
+    """Return the books of the folder and of the libraries that are set; answers are kept below ``downloads``.
 
     ``published`` is the last day on which the work can have come out first, ``earliest`` the first one where only the
     year or the month is known. Raises SourceError where nothing is set.
@@ -36,22 +32,20 @@ def harvest(settings: BooksSettings, downloads: Path) -> Harvest:
 
 def _harvest_libraries(settings: BooksSettings, cache: Path) -> Harvest:
     """What the libraries have; with a broken file of dates nothing is fetched, and earlier documents stay."""
+    gutenberg, standard = settings.gutenberg, settings.standard_ebooks
+    wanted = [library for library in (gutenberg, standard) if library.is_wanted]
     try:
         entries, left_out = _read_dated_entries(settings.dates)
     except DataError as error:
-        collections = []
-        if settings.gutenberg.mirror is not None:
-            collections.append(settings.gutenberg.collection)
-        if settings.standard_ebooks.asked_for:
-            collections.append(settings.standard_ebooks.collection)
-        return Harvest((), tuple(MissingPart(f"{name}: the dates", str(error), name) for name in collections))
+        names = (library.collection for library in wanted)
+        return Harvest((), tuple(MissingPart(f"{name}: the dates", str(error), name) for name in names))
     harvests = [Harvest((), (), tuple(left_out))]
-    if settings.gutenberg.mirror is not None:
-        with PoliteClient(cache, _politeness(settings, settings.gutenberg.seconds_between)) as client:
-            harvests.append(harvest_gutenberg(settings.gutenberg, client, entries))
-    if settings.standard_ebooks.asked_for:
-        with PoliteClient(cache, _politeness(settings, settings.standard_ebooks.seconds_between)) as client:
-            harvests.append(harvest_standard_ebooks(settings.standard_ebooks, client, entries))
+    for library in wanted:
+        with PoliteClient(cache, Politeness(settings.contact or "", library.seconds_between)) as client:
+            if library is gutenberg:
+                harvests.append(harvest_gutenberg(gutenberg, client, entries))
+            else:
+                harvests.append(harvest_standard_ebooks(standard, client, entries))
     return merge_harvests(harvests)
 
 
@@ -60,7 +54,3 @@ def _read_dated_entries(path: Path | None) -> tuple[Mapping[str, BookEntry], lis
         return {}, []
     entries, left_out = read_metadata(path, "id")
     return {entry.key: entry for entry in entries}, left_out
-
-
-def _politeness(settings: BooksSettings, seconds_between: float) -> Politeness:
-    return Politeness(user_agent(settings.contact or ""), seconds_between)

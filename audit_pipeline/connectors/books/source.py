@@ -1,14 +1,141 @@
-"""The source `books`: a folder of the user's own, Project Gutenberg and Standard Ebooks.
-
-What belongs here: the source as the registry knows it. What does not: settings (settings.py), reading (harvest.py).
-"""
+"""The source `books`: what may be set, and the source as the registry knows it."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Annotated, Self
 
-from audit_pipeline.connectors.books.settings import LICENCE, NAME, BooksSettings
-from audit_pipeline.sources.base import Harvest, Source
+from pydantic import Field, StringConstraints, model_validator
+
+from audit_pipeline.config.validation import Language, Text
+from audit_pipeline.sources.base import FILE_NAME, Collection, Harvest, Source, SourceSection
+
+NAME = "books"
+LICENCE = (
+    "folder: as its metadata says; Project Gutenberg: public domain in the USA; "
+    "Standard Ebooks: public domain text in the USA, edition CC0-1.0"
+)
+
+Url = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s]+$")]
+StandardEbooksId = Annotated[
+    str, StringConstraints(strip_whitespace=True, pattern=r"^[a-z0-9-]+(_[a-z0-9-]+)*(/[a-z0-9-]+(_[a-z0-9-]+)*)+$")
+]
+
+GUTENBERG_CATALOGUE = "https://www.gutenberg.org/cache/epub/feeds/pg_catalog.csv"
+STANDARD_EBOOKS = "https://standardebooks.org"
+
+
+class GutenbergSettings(SourceSection):
+    """Which books of Project Gutenberg are taken, and from which mirror.
+
+    ``files`` are the addresses below the mirror at which a book's text is looked for, in this order; ``{id}`` is its
+    number, ``{folders}`` the folders of the old layout (1342 lies in 1/3/4, 7 in 0).
+    """
+
+    mirror: Url | None = Field(
+        default=None, description="base address of a mirror; None: no book of this library is fetched"
+    )
+    catalogue: Url = Field(default=GUTENBERG_CATALOGUE, description="address of the catalogue, a .csv")
+    files: tuple[Text, ...] = Field(
+        default=(
+            "cache/epub/{id}/pg{id}.txt",
+            "{folders}/{id}/{id}-0.txt",
+            "{folders}/{id}/{id}.txt",
+        ),
+        description="addresses below the mirror at which a book's text is looked for, in this order",
+    )
+    ids: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        default=(), description="numbers of books; none: they are chosen by languages, subjects and bookshelves"
+    )
+    languages: tuple[Language, ...] = Field(default=("en",), description="only books in these languages")
+    subjects: tuple[Text, ...] = Field(default=(), description="only books with one of these subjects")
+    bookshelves: tuple[Text, ...] = Field(default=(), description="only books on one of these bookshelves")
+    limit: Annotated[int, Field(ge=1)] = Field(default=100, description="at most so many books")
+    seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
+        default=2.0, description="pause between two requests, in seconds"
+    )
+    collection: Collection = Field(default="gutenberg", description="a name for these books")
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether any book is to be fetched."""
+        return self.mirror is not None
+
+    @model_validator(mode="after")
+    def _require_id_in_files(self) -> Self:
+        for pattern in self.files:
+            others = set(re.findall(r"\{[^}]*\}?|\}", pattern)) - {"{id}", "{folders}"}
+            if "{id}" not in pattern or others:
+                raise ValueError(f"files: {pattern!r} must hold {{id}}, and no braces but {{id}} and {{folders}}")
+        if not self.files:
+            raise ValueError("files: name at least one place to look for a book")
+        return self
+
+
+class StandardEbooksSettings(SourceSection):
+    """Which books of Standard Ebooks are taken: those of a feed (Atom or OPDS), those listed, or both."""
+
+    feed: Url | None = Field(default=None, description="address of a feed (Atom or OPDS) that lists books")
+    ids: tuple[StandardEbooksId, ...] = Field(default=(), description="books by id, such as jane-austen/persuasion")
+    site: Url = Field(default=STANDARD_EBOOKS, description="address of the library")
+    limit: Annotated[int, Field(ge=1)] = Field(default=50, description="at most so many books of the feed")
+    seconds_between: Annotated[float, Field(ge=2, le=3600)] = Field(
+        default=10.0, description="pause between two requests, in seconds"
+    )
+    collection: Collection = Field(default="standard_ebooks", description="a name for these books")
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether any book is to be fetched."""
+        return self.feed is not None or bool(self.ids)
+
+
+class BooksSettings(SourceSection):
+    """A folder of books with its metadata files, and the two public libraries; each may be left out.
+
+    ``dates`` is a .csv or .jsonl with the columns ``id`` and ``published`` for books of the libraries (a Gutenberg
+    number, or an id such as jane-austen/persuasion). ``contact`` goes into the user agent, so that a library can write
+    to the user who fetches from it.
+    """
+
+    folder: Path | None = Field(
+        default=None,
+        description="a folder of .txt and .epub files, with a books.csv or books.jsonl: title, author, published",
+    )
+    collection: Collection = Field(default="books", description="a name for the books of the folder")
+    language: Language = Field(default="en", description="of the folder's books where its list does not say")
+    licence: Text = Field(default="unknown", description="of the folder's books where its list does not say")
+    dates: Path | None = Field(
+        default=None, description="a .csv or .jsonl with the columns id and published, for library books without a date"
+    )
+    contact: Text | None = Field(
+        default=None, description="an address at which a library can reach you; the libraries need it"
+    )
+    gutenberg: GutenbergSettings = Field(default=GutenbergSettings(), description="books of Project Gutenberg")
+    standard_ebooks: StandardEbooksSettings = Field(
+        default=StandardEbooksSettings(), description="books of Standard Ebooks"
+    )
+
+    @property
+    def fetches(self) -> bool:
+        """Whether anything is to be fetched from a library."""
+        return self.gutenberg.is_wanted or self.standard_ebooks.is_wanted
+
+    @property
+    def to_be_set(self) -> str | None:
+        """What has to be set before books can be read; None where they can be."""
+        if self.fetches and self.contact is None:
+            return (
+                f"set books.contact in config/{FILE_NAME} to an address at which the library can reach you: "
+                "it is sent with every request"
+            )
+        if self.folder is None and not self.fetches:
+            return (
+                f"set books.folder in config/{FILE_NAME} to a folder of .txt and .epub files with a books.csv, "
+                "or books.gutenberg.mirror, books.standard_ebooks.feed or books.standard_ebooks.ids, and books.contact"
+            )
+        return None
 
 
 def fetch(settings: BooksSettings, downloads: Path) -> Harvest:

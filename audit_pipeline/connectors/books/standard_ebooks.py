@@ -1,8 +1,5 @@
 """Books of Standard Ebooks: a feed (Atom or OPDS) or a list of ids, and the EPUBs they lead to.
 
-What belongs here: reading a feed, where a book's EPUB lies, and the years of publication that its colophon states. What
-does not: the network (polite_client.py, fetching.py), the inside of an EPUB (epub.py), what is matter (book_matter.py).
-
 The dates in feeds and in a book's metadata are those of the ebook. When the work came out is in the colophon, in
 prose: "was published in 1817 by".
 """
@@ -19,7 +16,6 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from audit_pipeline.connectors.books.fetching import fetch_books
 from audit_pipeline.connectors.books.files import (
     BookEntry,
     Dating,
@@ -29,10 +25,9 @@ from audit_pipeline.connectors.books.files import (
     require_book_text,
     years_in,
 )
-from audit_pipeline.connectors.books.settings import StandardEbooksSettings
+from audit_pipeline.connectors.books.source import StandardEbooksSettings
 from audit_pipeline.connectors.polite_client import FetchError, PoliteClient
 from audit_pipeline.errors import SourceError
-from audit_pipeline.fetch.file_bytes import MEBIBYTE
 from audit_pipeline.sources.base import Document, Harvest, LeftOut, MissingPart
 from audit_pipeline.whole_files.book_matter import epub_text
 from audit_pipeline.whole_files.document import WholeDocument
@@ -42,9 +37,6 @@ from audit_pipeline.whole_files.prose import prose
 LICENCE = "public domain text in the USA; edition CC0-1.0"
 FEED_AGE = timedelta(days=1)
 
-_MOST_FEED_BYTES = 64 * MEBIBYTE
-_MOST_BOOK_BYTES = 64 * MEBIBYTE
-_MOST_FEED_PAGES = 500
 _EPUB_TYPE = "application/epub+zip"
 _BOOK_PATH = "/ebooks/"
 _CLOSED = (
@@ -94,16 +86,14 @@ def harvest_standard_ebooks(
         over = f"{len(found) - settings.limit} more books are listed; books.standard_ebooks.limit is {settings.limit}"
         left_out.append(LeftOut(collection, over))
     documents: list[Document] = []
-    places = ((book.identity, [book.epub]) for book in chosen)
-    for (name, answer), book in zip(fetch_books(client, places, _MOST_BOOK_BYTES), chosen, strict=True):
-        part = f"{collection} {name}"
-        if isinstance(answer, str):
-            missing.append(MissingPart(part, answer, collection, name))
-            continue
+    for book in chosen:
+        part = f"{collection} {book.identity}"
         try:
-            epub = read_epub(answer.content)
+            epub = read_epub(client.get(book.epub).content)
             whole = epub_text(epub)
-            documents.append(_document(book, epub, whole, entries.get(name), settings))
+            documents.append(_document(book, epub, whole, entries.get(book.identity), settings))
+        except FetchError as error:
+            missing.append(MissingPart(part, str(error), collection, book.identity))
         except (EpubError, UnusableBookError) as error:
             left_out.append(LeftOut(part, str(error)))
         else:
@@ -117,20 +107,13 @@ def _fetch_feed_books(
     books: list[FeedBook] = []
     address, seen = settings.feed, set[str]()
     while address is not None and address not in seen and len(books) < settings.limit:
-        if len(seen) >= _MOST_FEED_PAGES:
-            left_out.append(LeftOut(address, f"not read: more than {_MOST_FEED_PAGES} pages of a feed"))
-            break
         seen.add(address)
         try:
-            page = client.get(address, limit=_MOST_FEED_BYTES, max_age=FEED_AGE)
+            page = client.get(address, max_age=FEED_AGE)
             feed = read_feed(page.content, page.url, settings)
         except SourceError as error:
-            closed = isinstance(error, FetchError) and error.status in {401, 403}
-            missing.append(
-                MissingPart(
-                    f"{settings.collection}: the feed", str(error) + (_CLOSED if closed else ""), settings.collection
-                )
-            )
+            advice = _CLOSED if isinstance(error, FetchError) and error.status in {401, 403} else ""
+            missing.append(MissingPart(f"{settings.collection}: the feed", f"{error}{advice}", settings.collection))
             break
         books += feed.books
         left_out += feed.left_out
@@ -211,19 +194,18 @@ def _document(
         raise UnusableBookError(
             "its colophon does not say when the work was first published; give the year in the file books.dates"
         )
-    described = entry or BookEntry(location="", key=book.identity, dating=dating)
     language = (epub.language or "").split("-")[0].lower()
     return book_document(
+        entry or BookEntry(location="", key=book.identity, dating=dating),
         collection=settings.collection,
         name=book.identity,
-        entry=described,
-        title=described.title or book.title or epub.title or book.identity,
-        author=described.author or book.author or next(iter(epub.authors), None),
+        title=book.title or epub.title or book.identity,
+        author=book.author or next(iter(epub.authors), None),
         text=require_book_text(whole.text),
         places=whole.places,
-        language=described.language or (language if re.fullmatch(r"[a-z]{2,3}", language) else "und"),
-        licence=described.licence or LICENCE,
-        url=described.url or f"{settings.site.rstrip('/')}{_BOOK_PATH}{book.identity}",
+        language=language if re.fullmatch(r"[a-z]{2,3}", language) else "und",
+        licence=LICENCE,
+        url=f"{settings.site.rstrip('/')}{_BOOK_PATH}{book.identity}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Chinese patents: web crawls, exports, and their pages as text.
+"""Patents in Chinese, for PatentMIA (Zhang et al. 2024): one document per publication, one collection per country.
 
-What belongs here: reading and cleaning of patents. What does not: making windows of them (benchmarks/).
+What belongs here: pages, exports and a crawl, their dates, families and cleaning. What does not: windows (benchmarks/).
 """

@@ -1,8 +1,5 @@
 """Cleaning of Chinese texts before they are audited: what is taken out of a text, and which texts are left out.
 
-What belongs here: pure functions from text to text, rules that a cleaned text must meet, and their parameters. What
-does not: where texts come from (one module per source).
-
 Zhang et al. 2024 (section 2.2) clean their patents with "several preprocessing and cleaning steps similar to those used
 in ChineseWebText" and do not list them. The rules and their thresholds here are those that ChineseWebText's tool chain
 EvalWeb applies before its models (Chen et al. 2023: length, share of Chinese characters, repetition within a text).

@@ -1,7 +1,6 @@
 """Exports of the BigQuery table patents-public-data.patents.publications: rows to patents.
 
-What belongs here: the table's columns, nested as BigQuery keeps them or flat as a query makes them, and what they
-mean. What does not: reading rows out of a file (fetch/), the check of dates (record.py), and cleaning.
+Columns are nested as BigQuery keeps them, or flat as a query makes them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from audit_pipeline.connectors.patents.record import (
     PARTS,
     Part,
     Patent,
-    StatedDates,
     UnusablePatentError,
     application_key,
     family_key,
@@ -29,9 +27,6 @@ from audit_pipeline.errors import DataError
 from audit_pipeline.fetch.formats import ROW_SUFFIXES, read_rows, suffix_of
 from audit_pipeline.fetch.rows import Row, column_names, unicode_problem
 from audit_pipeline.sources.base import LeftOut, MissingPart
-
-LARGEST_FILE = 4 * 1024**3
-LARGEST_TEXT = 10_000_000
 
 _NEEDED = ("publication_number", "publication_date", "priority_date")
 _DAY_COLUMNS = ("publication_date", "filing_date", "priority_date")
@@ -52,8 +47,6 @@ def read_exported_patents(root: Path, countries: Sequence[str], parts: Sequence[
     for path in paths:
         if suffix_of(path) not in ROW_SUFFIXES or not path.is_file():
             yield LeftOut(path.name, f"not one of {', '.join(ROW_SUFFIXES)}")
-        elif path.stat().st_size > LARGEST_FILE:
-            yield MissingPart(path.name, f"larger than {LARGEST_FILE} bytes; export it in several files")
         else:
             try:
                 yield from _read_patents(path, countries, parts, today)
@@ -96,9 +89,8 @@ def row_patent(row: Row, parts: Sequence[Part], today: date) -> Patent:
     number = parse_publication_number(str(values.get("publication_number") or ""))
     if number is None:
         raise UnusablePatentError(f"no publication number: {str(values.get('publication_number'))[:40]!r}")
-    published, priority = require_consistent_dates(
-        StatedDates(*(_parse_days(values, column) for column in _DAY_COLUMNS)), today
-    )
+    publication, filing, stated_priority = (_parse_days(values, column) for column in _DAY_COLUMNS)
+    published, priority = require_consistent_dates(publication, filing, stated_priority, today)
     return Patent(
         number=number,
         title=" ".join(_find_chinese_text(values, "title").split()),
@@ -137,8 +129,6 @@ def _find_chinese_text(values: Mapping[str, object], name: str) -> str:
         return ""
     if not isinstance(text, str):
         raise UnusablePatentError(f"unreadable field: {name} is not text but {type(text).__name__}")
-    if len(text) > LARGEST_TEXT:
-        raise UnusablePatentError(f"larger than {LARGEST_TEXT} characters: {name}")
     problem = unicode_problem(text)
     if problem is not None:
         raise UnusablePatentError(f"unreadable field: {name} {problem}")
@@ -147,26 +137,21 @@ def _find_chinese_text(values: Mapping[str, object], name: str) -> str:
 
 def _parse_json(text: str, name: str) -> object:
     try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text)
+    except ValueError as error:
         raise UnusablePatentError(f"unreadable field: {name} looks like JSON and is none") from error
-    return value
 
 
 def _list_invention_keys(values: Mapping[str, object]) -> tuple[str, ...]:
-    applications = [values.get("application_number"), *_parse_priority_claim(values.get("priority_claim"))]
+    claim = values.get("priority_claim")
+    if isinstance(claim, str) and claim.lstrip().startswith("["):
+        claim = _parse_json(claim, "priority_claim")
+    # Entries, or a flat column with one number.
+    claims = claim if isinstance(claim, list) else [{"application_number": claim}]
+    claimed = [entry.get("application_number") for entry in claims if isinstance(entry, Mapping)]
     keys = [family_key(_to_text(values.get("family_id")))]
-    keys += [application_key(_to_text(application)) for application in applications]
+    keys += [application_key(_to_text(number)) for number in (values.get("application_number"), *claimed)]
     return tuple(dict.fromkeys(key for key in keys if key is not None))
-
-
-def _parse_priority_claim(value: object) -> list[object]:
-    """The application numbers in a priority_claim: entries, or a flat column with one number."""
-    if isinstance(value, str) and value.lstrip().startswith("["):
-        value = _parse_json(value, "priority_claim")
-    if isinstance(value, list):
-        return [entry.get("application_number") for entry in value if isinstance(entry, Mapping)]
-    return [value]
 
 
 def _to_text(value: object) -> str:

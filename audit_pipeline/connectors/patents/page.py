@@ -1,15 +1,11 @@
 """One page of Google Patents, as the server sends it: bytes to a patent.
 
-What belongs here: the charset, the fields by their microdata and meta tags, and a section's markup as text. What does
-not: where pages come from (raw_pages.py, raw_pages.py), the check of dates (record.py), and cleaning.
-
 The page must be the source that the server sends, not what a browser made of it. A page in another language holds a
 machine translation together with the original (class google-src-text); the original is taken.
 """
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +13,12 @@ from datetime import date
 
 from lxml import etree, html
 
+from audit_pipeline.connectors.charsets import decode_page
 from audit_pipeline.connectors.patents.record import (
+    PARTS,
+    SITE,
     Part,
     Patent,
-    StatedDates,
     UnusablePatentError,
     application_key,
     family_key,
@@ -29,19 +27,10 @@ from audit_pipeline.connectors.patents.record import (
     parse_publication_number,
     require_consistent_dates,
 )
-from audit_pipeline.fetch.file_bytes import MEBIBYTE
+from audit_pipeline.errors import DataError
 
-LARGEST_PAGE = 20 * MEBIBYTE
 NOT_A_PATENT = "not the source of a patent page"
 
-_SITE = "https://patents.google.com/patent/"
-_DECLARED = re.compile(rb"""<meta[^<>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{1,40})""", re.IGNORECASE)
-_DECLARED_WITHIN = 4096
-_WIDER = {"gb2312": "gb18030", "gbk": "gb18030", "hz": "hz"}
-# The commonest characters of Chinese prose. In another charset's bytes read as GB18030 they are rare.
-_COMMON = re.compile("[的一是在和有为中所用上于]")
-_HAN = re.compile("[\u4e00-\u9fff]")
-_LEAST_COMMON = 0.03
 _FAMILY_ID = re.compile(r"ID=(\d+)")
 _PRIORITY_TO = re.compile(r"Priority to\s+(\S+)")
 _BLOCKS = frozenset(
@@ -66,63 +55,19 @@ def parse_page(page: RawPage, today: date) -> Patent:
 
     Raises UnusablePatentError where the page cannot be decoded, is none of a patent, or has no usable dates.
     """
-    tree = _parse_html(decode_page(page.content, page.charset))
+    try:
+        text = decode_page(page.content, page.charset)
+    except DataError as error:
+        raise UnusablePatentError(str(error)) from error
+    tree = _parse_html(text)
     number = _find_publication_number(tree)
     if number is None:
         raise UnusablePatentError(NOT_A_PATENT)
-    published, priority = require_consistent_dates(_stated_dates(tree, number), today)
-    parts: dict[Part, str] = {
-        "abstract": _find_section_text(tree, "abstract"),
-        "description": _find_section_text(tree, "description"),
-        "claims": _find_section_text(tree, "claims"),
-    }
+    published, priority = require_consistent_dates(*_stated_dates(tree, number), today)
+    parts: dict[Part, str] = {part: _find_section_text(tree, part) for part in PARTS}
     return Patent(
         number, _title(tree), parts, published, priority, _list_invention_keys(tree), _url(tree, page, number)
     )
-
-
-def decode_page(content: bytes, charset: str | None = None) -> str:
-    """``content`` as text: by its byte-order mark, as UTF-8, as declared (by ``charset`` or within), or as GB18030.
-
-    UTF-8 goes before what is declared, since nothing else passes for it; GB2312 and GBK are read as GB18030, which
-    holds both. Undeclared GB18030 is taken only if the text then reads as Chinese.
-    Raises UnusablePatentError where none fits.
-    """
-    for mark, name in (
-        (codecs.BOM_UTF8, "utf-8-sig"),
-        (codecs.BOM_UTF16_LE, "utf-16"),
-        (codecs.BOM_UTF16_BE, "utf-16"),
-    ):
-        if content.startswith(mark):
-            return _try_decode(content, name) or _raise_charset_error([name])
-    match = _DECLARED.search(content[:_DECLARED_WITHIN])
-    inside = match.group(1).decode("ascii") if match else None
-    declared = [_WIDER.get(name.lower(), name.lower()) for name in (charset, inside) if name]
-    for name in ("utf-8", *declared):
-        text = _try_decode(content, name)
-        if text is not None:
-            return text
-    guess = _try_decode(content, "gb18030")
-    if guess is not None and _is_chinese(guess):
-        return guess
-    return _raise_charset_error(["utf-8", *declared, "gb18030"])
-
-
-def _raise_charset_error(names: list[str]) -> str:
-    raise UnusablePatentError(f"wrong charset: its bytes are not {' nor '.join(dict.fromkeys(names))}")
-
-
-def _try_decode(content: bytes, charset: str) -> str | None:
-    try:
-        # A charset of Python's that is none of text (hex, zip) raises LookupError too.
-        return content.decode(charset)
-    except (UnicodeError, LookupError):
-        return None
-
-
-def _is_chinese(text: str) -> bool:
-    han = len(_HAN.findall(text))
-    return han > 0 and len(_COMMON.findall(text)) >= _LEAST_COMMON * han
 
 
 def _parse_html(text: str) -> etree._Element:
@@ -174,8 +119,8 @@ def _title(tree: etree._Element) -> str:
     return " ".join(title.split())
 
 
-def _stated_dates(tree: etree._Element, number: str) -> StatedDates:
-    """Dates of the header, of the meta tags and of the timeline.
+def _stated_dates(tree: etree._Element, number: str) -> tuple[list[date], list[date], list[date]]:
+    """Days of publication, of filing and of priority: those of the header, of the meta tags and of the timeline.
 
     The timeline tells of the whole application: of its publications only that of ``number`` counts, and what it says
     of filing and priority only where the header says nothing. A priority that is older than the header's counts too.
@@ -193,7 +138,7 @@ def _stated_dates(tree: etree._Element, number: str) -> StatedDates:
     claimed = min((day for kind, _, day in events if kind == "priority"), default=None)
     if claimed is not None and (not days["priorityDate"] or claimed < min(days["priorityDate"])):
         days["priorityDate"].append(claimed)
-    return StatedDates(*(tuple(days[field]) for field in ("publicationDate", "filingDate", "priorityDate")))
+    return days["publicationDate"], days["filingDate"], days["priorityDate"]
 
 
 def _find_days(tree: etree._Element, field: str) -> list[date]:
@@ -236,7 +181,7 @@ def _list_invention_keys(tree: etree._Element) -> tuple[str, ...]:
 def _url(tree: etree._Element, page: RawPage, number: str) -> str:
     links = [page.url or "", *(str(link.get("href") or "") for link in tree.iterfind(".//link[@rel='canonical']"))]
     # A page can name any address as its own; only one of the site and of this patent is passed on.
-    return next((link for link in links if link.startswith(f"{_SITE}{number}")), page_address(number))
+    return next((link for link in links if link.startswith(f"{SITE}/patent/{number}")), page_address(number))
 
 
 def _find_section_text(tree: etree._Element, name: str) -> str:

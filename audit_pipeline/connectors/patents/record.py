@@ -1,19 +1,18 @@
-"""One patent publication as an export or a page states it, and what its statements come to.
-
-What belongs here: the record, its number, the check of its dates, and which records are one invention. What does not:
-reading pages (page.py) and exports (exports.py), and cleaning (cleaning.py).
-"""
+"""One patent publication: its number, the check of its dates, and which publications are one invention."""
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 
 Part = Literal["abstract", "description", "claims"]
 PARTS: tuple[Part, ...] = ("abstract", "description", "claims")
+
+SITE = "https://patents.google.com"
 
 _PUBLICATION = re.compile(r"[A-Z]{2}\d{5,13}[A-Z]\d?")
 _SEPARATORS = re.compile(r"[\s:\-]")
@@ -22,15 +21,6 @@ _APPLICATION_END = re.compile(r"(?:\.[0-9X])?(?:[A-Z]\d?)?$")
 
 class UnusablePatentError(Exception):
     """Why a page or a row makes no document: 'reason' or 'reason: detail', the reason one of a few."""
-
-
-@dataclass(frozen=True)
-class StatedDates:
-    """Every date that is stated, by what it is the date of; the same day may stand in several fields."""
-
-    publication: tuple[date, ...]
-    filing: tuple[date, ...]
-    priority: tuple[date, ...]
 
 
 @dataclass(frozen=True)
@@ -59,7 +49,7 @@ def parse_publication_number(text: str) -> str | None:
     return number if _PUBLICATION.fullmatch(number) else None
 
 
-def page_address(number: str, site: str = "https://patents.google.com") -> str:
+def page_address(number: str, site: str = SITE) -> str:
     """The address of a publication's page in Chinese."""
     return f"{site}/patent/{number}/zh"
 
@@ -75,27 +65,28 @@ def parse_day(text: str, field: str) -> date:
     raise UnusablePatentError(f"unreadable date: {field} is {text.strip()[:40]!r}")
 
 
-def require_consistent_dates(stated: StatedDates, today: date) -> tuple[date, date]:
-    """The day of publication and the priority date.
+def require_consistent_dates(
+    publication: Sequence[date], filing: Sequence[date], priority: Sequence[date], today: date
+) -> tuple[date, date]:
+    """Return the day of publication and the priority date, out of every day that is stated of each.
 
-    Raises UnusablePatentError where one of them is missing, where two fields differ, where they are out of order
+    Raises UnusablePatentError where one of them is missing, where two statements differ, where they are out of order
     (priority, filing, publication), or where one lies after ``today``. A filing date may be missing.
     """
-    published = _require_single_date(stated.publication, "publication")
-    priority = _require_single_date(stated.priority, "priority")
-    filed = _require_single_date(stated.filing, "filing") if stated.filing else None
-    if filed is not None and priority > filed:
-        raise UnusablePatentError(f"priority date after filing date: {priority} and {filed}")
-    if filed is not None and filed > published:
-        raise UnusablePatentError(f"filing date after publication date: {filed} and {published}")
-    if priority > published:
-        raise UnusablePatentError(f"priority date after publication date: {priority} and {published}")
+    published = _require_single_date(publication, "publication")
+    earliest = _require_single_date(priority, "priority")
+    in_order = [("priority", earliest), ("publication", published)]
+    if filing:
+        in_order.insert(1, ("filing", _require_single_date(filing, "filing")))
+    for (kind, day), (later_kind, later) in itertools.pairwise(in_order):
+        if day > later:
+            raise UnusablePatentError(f"{kind} date after {later_kind} date: {day} and {later}")
     if published > today:
         raise UnusablePatentError(f"publication date in the future: {published}")
-    return published, priority
+    return published, earliest
 
 
-def _require_single_date(days: tuple[date, ...], kind: str) -> date:
+def _require_single_date(days: Sequence[date], kind: str) -> date:
     if not days:
         raise UnusablePatentError(f"no {kind} date")
     different = sorted(set(days))
@@ -117,7 +108,7 @@ def application_key(text: str) -> str | None:
 
 
 def group_patents(patents: Sequence[Patent]) -> list[str]:
-    """The group of each patent, in order: those that share a key, directly or through others, have the same.
+    """Return the group of each patent, in order: those that share a key, directly or through others, have the same.
 
     It is named by the smallest family id among them, else by the smallest application number, else by the smallest
     publication number.
@@ -131,13 +122,9 @@ def group_patents(patents: Sequence[Patent]) -> list[str]:
             key = leader[key]
         return key
 
-    def names(patent: Patent) -> Iterable[str]:
-        return (f"publication:{patent.number}", *patent.keys)
-
     for patent in patents:
-        first, *others = map(lead, names(patent))
-        for other in others:
-            low, high = sorted((lead(first), lead(other)), key=_rank)
+        for key in patent.keys:
+            low, high = sorted((lead(f"publication:{patent.number}"), lead(key)), key=_rank)
             leader[high] = low
     return [lead(f"publication:{patent.number}") for patent in patents]
 

@@ -1,4 +1,4 @@
-"""Wikipedia articles by creation date: the API, dumps, and Parquet files.
+"""Event pages of a Wikipedia with the day on which each was created: what the dynamic WikiMIA is built from.
 
-What belongs here: pages, dates, wikitext. What does not: making excerpts of them (benchmarks/).
+What belongs here: pages and their dates, from the API and from data sets. What does not: excerpts (benchmarks/).
 """

@@ -55,5 +55,5 @@ def library() -> Iterator[Library]:
 
 def impatient_client(folder: Path) -> PoliteClient:
     """A client that does not wait."""
-    politeness = Politeness("corpus-audit/test (ann@example.org)", seconds_between=0, attempts=2, timeout=5)
+    politeness = Politeness("ann@example.org", seconds_between=0, attempts=2, timeout=5)
     return PoliteClient(folder, politeness, sleep=lambda _: None)

@@ -11,7 +11,7 @@ from made_books import Library, impatient_client, library
 from made_epubs import epub, page
 
 from audit_pipeline.connectors.books.files import BookEntry, Dating
-from audit_pipeline.connectors.books.settings import StandardEbooksSettings
+from audit_pipeline.connectors.books.source import StandardEbooksSettings
 from audit_pipeline.connectors.books.standard_ebooks import (
     LICENCE,
     dating_from_colophon,

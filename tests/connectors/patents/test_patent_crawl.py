@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from made_patents import page
 
-from audit_pipeline.connectors.patents.harvest import harvest_inputs
+from audit_pipeline.connectors.patents.crawl import crawl_pages, find_refusal, read_numbers
+from audit_pipeline.connectors.patents.harvest import harvest
 from audit_pipeline.connectors.patents.page import RawPage
-from audit_pipeline.connectors.patents.raw_pages import crawl_pages, read_numbers
-from audit_pipeline.connectors.patents.settings import PatentsSettings
+from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.connectors.polite_client import PoliteClient, Politeness
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import MissingPart
@@ -76,8 +76,8 @@ def site() -> Iterator[Site]:
 
 
 def client(folder: Path) -> PoliteClient:
-    polite = Politeness("corpus-audit/0 (ann@example.org)", seconds_between=0, attempts=3, timeout=5)
-    return PoliteClient(folder, polite, sleep=lambda _: None)
+    polite = Politeness("ann@example.org", seconds_between=0, attempts=3, timeout=5)
+    return PoliteClient(folder, polite, find_refusal=find_refusal, sleep=lambda _: None)
 
 
 def crawl(site: Site, folder: Path, numbers: list[str]) -> tuple[list[str], dict[str, str]]:
@@ -92,7 +92,7 @@ def test_pages_come_once_and_again_from_the_store(site: Site, tmp_path: Path) ->
     assert crawl(site, tmp_path, NUMBERS[:3]) == (NUMBERS[:3], {})
     assert crawl(site, tmp_path, NUMBERS[:4]) == (NUMBERS[:4], {})
     assert site.asked == dict.fromkeys(NUMBERS[:4], 1)
-    assert site.agents == {"corpus-audit/0 (ann@example.org)"}
+    assert all(agent.endswith("(ann@example.org)") for agent in site.agents)
 
 
 def test_faults_of_one_page_cost_that_page_and_passing_ones_none(site: Site, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_faults_of_one_page_cost_that_page_and_passing_ones_none(site: Site, tmp
         NUMBERS[2]: [410],
         NUMBERS[3]: [404],
         NUMBERS[4]: [b"<html>We are busy, please wait.</html>"],
-        NUMBERS[5]: [gzip.compress(bytes(30 * 1024 * 1024))],
+        NUMBERS[5]: [gzip.compress(bytes(130 * 1024 * 1024))],
         NUMBERS[6]: [500, 500, 500],
     }
     pages, missing = crawl(site, tmp_path, NUMBERS)
@@ -157,7 +157,7 @@ def test_the_source_crawls_and_parses(site: Site, tmp_path: Path) -> None:
     path = tmp_path / "numbers.txt"
     path.write_text(f"{NUMBERS[0]}\n{NUMBERS[1]}\nfoo\n")
     settings = PatentsSettings(crawl=path, contact="ann@example.org", seconds_between=1, limit=1)
-    found = harvest_inputs(settings, tmp_path / "downloads", date(2024, 12, 31), site.address)
+    found = harvest(settings, tmp_path / "downloads", date(2024, 12, 31), site.address)
     assert [document.name for document in found.documents] == [NUMBERS[0]]
     assert [document.url for document in found.documents] == [f"https://patents.google.com/patent/{NUMBERS[0]}/zh"]
     assert [item.reason for item in found.left_out] == [
@@ -176,15 +176,15 @@ def test_the_list(tmp_path: Path) -> None:
             "CN100000001A\nCN100000003B\n"
         ).encode()
     )
-    listed = read_numbers(path, ("CN",))
-    assert listed.numbers == ("CN100000001A", "CN100000002A", "CN100000003B")
-    assert {item.part: item.reason for item in listed.left_out} == {
+    numbers, left_out = read_numbers(path, ("CN",))
+    assert numbers == ("CN100000001A", "CN100000002A", "CN100000003B")
+    assert {item.part: item.reason for item in left_out} == {
         "numbers.txt:5": "not of CN: US2020000001A1",
         "numbers.txt:6": "no publication number: 'not one'",
     }
-    limited = read_numbers(path, ("CN", "US"), limit=2)
-    assert limited.numbers == ("CN100000001A", "CN100000002A")
-    assert limited.left_out[-1].reason == "numbers over the limit of 2: 2"
+    numbers, left_out = read_numbers(path, ("CN", "US"), limit=2)
+    assert numbers == ("CN100000001A", "CN100000002A")
+    assert left_out[-1].reason == "numbers over the limit of 2: 2"
 
 
 def test_lists_that_cannot_be_read(tmp_path: Path) -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from made_patents import ABSTRACT, CLAIMS, DESCRIPTION, TITLE
 
-from audit_pipeline.connectors.patents import exports as patent_exports
 from audit_pipeline.connectors.patents.exports import read_exported_patents
 from audit_pipeline.connectors.patents.record import PARTS, Part, Patent
 from audit_pipeline.fetch.formats import ROW_SUFFIXES
@@ -136,29 +134,18 @@ def test_texts_in_other_languages_are_none(tmp_path: Path) -> None:
     assert patents[0].parts["abstract"] == ""
 
 
-def test_texts_over_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patent_exports, "LARGEST_TEXT", 300)
-    path = write_csv(tmp_path / "rows.csv", [flat(), flat(description="灯" * 301)])
-    patents, left_out, _ = found(path)
-    assert len(patents) == 1
-    assert left_out == {"CN112345678A in rows.csv:13": "larger than 300 characters: description"}
-
-
-def test_files_that_cannot_be_used_name_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patent_exports, "LARGEST_FILE", 20_000)
+def test_files_that_cannot_be_used_name_what_to_do(tmp_path: Path) -> None:
     write_csv(tmp_path / "a.csv", [flat()])
     write_csv(
         tmp_path / "b.csv", [{key: value for key, value in flat().items() if key not in ("claims", "priority_date")}]
     )
-    (tmp_path / "c.csv").write_bytes(bytes(20_001))
     (tmp_path / "d.parquet").write_bytes(b"PAR1")
     (tmp_path / "e.xlsx").write_bytes(b"")
     patents, left_out, missing = found(tmp_path)
     assert len(patents) == 1
     assert left_out == {"e.xlsx": f"not one of {', '.join(ROW_SUFFIXES)}"}
-    assert missing.keys() == {"b.csv", "c.csv", "d.parquet"}
+    assert missing.keys() == {"b.csv", "d.parquet"}
     assert "no column priority_date, claims_localized; export them too" in missing["b.csv"]
-    assert "larger than 20000 bytes; export it in several files" in missing["c.csv"]
     assert len(found(tmp_path / "b.csv", ("abstract",))[2]) == 1
     assert "no such file or folder" in found(tmp_path / "nowhere")[2]["nowhere"]
 

@@ -17,7 +17,7 @@ from audit_pipeline.benchmarks.build import build
 from audit_pipeline.benchmarks.config import load_benchmarks
 from audit_pipeline.catalogue.paths import PROJECT_ROOT, DataPaths
 from audit_pipeline.connectors.patents import harvest as patents
-from audit_pipeline.connectors.patents.settings import PatentsSettings
+from audit_pipeline.connectors.patents.source import PatentsSettings
 from audit_pipeline.errors import SourceError
 from audit_pipeline.sources.base import Harvest, LeftOut
 from audit_pipeline.sources.store import store_harvest
@@ -31,7 +31,7 @@ def settings(**changes: object) -> PatentsSettings:
 
 
 def harvest(tmp_path: Path, **changes: object) -> Harvest:
-    return patents.harvest_inputs(settings(**changes), tmp_path / "downloads", TODAY)
+    return patents.harvest(settings(**changes), tmp_path / "downloads", TODAY)
 
 
 def reasons(found: Harvest) -> Counter[str]:
