@@ -152,15 +152,16 @@ def explain_late_plan(plan: SealedPlan, pair: Pair, paths: DataPaths) -> list[st
 
     By the lineage of the pair, by this machine's clock, and by what the cache held when it was sealed.
     """
+    stamp, cached = plan.timestamp, plan.fields["texts_in_cache"]
+    shown_at = plan.sealed_at if stamp is None else max(plan.sealed_at, stamp.time)
     earlier = {
         entry["run_id"]
         for table in RESULTS
         for entry in iterate_entries(paths, table.name, pair.partition)
-        if entry["started_at"] < plan.sealed_at
+        if entry["started_at"] < shown_at
     }
-    cached = plan.fields["texts_in_cache"]
     return [
-        *([f"{len(earlier):,} run(s) of this model on these texts came before it"] if earlier else []),
+        *([f"{len(earlier):,} run(s) of this model on these texts came before it or its timestamp"] if earlier else []),
         *([f"the model’s cache had {cached:,} of its texts and documents before it"] if cached else []),
     ]
 

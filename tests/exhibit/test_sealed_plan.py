@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from audit_pipeline.catalogue.files import table_from_rows, write_table
 from audit_pipeline.catalogue.store import read_documents
 from audit_pipeline.errors import DataError
 from audit_pipeline.exhibit.plan import SealedPlan, compose_plan, explain_late_plan, plan_from_row, read_last_plan, seal
+from audit_pipeline.exhibit.timestamps import Timestamp
 
 PAIR = Pair("made_8", "tiny")
 
@@ -62,8 +65,12 @@ def test_the_same_plan_is_not_sealed_twice_and_another_one_is(workspace: Workspa
     cached = other.fields["texts_in_cache"]
     assert cached > 0, "the model has been run on them by now"
     assert explain_late_plan(first, PAIR, workspace.paths) == []
+    late = replace(first, timestamp=Timestamp(b"", datetime.max.replace(tzinfo=UTC), None))
+    assert explain_late_plan(late, PAIR, workspace.paths) == [
+        "2 run(s) of this model on these texts came before it or its timestamp"
+    ]
     assert explain_late_plan(other, PAIR, workspace.paths) == [
-        "2 run(s) of this model on these texts came before it",
+        "2 run(s) of this model on these texts came before it or its timestamp",
         f"the model’s cache had {cached} of its texts and documents before it",
     ]
     again = workspace.run("seal", "--model", "tiny", "--benchmark", "made_8")
