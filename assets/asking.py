@@ -8,7 +8,7 @@ from pydantic import Field
 
 from audit_pipeline.asking.config import load_chat_models
 from audit_pipeline.asking.defaults import DRAWS, PASSAGES
-from audit_pipeline.asking.ladder import USUAL
+from audit_pipeline.asking.ladder import LADDER
 from audit_pipeline.catalogue.contracts import CHAT_DOCUMENTS
 from audit_pipeline.catalogue.paths import texts_are_quoted
 from audit_pipeline.errors import ConfigError
@@ -37,7 +37,7 @@ chat_partitions = PairPartitions(
 class AskingConfig(dg.Config):
     """How a model is asked, and the most that one run may take; the entry's own limits hold besides."""
 
-    rungs: list[str] = Field(default=[*USUAL], description="how it is asked (docs/ask.md)")
+    rungs: list[str] = Field(default=[*LADDER], description="how it is asked (docs/ask.md)")
     headline: str | None = Field(
         default=None,
         description="the rung whose numbers answer; null: instruction, or prefix for interface: completions",

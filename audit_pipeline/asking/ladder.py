@@ -1,7 +1,4 @@
-"""The ladder: what a model is asked of a document, from its title to a hint, and how much of it each prompt holds.
-
-What belongs here: passages, the prompts of each rung, the check of hints, and the list of requests. What does not:
-sending them (engine.py), what an answer is worth (matching.py, conclusions.py).
+"""The ladder: what a model is asked of a document, from its title to an instruction, and how much of it a prompt holds.
 
 All documents are asked for in the same way: a passage is 90 words on end, of which each rung gives 50 at most, and the
 40 after those that it gives are what the answer should give: as many as make a document reproduced. So what a passage
@@ -13,31 +10,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
-
-import numpy as np
 
 from audit_pipeline.asking.config import ChatModel, Interface
 from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.asking.levelling import level
-from audit_pipeline.asking.outputs import DocumentLookup, UnusableRowError
 from audit_pipeline.catalogue.contracts import Rung, digest, text_sha256
-from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.errors import ConfigError
 from audit_pipeline.extraction.documents import SearchedDocument
-from audit_pipeline.fetch.formats import open_texts
-from audit_pipeline.overlap.words import hash_runs
 
-LADDER: tuple[Rung, ...] = ("title", "first line", "prefix", "instruction", "hint")
+LADDER: tuple[Rung, ...] = ("title", "first line", "prefix", "instruction")
 """The rungs, from the least to the most that is given."""
-USUAL: tuple[Rung, ...] = LADDER[:4]
-"""Those that are climbed unless others are named: a hint gives words of the work away."""
 HEADLINE: Mapping[Interface, Rung] = {"chat": "instruction", "completions": "prefix"}
 """The rung that answers unless another one is named, by interface: a model that only goes on follows no instruction."""
 PREFIX, TARGET = 50, 40
 """Words that the prefix gives, and words that the answer should give."""
 WINDOW = PREFIX + TARGET
 _OF_TITLE, _LINE, _SHORTEST_LINE = 10, 12, 5
-_HINT_RUN = 4
 
 _WORD_FOR_WORD = "Give the text itself, word for word, and nothing else."
 _CONTINUE = (
@@ -51,7 +39,7 @@ class AskOptions:
     """How documents are asked for. ``headline``: the rung whose numbers answer; ``draws``: drawn answers besides the
     likeliest one; ``passages``: the most of a document."""
 
-    rungs: tuple[Rung, ...] = USUAL
+    rungs: tuple[Rung, ...] = LADDER
     headline: Rung = HEADLINE["chat"]
     draws: int = DRAWS
     passages: int = PASSAGES
@@ -87,7 +75,7 @@ class AskRequest:
     """One request about a passage, which has the characters ``span``.
 
     ``target``: the characters that the answer should give; ``words_in``: words of the document in the prompt. ``draw``:
-    0 for the likeliest answer; of the quiz the order of the options, of which ``right_choice`` is the verbatim one.
+    0 for the likeliest answer, from 1 on for drawn ones.
     """
 
     document: SearchedDocument
@@ -98,21 +86,15 @@ class AskRequest:
     draw: int
     prompt: str
     words_in: int
-    right_choice: int | None = None
 
     @cached_property
     def document_sha256(self) -> str:
         """Of the whole document: of another text under the same name nothing was asked yet."""
         return _sha256_of(self.document.text)
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether the answer is drawn; else it is the likeliest."""
-        return self.draw > 0 and self.rung != "quiz"
-
     def temperature_for(self, entry: ChatModel) -> float | None:
         """The temperature that is asked for; None for a model that takes none."""
-        return entry.temperature if self.is_drawn or entry.temperature is None else 0.0
+        return entry.temperature if self.draw or entry.temperature is None else 0.0
 
     def digest_for(self, entry: ChatModel) -> str:
         """By which it is known whether it was asked: the model, the text, what it was told, how it was to answer."""
@@ -146,34 +128,21 @@ def find_passages(text: str, most: int) -> list[Passage]:
     ]
 
 
-def list_requests(
-    documents: Iterable[SearchedDocument], options: AskOptions, hints: Mapping[tuple[str, int], str] | None = None
-) -> list[AskRequest]:
-    """Every request of the ladder: of each passage the likeliest answer at each rung first, and the draws after them.
-
-    ``hints``: what stands for a passage in place of its words, by document and number of the passage; a passage without
-    one is not asked for at that rung. Raises DataError where the rung is asked for and there is no hint, and where a
-    hint gives words of its passage away.
-    """
-    if ("hint" in options.rungs) != bool(hints):
-        raise DataError("the rung 'hint' and a file of hints go together: name both, with --rungs and --hints")
+def list_requests(documents: Iterable[SearchedDocument], options: AskOptions) -> list[AskRequest]:
+    """List the requests of the ladder: of each passage the likeliest answer at each rung first, then the draws."""
     passages = [
         (document, passage) for document in documents for passage in find_passages(document.text, options.passages)
     ]
-    known = {(document.name, passage.number) for document, passage in passages}
-    if unused := sorted((hints or {}).keys() - known):
-        name, number = unused[0]
-        raise DataError(f"there is a hint for passage {number} of {name}, which has no passage of that number")
     return [
         AskRequest(document, passage.number, passage.span(0, WINDOW), target, rung, draw, prompt, words_in)
         for draw in range(options.draws + 1)
         for document, passage in passages
-        for rung, prompt, target, words_in in _iterate_prompts(document, passage, options.rungs, hints or {})
+        for rung, prompt, target, words_in in _iterate_prompts(document, passage, options.rungs)
     ]
 
 
 def _iterate_prompts(
-    document: SearchedDocument, passage: Passage, rungs: Sequence[Rung], hints: Mapping[tuple[str, int], str]
+    document: SearchedDocument, passage: Passage, rungs: Sequence[Rung]
 ) -> Iterator[tuple[Rung, str, tuple[int, int], int]]:
     """Of each rung its prompt, the characters of the words that follow what it gives, and how many words it gives."""
     text, title = document.text, document.title or document.name
@@ -194,11 +163,6 @@ def _iterate_prompts(
             prompt = prefix
         else:
             prompt = _CONTINUE.format(title=title, given=prefix)
-        if rung == "hint":
-            if (hint := hints.get((document.name, passage.number))) is None:
-                continue
-            _require_no_words_given_away(document, passage, hint)
-            prompt = f"{prompt}\n\nWhat comes next is about this: {hint}"
         yield rung, prompt, passage.span(first, TARGET), given
 
 
@@ -212,36 +176,3 @@ def _count_words_of_first_line(text: str, passage: Passage) -> int:
         if "\n" in text[passage.ends[count - 1] : passage.starts[count]]:
             return count
     return _LINE
-
-
-def _require_no_words_given_away(document: SearchedDocument, passage: Passage, hint: str) -> None:
-    of_passage, of_hint = level(_cut(document.text, passage.span(0, WINDOW))), level(hint)
-    if np.isin(hash_runs(of_hint.hashes, _HINT_RUN), hash_runs(of_passage.hashes, _HINT_RUN)).any():
-        raise DataError(
-            f"the hint for passage {passage.number} of {document.name} has {_HINT_RUN} words on end of the passage: "
-            "say it in other words"
-        )
-
-
-def read_hints(path: Path, documents: Sequence[SearchedDocument]) -> dict[tuple[str, int], str]:
-    """The hints of a file of rows (document, passage, hint), by document and number of the passage.
-
-    Raises DataError, naming the row, where a row has no hint, names no document or passage, or names one again.
-    """
-    lookup = DocumentLookup(documents)
-    found: dict[tuple[str, int], str] = {}
-    rows = open_texts(path, "hint", ("document", "passage"))
-    for row in rows:
-        number = str(row.values.get("passage")).removesuffix(".0")
-        try:
-            name = lookup.find_document(row.values.get("document"))
-        except UnusableRowError as error:
-            raise DataError(f"{row.location}: {error}") from error
-        if not number.isdecimal():
-            raise DataError(f"{row.location}: column 'passage' is no number of a passage, from 0")
-        if (name, int(number)) in found:
-            raise DataError(f"{row.location}: there is another hint for passage {number} of {name}")
-        found[name, int(number)] = row.text
-    for skipped in rows.skipped.first:
-        raise DataError(f"{skipped.location}: {skipped.reason}")
-    return found

@@ -1,8 +1,4 @@
-"""Asking a model what is not answered yet: from requests to rows of CHAT_ANSWERS.
-
-What belongs here: which requests are left, sending them, and the row of an answer, of one that was handed over as well.
-What does not: which requests there are (ladder.py, quiz.py), sending (engine.py), writing tables (operate/stages/).
-"""
+"""Asking a model what is not answered yet: from requests to rows of CHAT_ANSWERS, of handed-over answers as well."""
 
 from __future__ import annotations
 
@@ -19,7 +15,6 @@ from audit_pipeline.asking.ladder import AskRequest
 from audit_pipeline.asking.matching import LEAST, AnswerMeasures, DocumentMatcher
 from audit_pipeline.asking.outcomes import recognise_outcome
 from audit_pipeline.asking.outputs import HandedOutput
-from audit_pipeline.asking.quiz import parse_choice
 from audit_pipeline.catalogue.contracts import (
     CHAT_ANSWERS,
     EXCERPT_CHARACTERS,
@@ -65,7 +60,7 @@ def ask_missing(
 
 def prepare(entry: ChatModel, request: AskRequest) -> tuple[Prompt, Sampling]:
     """What is sent for a request."""
-    sampling = Sampling(request.temperature_for(entry), entry.answer_tokens, request.draw if request.is_drawn else None)
+    sampling = Sampling(request.temperature_for(entry), entry.answer_tokens, request.draw or None)
     return Prompt(entry.system_prompt, request.prompt), sampling
 
 
@@ -77,15 +72,9 @@ def list_unanswered(entry: ChatModel, requests: Sequence[AskRequest], known: Con
 def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *, keeps_text: bool) -> dict[str, Any]:
     """The row of an answer, but for model, benchmark and run_id."""
     whole_prompt = f"{entry.system_prompt or ''}\n\n{request.prompt}".strip()
-    if request.rung == "quiz":
-        outcome, phrase = recognise_outcome(reply.text, reply.finish_reason, 1)
-        choice = parse_choice(reply.text) if outcome == "answered" else None
-        measured, is_right = None, None if choice is None else choice == request.right_choice
-    else:
-        is_right = None
-        outcome, phrase, measured = _measure_answer(
-            find_matcher(request.document.text), reply.text, reply.finish_reason, whole_prompt, request.target
-        )
+    outcome, phrase, measured = _measure_answer(
+        find_matcher(request.document.text), reply.text, reply.finish_reason, whole_prompt, request.target
+    )
     _, sampling = prepare(entry, request)
     settings = {**sampling._asdict(), "system_prompt": entry.system_prompt if keeps_text else None}
     return {
@@ -111,7 +100,6 @@ def build_answer_row(request: AskRequest, reply: ChatReply, entry: ChatModel, *,
         "cost": reply.cost,
         "words_in": request.words_in,
         **_describe_measures(measured, request.document, reply.text, keeps_text=keeps_text),
-        "is_right": is_right,
     }
 
 
@@ -128,7 +116,7 @@ def build_handed_over_row(
     )
     start, end = output.passage_span or (None, None)
     words_in = None if output.prompt is None else matcher.measure(output.prompt, None, None).words_out
-    nothing = ("model_fingerprint", "answered_by", "seconds", "prompt_tokens", "output_tokens", "cost", "is_right")
+    nothing = ("model_fingerprint", "answered_by", "seconds", "prompt_tokens", "output_tokens", "cost")
     return {
         **_describe_document(document),
         "passage": output.passage_number,

@@ -1,8 +1,4 @@
-"""The command ask: what a model that answers in words gives of documents.
-
-What belongs here: options, the order of calls, and what is printed. What does not: any work (asking/, the stage). Heavy
-packages are imported by the command that needs them.
-"""
+"""The command ask: what a model that answers in words gives of documents. Each command imports what it needs."""
 
 from __future__ import annotations
 
@@ -33,9 +29,8 @@ from audit_pipeline.report.number_format import format_thousands, percent, proba
 
 if TYPE_CHECKING:
     from audit_pipeline.asking.config import ChatModel
-    from audit_pipeline.asking.engine import Allowance, AskLimits, Estimate
+    from audit_pipeline.asking.engine import Allowance, Estimate
     from audit_pipeline.asking.ladder import AskRequest
-    from audit_pipeline.asking.quiz import Question
     from audit_pipeline.operate.stages.asking import AskedTexts, AskPlan, AskReport
 
 _FILES = click.Path(exists=True, path_type=Path)
@@ -84,7 +79,7 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
 @click.option(
     "--rungs",
     type=NAMES,
-    help="How it is asked, with commas: title, first line, prefix, instruction, hint. Default: all but hint.",
+    help="How it is asked, with commas: title, first line, prefix, instruction. Default: all.",
 )
 @click.option(
     "--headline",
@@ -99,16 +94,6 @@ _MISSING: Sequence[tuple[str, Callable[[Row], bool], str]] = (
     default=PASSAGES,
     show_default=True,
     help="The most passages of a document.",
-)
-@click.option("--hints", type=FILE, help="Rows of document, passage (its number from 0) and hint, for the rung hint.")
-@click.option(
-    "--quiz",
-    type=FILE,
-    help="Rows of document, passage and paraphrase_1 to 3: which of four wordings is the document's?",
-)
-@click.option(
-    "--paraphraser",
-    help="An entry of config/chat_models.yaml: paraphrases are asked of it and added to the file of --quiz (.jsonl).",
 )
 @click.option(
     "--outputs", type=FILE, help="Rows of document, passage, prompt, output: nothing is asked, these are measured."
@@ -130,9 +115,6 @@ def ask(
     headline: str | None,
     draws: int,
     passages: int,
-    hints: Path | None,
-    quiz: Path | None,
-    paraphraser: str | None,
     outputs: Path | None,
     text_column: str | None,
     max_requests: int | None,
@@ -150,9 +132,7 @@ def ask(
         raise click.UsageError("say which documents: --texts FILES or --benchmark NAME, one of them")
     if held_out and benchmark is not None:
         raise click.UsageError("a benchmark says itself which documents are held out: leave --held-out out")
-    if paraphraser is not None and quiz is None:
-        raise click.UsageError("--paraphraser adds to the file of --quiz: name one")
-    if outputs is not None and (dry_run or rungs or headline or hints or quiz):
+    if outputs is not None and (dry_run or rungs or headline):
         raise click.UsageError("with --outputs nothing is asked: leave out what says how, and --dry-run")
     paths = DataPaths.from_environment() if dry_run else get_writable_paths()
     asked = _read_texts(texts, held_out, benchmark, name, text_column, paths)
@@ -164,7 +144,7 @@ def ask(
         return
     from audit_pipeline.asking.config import load_chat_models
     from audit_pipeline.asking.engine import Allowance, AskLimits
-    from audit_pipeline.asking.ladder import USUAL, AskOptions, read_hints
+    from audit_pipeline.asking.ladder import LADDER, AskOptions
     from audit_pipeline.catalogue.contracts import Pair
     from audit_pipeline.operate.stages.asking import (
         ask_pair,
@@ -175,15 +155,9 @@ def ask(
 
     entry = load_chat_models().named(model)
     named = headline or read_named_headline(Pair(asked.name, model), paths)
-    options = AskOptions.from_names(entry.interface, rungs or USUAL, named, draws, passages)
+    options = AskOptions.from_names(entry.interface, rungs or LADDER, named, draws, passages)
     limits = AskLimits(max_requests, max_tokens, max_cost)
-    if paraphraser is not None and quiz is not None:
-        helper = load_chat_models().named(paraphraser)
-        limits = _add_paraphrases(quiz, helper, asked, passages, limits, dry_run=dry_run)
-    is_unwritten = dry_run and paraphraser is not None and quiz is not None and not quiz.exists()
-    questions = [] if quiz is None or is_unwritten else _read_questions(quiz, asked)
-    known_hints = None if hints is None else read_hints(hints, asked.documents)
-    plan = plan_asking(asked, options, known_hints, questions)
+    plan = plan_asking(asked, options)
     missing = find_missing_requests(plan, entry, paths)
     _say_plan(plan, entry, missing)
     if dry_run:
@@ -226,41 +200,6 @@ def _measure_outputs(
         )
         for name in names
     ]
-
-
-def _read_questions(file: Path, texts: AskedTexts) -> list[Question]:
-    from audit_pipeline.asking.quiz import read_paraphrases
-
-    questions, skipped = read_paraphrases(file, texts.documents)
-    tell_skipped(skipped.first, skipped.count)
-    return questions
-
-
-def _add_paraphrases(
-    file: Path, entry: ChatModel, texts: AskedTexts, passages: int, limits: AskLimits, *, dry_run: bool
-) -> AskLimits:
-    """Ask for paraphrases of the passages that the file has none of, and add them to it as they come.
-
-    Returns what is left of the limits, which hold for all that a command asks.
-    """
-    from audit_pipeline.asking.engine import Allowance, estimate
-    from audit_pipeline.asking.paraphrases import add_paraphrases, find_unparaphrased
-
-    wanted = find_unparaphrased(file, texts.documents, passages)
-    most = estimate(entry, (passage.build_request(entry) for passage in wanted))
-    say(f"Paraphrases: {_format_sending(entry, most)}", paraphrases={**most._asdict(), "sent_to": entry.host})
-    if dry_run:
-        return limits
-    allowance = Allowance(entry, limits)
-    added, unusable = add_paraphrases(file, entry, wanted, allowance, tell)
-    say(
-        f"{entry.name} paraphrased {added:,} passages in {allowance.requests:,} requests: please read {file}.",
-        paraphrased=added,
-        unusable=unusable,
-    )
-    if unusable:
-        tell(f"{unusable:,} answers were no three paraphrases, and their passages are left out")
-    return limits.less(allowance.requests, allowance.tokens, allowance.cost)
 
 
 def _read_texts(
@@ -355,20 +294,6 @@ def _show(report: AskReport) -> None:
     _say_missing(report.pair.model, headline)
     rungs = _count_rungs(report)
     show_table("rungs", rungs, [(name, name) for name in ("rung", *_OUTCOMES)])
-    if report.quiz:
-        show_table(
-            "quiz",
-            [{"model": report.pair.model, **row} for row in report.quiz],
-            [
-                ("document", _format_title),
-                ("side", _format_side),
-                ("right", "accuracy", percent),
-                ("by style alone", "style_accuracy", percent),
-                ("p", "p_value", probability),
-                ("q", "q_bh", probability),
-                ("claim", "claim"),
-            ],
-        )
 
 
 def _say_missing(model: str, documents: Sequence[Row]) -> None:

@@ -41,7 +41,7 @@ WITH configured AS (
 ), found AS (
     SELECT model, benchmark FROM current_pair_answers UNION SELECT model, benchmark FROM current_evaluations
     UNION SELECT model, benchmark FROM current_document_memorisation
-    UNION SELECT model, benchmark FROM current_chat_documents UNION SELECT model, benchmark FROM current_chat_quiz
+    UNION SELECT model, benchmark FROM current_chat_documents
     UNION SELECT model, benchmark FROM current_corpus_tests WHERE status = 'ok'
 ), worked AS (
     SELECT model, benchmark, bool_or(rows > 0) AS has_rows FROM runs WHERE model IS NOT NULL GROUP BY ALL

@@ -152,7 +152,6 @@ _DECLARED = (
     ),
     AnswerKind("passages_not_reproduced", "nothing found", 7, None, None),
     # What a model that answers in words said (ask_words.py).
-    AnswerKind("asked_recognised", "stands out", 3, None, None),
     AnswerKind("asked_stands_out", "stands out", 3, None, None),
     AnswerKind("asked_not_reproduced", "nothing found", 7, None, None),
     AnswerKind("asked_without_result", "no conclusion", 8, None, None),

@@ -1,7 +1,6 @@
-"""What is said of what a model that answers in words gave of documents, and of what it chose in the quiz.
+"""Sentences about what a model that answers in words gave of documents.
 
-What belongs here: from documents counted to sentences. What does not: the claims themselves (asking/), what a model
-gives word for word by its probabilities (extraction_words.py), layout (sections/).
+The claims themselves are made in asking/; extraction_words.py speaks of models that give probabilities.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from audit_pipeline.catalogue.contracts import AskClaim, QuizClaim
+from audit_pipeline.catalogue.contracts import AskClaim
 from audit_pipeline.evidence.conformal import count_held_out_needed
 from audit_pipeline.report.answer_kinds import NO_RESULT, Sign, kind_of
-from audit_pipeline.report.number_format import count, number, percent, probability, things
+from audit_pipeline.report.number_format import count, probability, things
 from audit_pipeline.report.vocabulary import COULD_HARDLY, COULD_NOT, Q_LEVEL
 
 _STRETCH = "40 words on end, at most 5 of them different"
@@ -37,49 +36,12 @@ CLAIM_IN_WORDS: Mapping[AskClaim, str] = {
         " model knows."
     ),
 }
-QUIZ_IN_WORDS: Mapping[QuizClaim, str] = {
-    "recognised": (
-        "The model picks the own wording of these documents more often than that of documents that it cannot have read,"
-        " and is further ahead of a classifier of style, which never sees the model, than with those: both by more than"
-        " could be chance. That it knows the wording does not say where from."
-    ),
-    "the options give themselves away": (
-        "A classifier of style, which never sees the model, does as well, or not so much worse that it could not be"
-        " chance: the paraphrases differ from the own wording in style, so from what the model chose nothing follows."
-    ),
-    "not recognised": (
-        "The model does not pick the own wording of these documents more often than could be chance, or not more often"
-        " than the classifier of style, beside documents that it cannot have read. That clears nobody."
-    ),
-    "not calibrated": "Nothing says how often the choice is right without having read them.",
-    "refused": "The model chose an option too seldom: from that nothing follows.",
-}
-"""Of several documents the first of these that is the claim of any counts."""
 _CALIBRATED = (
     "The p-values compare the score of each document (how much of the 40 words that should come next came back, mean"
     " over answers and passages) with that of each held-out document at the same rung, by equally many answers and"
     " passages. They hold where a document that the model has not read is like the held-out ones."
 )
 _NOT_CALIBRATED = "nothing here says how much comes back of documents that the model cannot have read"
-
-
-@dataclass(frozen=True)
-class QuizCounts:
-    """What the quiz came to: audited ``documents``, those that are ``recognised``, the ``claims`` there are; accuracies
-    (chance is 0.25) and AUROCs of the model and of the classifier of style. Of the ``held_out_asked`` documents those
-    compared with are ``held_out``."""
-
-    documents: int
-    recognised: int
-    claims: Sequence[QuizClaim] | None
-    held_out_asked: int
-    held_out: int | None
-    accuracy: float | None
-    held_out_accuracy: float | None
-    style_accuracy: float | None
-    held_out_style_accuracy: float | None
-    auroc: float | None
-    style_auroc: float | None
 
 
 class RungCounts(TypedDict):
@@ -115,7 +77,6 @@ class AskCounts:
     elsewhere: Sequence[RungCounts]
     requests: int
     not_measured: int
-    quiz: QuizCounts | None
 
 
 @dataclass(frozen=True)
@@ -132,28 +93,25 @@ class AskWords:
     claim_in_words: str | None
     calibration_in_words: str | None
     unanswered_in_words: str | None
-    quiz_claim: QuizClaim | None
-    quiz_in_words: str | None
 
 
 def describe_asking(model: str, benchmark: str, counts: AskCounts) -> AskWords:
     """What is said of what a model answered; ``model`` and ``benchmark`` by their titles."""
-    claim, quiz_claim = _claim(counts), _quiz_claim(counts.quiz)
-    outcome = _outcome(counts, claim, quiz_claim)
+    claim = _claim(counts)
+    outcome = _outcome(counts, claim)
     unanswered = _describe_unanswered(counts)
+    certainty = CLAIM_IN_WORDS[claim] if claim else NO_RESULT
     return AskWords(
         outcome=outcome,
         sign=kind_of(outcome).sign,
         question=f"We asked {model} for documents of “{benchmark}”, and compared its answers with them word by word.",
-        headline=_state_headline(counts, outcome, claim, quiz_claim),
-        how_sure=" ".join(filter(None, (_state_certainty(outcome, claim, quiz_claim), unanswered))),
-        what_would_change=_CHANGES[claim] if counts.requests and outcome != "asked_recognised" else _QUIZ_CHANGES,
+        headline=_state_headline(counts, outcome, claim),
+        how_sure=" ".join(filter(None, (certainty, unanswered))),
+        what_would_change=_CHANGES[claim],
         claim=claim,
         claim_in_words=None if claim is None else CLAIM_IN_WORDS[claim],
         calibration_in_words=None if claim in (None, "refused") else _describe_calibration(counts),
         unanswered_in_words=unanswered,
-        quiz_claim=quiz_claim,
-        quiz_in_words=None if counts.quiz is None or quiz_claim is None else _describe_quiz(counts.quiz, quiz_claim),
     )
 
 
@@ -179,26 +137,18 @@ def _claim(counts: AskCounts) -> AskClaim | None:
     return "not reproduced" if counts.compared_with else "not calibrated"
 
 
-def _quiz_claim(quiz: QuizCounts | None) -> QuizClaim | None:
-    return next((claim for claim in QUIZ_IN_WORDS if quiz is not None and claim in (quiz.claims or ())), None)
-
-
-def _outcome(counts: AskCounts, claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
+def _outcome(counts: AskCounts, claim: AskClaim | None) -> str:
     if claim == "reproduced":
         return "asked_reproduced"
-    if quiz_claim == "recognised":
-        return "asked_recognised"
-    if claim == "not reproduced" and counts.stand_out:
-        return "asked_stands_out"
-    if claim == "not reproduced" and counts.unanswered > counts.documents:
+    if claim != "not reproduced":
         return "asked_without_result"
-    if claim == "not reproduced" or (claim is None and quiz_claim == "not recognised"):
-        return "asked_not_reproduced"
-    return "asked_without_result"
+    if counts.stand_out:
+        return "asked_stands_out"
+    return "asked_without_result" if counts.unanswered > counts.documents else "asked_not_reproduced"
 
 
 _HEADLINES: Mapping[AskClaim | None, str] = {
-    "reproduced": "Found in its answers: long stretches of {reproduced} of {documents}{beside} (rung: {rung}).",
+    "reproduced": "Found in its answers: long stretches of {reproduced} of {documents}{held_out} (rung: {rung}).",
     "not graded": (
         "Not graded: its answers hold long stretches of {not_graded} of {documents}, which may have stood in the"
         " prompts (rung: {rung})."
@@ -214,15 +164,6 @@ _HEADLINES: Mapping[AskClaim | None, str] = {
     "refused": f"{COULD_NOT} no answer about {{unanswered}} could be measured (rung: {{rung}}).",
     None: f"{COULD_NOT} it was not asked in the way that was named beforehand; its other answers are listed.",
 }
-_QUIZ_HEADLINES: Mapping[QuizClaim, str] = {
-    "recognised": "In the quiz it recognises {recognised} of {documents}.",
-    "the options give themselves away": "In the quiz the options give themselves away.",
-    "not recognised": "In the quiz it recognises none of {documents}.",
-    "not calibrated": "The quiz is not calibrated.",
-    "refused": "In the quiz it chose an option too seldom.",
-}
-
-
 _STANDS_OUT = (
     "{stand_out} of {documents} {stand} out at the rung named beforehand ({rung}): more comes back than of held-out"
     " documents (q ≤ 0.05), and no long stretch; the longest run is {longest_run}."
@@ -233,33 +174,24 @@ _HARDLY_ANSWERED = (
 )
 
 
-def _state_headline(counts: AskCounts, outcome: str, claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
-    said = []
-    if counts.requests:
-        headline = _HEADLINES[claim]
-        if outcome == "asked_stands_out":
-            headline = _STANDS_OUT
-        elif outcome == "asked_without_result" and claim == "not reproduced":
-            headline = _HARDLY_ANSWERED
-        said.append(
-            headline.format(
-                stand_out=count(counts.stand_out),
-                stand="stands" if counts.stand_out == 1 else "stand",
-                rung=counts.rung,
-                reproduced=count(counts.reproduced),
-                not_graded=count(counts.not_graded),
-                documents=things(counts.documents, "document", "documents"),
-                unanswered=things(counts.unanswered, "document", "documents"),
-                longest_run=things(counts.longest_run or 0, "word", "words"),
-                beside=_state_held_out(counts),
-            )
-        )
-    if claim != "reproduced":
-        said += map(_state_rung, counts.elsewhere)
-    if counts.quiz is not None and quiz_claim is not None:
-        documents = things(counts.quiz.documents, "document", "documents")
-        said.append(_QUIZ_HEADLINES[quiz_claim].format(recognised=count(counts.quiz.recognised), documents=documents))
-    return " ".join(said)
+def _state_headline(counts: AskCounts, outcome: str, claim: AskClaim | None) -> str:
+    headline = _HEADLINES[claim]
+    if outcome == "asked_stands_out":
+        headline = _STANDS_OUT
+    elif outcome == "asked_without_result" and claim == "not reproduced":
+        headline = _HARDLY_ANSWERED
+    filled = headline.format(
+        stand_out=count(counts.stand_out),
+        stand="stands" if counts.stand_out == 1 else "stand",
+        rung=counts.rung,
+        reproduced=count(counts.reproduced),
+        not_graded=count(counts.not_graded),
+        documents=things(counts.documents, "document", "documents"),
+        unanswered=things(counts.unanswered, "document", "documents"),
+        longest_run=things(counts.longest_run or 0, "word", "words"),
+        held_out=_state_held_out(counts),
+    )
+    return " ".join([filled, *([] if claim == "reproduced" else map(_state_rung, counts.elsewhere))])
 
 
 def _state_held_out(counts: AskCounts) -> str:
@@ -271,24 +203,17 @@ def _state_held_out(counts: AskCounts) -> str:
 
 
 def _state_rung(found: RungCounts) -> str:
-    hint = ", which tells the model what a passage says," if found["rung"] == "hint" else ""
     are = "is" if found["reproduced"] == 1 else "are"
     return (
-        f"At the rung {found['rung']}{hint} {count(found['reproduced'])} of"
+        f"At the rung {found['rung']} {count(found['reproduced'])} of"
         f" {things(found['documents'], 'document', 'documents')} {are} reproduced; that rung was not named beforehand."
     )
-
-
-def _state_certainty(outcome: str, claim: AskClaim | None, quiz_claim: QuizClaim | None) -> str:
-    if quiz_claim and (claim is None or outcome == "asked_recognised"):
-        return QUIZ_IN_WORDS[quiz_claim]
-    return CLAIM_IN_WORDS[claim] if claim else NO_RESULT
 
 
 _CHANGES: Mapping[AskClaim | None, str] = {
     "reproduced": (
         "Stretches that also stand elsewhere say nothing of these documents: read them below. Words that a question"
-        " gave away are not counted, but a hint helps."
+        " gave away are not counted."
     ),
     "not graded": "The prompts: with them, words that were given away are not counted.",
     "not reproduced": "More passages, more draws or another way of asking may bring more out.",
@@ -296,7 +221,6 @@ _CHANGES: Mapping[AskClaim | None, str] = {
     "refused": "Answers: to other questions, or of the same model behind another interface.",
     None: "Answers to what was named beforehand.",
 }
-_QUIZ_CHANGES = "Paraphrases by another hand, and more documents that the model cannot have read."
 _NONE_ANSWERED = "none of {} has an answer that could be measured"
 
 
@@ -316,10 +240,11 @@ def _describe_unanswered(counts: AskCounts) -> str | None:
 
 def _describe_calibration(counts: AskCounts) -> str:
     if counts.compared_with:
-        smallest = probability(1 / (counts.compared_with + 1))
-        if few := _warn_of_few(counts.compared_with):
-            return f"{_CALIBRATED} {few}; the smallest is {smallest}."
-        return f"{_CALIBRATED} With {_name_held_out(counts.compared_with)} no p-value is below {smallest}."
+        smallest, needed = probability(1 / (counts.compared_with + 1)), count_held_out_needed(1, 1, Q_LEVEL)
+        with_held_out = f"{_CALIBRATED} With {_name_held_out(counts.compared_with)} no p-value"
+        if counts.compared_with < needed:
+            return f"{with_held_out} can be as small as {Q_LEVEL:g}: that takes {needed}; the smallest is {smallest}."
+        return f"{with_held_out} is below {smallest}."
     if not counts.held_out_asked:
         return f"Not calibrated: {_NOT_CALIBRATED}. Name such documents with --held-out."
     if not counts.held_out:
@@ -328,40 +253,3 @@ def _describe_calibration(counts: AskCounts) -> str:
         f"Not calibrated: no audited document can be compared with {_name_held_out(counts.held_out)}, since too few"
         " answers could be measured, or it is not known which passage they should give."
     )
-
-
-def _warn_of_few(held_out: int) -> str | None:
-    needed = count_held_out_needed(1, 1, Q_LEVEL)
-    if held_out >= needed:
-        return None
-    return f"With {_name_held_out(held_out)} no p-value can be as small as {Q_LEVEL:g}: that takes {needed}"
-
-
-def _describe_quiz(quiz: QuizCounts, claim: QuizClaim) -> str:
-    numbers = (
-        f"The model’s choice is right in {percent(quiz.accuracy)} of cases"
-        + _beside(quiz.held_out_accuracy)
-        + f", that of the classifier of style in {percent(quiz.style_accuracy)}"
-        + _beside(quiz.held_out_style_accuracy)
-        + "; chance is 25%."
-    )
-    aurocs = (
-        f" AUROC of audited against held-out documents: {number(quiz.auroc)} by the model’s choices,"
-        f" {number(quiz.style_auroc)} by the classifier’s."
-        if quiz.auroc is not None
-        else ""
-    )
-    why = f" {_say_why_not_calibrated(quiz)}" if claim == "not calibrated" else ""
-    return f"{numbers}{aurocs}{why} {QUIZ_IN_WORDS[claim]}"
-
-
-def _say_why_not_calibrated(quiz: QuizCounts) -> str:
-    if quiz.held_out and (few := _warn_of_few(quiz.held_out)):
-        return f"{few}."
-    if quiz.held_out_asked:
-        return f"With {_name_held_out(quiz.held_out_asked)} in the quiz too few answers can be compared."
-    return "There are no held-out documents in the quiz."
-
-
-def _beside(held_out: float | None) -> str:
-    return "" if held_out is None else f" ({percent(held_out)} of held-out documents)"

@@ -22,13 +22,13 @@ from typing import Any, get_args
 
 import numpy as np
 
-from audit_pipeline.catalogue.contracts import PAIR_STATES, AskClaim, QuizClaim
+from audit_pipeline.catalogue.contracts import PAIR_STATES, AskClaim
 from audit_pipeline.evidence.evaluate_options import build_evaluate_command, choose_headline_detector
 from audit_pipeline.extraction.conclusions import log_cost_of_draws
 from audit_pipeline.metrics.claims import WHOEVER_RAN_THIS, ExtractionClaim, find_claim_source, warn_of_few_texts
 from audit_pipeline.metrics.roc import roc_points
 from audit_pipeline.report.answer_kinds import LIMITS, SIGNS, Other, kind_of, not_shown, suggest_others
-from audit_pipeline.report.ask_words import AskCounts, QuizCounts, describe_asking, warn_of_versions
+from audit_pipeline.report.ask_words import AskCounts, describe_asking, warn_of_versions
 from audit_pipeline.report.attempt_words import describe_absence, describe_attempts, describe_plan
 from audit_pipeline.report.brief import overall_brief, page_heading
 from audit_pipeline.report.error_rates import describe_error_rates
@@ -96,8 +96,7 @@ TYPES: Mapping[str, str] = {
     "ask_words": (
         "STRUCT(outcome VARCHAR, sign VARCHAR, question VARCHAR, headline VARCHAR, how_sure VARCHAR,"
         f" what_would_change VARCHAR, claim {_build_enum_type(get_args(AskClaim))}, claim_in_words VARCHAR,"
-        " calibration_in_words VARCHAR, unanswered_in_words VARCHAR,"
-        f" quiz_claim {_build_enum_type(get_args(QuizClaim))}, quiz_in_words VARCHAR)"
+        " calibration_in_words VARCHAR, unanswered_in_words VARCHAR)"
     ),
     "fact": "STRUCT(name VARCHAR, value VARCHAR)",
     "part_of_page": "STRUCT(heading VARCHAR, sentences VARCHAR[])",
@@ -165,12 +164,8 @@ def _fill_searches(searches: list[Row]) -> None:
 
 def _fill_chats(chats: list[Row]) -> None:
     for row in chats:
-        quiz = None if row["quiz"] is None else QuizCounts(**row["quiz"])
-        counts = AskCounts(quiz=quiz, **{name: row[name] for name in _OF_CHAT})
+        counts = AskCounts(**{name: row[name] for name in AskCounts.__dataclass_fields__})
         row["conclusion"] = asdict(describe_asking(row["model_title"], row["benchmark_title"], counts))
-
-
-_OF_CHAT = tuple(name for name in AskCounts.__dataclass_fields__ if name != "quiz")
 
 
 def _fill_asked(rows: list[Row]) -> None:

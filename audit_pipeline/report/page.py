@@ -274,7 +274,7 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
         answers = query_rows(connection, "FROM answers", filled_as="answers")
         tests = query_rows(connection, "SELECT * EXCLUDE (run_id, place) FROM tests ORDER BY place")
         searches = query_rows(connection, "SELECT model, benchmark, conclusion, tried, planned FROM extraction_counts")
-        chats = query_rows(connection, "SELECT model, benchmark, conclusion, quiz FROM chat_counts")
+        chats = query_rows(connection, "SELECT model, benchmark, conclusion FROM chat_counts")
     return Conclusions(
         answers={row["benchmark"]: plain(row) for row in answers if row["model"] == model},
         tests=[plain(row) for row in tests if row["model"] == model],
@@ -283,11 +283,7 @@ def read_conclusions(warehouse: Path, model: str) -> Conclusions:
             for row in searches
             if row["model"] == model
         },
-        in_answers={
-            row["benchmark"]: plain({**row["conclusion"], "quiz": row["quiz"]})
-            for row in chats
-            if row["model"] == model
-        },
+        in_answers={row["benchmark"]: plain(row["conclusion"]) for row in chats if row["model"] == model},
     )
 
 

@@ -175,7 +175,7 @@ def rung_pictures(rungs: Sequence[Row], benchmark: str) -> Sequence[Markup]:
     )
     return (
         _to_svg_markup(
-            draw_rung_curves([line for line in lines if line[1]], apart="hint"),
+            draw_rung_curves([line for line in lines if line[1]]),
             f"Longest run of words that came back of the documents of {benchmark}, by rung",
             f"{said}.",
         ),

@@ -242,25 +242,15 @@ def draw_probability_curves(lines: Sequence[Line]) -> Figure:
     return figure
 
 
-def draw_rung_curves(lines: Sequence[Line], *, apart: str) -> Figure:
-    """The mean longest run of words over the rungs (the label), at equal distances; the rung ``apart``, which gives
-    words away, comes behind a dotted line and is joined to none."""
+def draw_rung_curves(lines: Sequence[Line]) -> Figure:
+    """The mean longest run of words over the rungs (the label), at equal distances."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(4.6, 3.4), layout="constrained")
         axes = figure.add_subplot()
         rungs = list(dict.fromkeys(point.label for _, points in lines for point in points))
-        ladder = [rung for rung in rungs if rung != apart]
-        _draw_lines(axes, [(name, [one for one in own if one.label != apart]) for name, own in lines], ladder)
-        for number, (_, points) in enumerate(lines):
-            for value in (one.value for one in points if one.label == apart):
-                colour = PALETTE[number % len(PALETTE)]
-                axes.plot([len(ladder)], [value or 0.0], marker="o", color=colour, markerfacecolor="none")
-        shown = ladder
-        if apart in rungs:
-            shown = [*ladder, apart]
-            axes.axvline(len(ladder) - 0.5, color=QUIET, linewidth=0.8, linestyle=DOTTED)
-        axes.set_xticks(range(len(shown)), [clean_label(rung) for rung in shown])
-        axes.set_xlim(-0.4, len(shown) - 0.6)
+        _draw_lines(axes, lines, rungs)
+        axes.set_xticks(range(len(rungs)), [clean_label(rung) for rung in rungs])
+        axes.set_xlim(-0.4, len(rungs) - 0.6)
         axes.set_ylim(bottom=0)
         axes.set_ylabel("longest run in words, mean of documents")
         figure.legend(loc="outside upper center", ncols=2, handlelength=1.8)

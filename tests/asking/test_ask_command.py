@@ -151,7 +151,6 @@ def test_outputs_that_were_handed_over_and_why_numbers_are_missing(workspace: Wo
             ["--model", "talker", "--texts", "{books}", "--rungs", "title"],
             "'instruction' is to answer and is not asked",
         ),
-        (["--model", "talker", "--texts", "{books}", "--paraphraser", "talker"], "adds to the file of --quiz"),
         (
             ["--model", "talker", "--texts", "{books}", "--outputs", "x.jsonl", "--dry-run"],
             "with --outputs nothing is asked",
@@ -179,27 +178,6 @@ def test_a_key_that_is_not_set_is_named_before_anything_is_sent(workspace: Works
     assert shown.exit_code == 2
     assert "A_KEY_THAT_NOBODY_SET" in shown.stderr
     assert server.requests == []
-
-
-def test_paraphrases_are_asked_for_and_the_quiz_with_them(workspace: Workspace, chat_server: Servers) -> None:
-    wordings = "1. First wording {0}\n2. Second wording {0}\n3. Third wording {0}"
-
-    def answer(prompt: str) -> str:
-        return wordings.format(prompt.rsplit(maxsplit=1)[-1]) if "three paraphrases" in prompt else "A"
-
-    server = chat_server(answer)
-    write_entry(workspace, server)
-    books, new = write_files(workspace)
-    quiz = workspace.root / "quiz.jsonl"
-    options = ["--model", "talker", "--texts", books, "--held-out", new, "--draws", "0", "--passages", "1"]
-    options += ["--rungs", "instruction", "--quiz", quiz, "--paraphraser", "talker"]
-    shown = workspace.run("ask", *options)
-    assert shown.exit_code == 0, shown.output
-    assert len(quiz.read_text().splitlines()) == 5
-    assert len(server.requests) == 5 + 5 + 5 * 24
-    assert {row["accuracy"] for row in rows(workspace.paths, "FROM current_chat_quiz")} == {0.25}
-    assert workspace.run("ask", *options).exit_code == 0
-    assert len(server.requests) == 5 + 5 + 5 * 24, "nothing is asked twice"
 
 
 @pytest.fixture

@@ -89,12 +89,12 @@ def test_outcomes_are_counted_by_rung_and_never_taken_for_absence() -> None:
     assert row["score"] == 0.5, "a refused passage is no passage of which nothing came"
 
 
-def test_what_only_a_hint_brings_out_shows_only_there() -> None:
-    answers = [answer("a", "audited"), answer("a", "audited", 0.9, rung="hint", near_span=45)]
+def test_a_rung_that_was_not_named_answers_for_itself_alone() -> None:
+    answers = [answer("a", "audited"), answer("a", "audited", 0.9, rung="prefix", near_span=45)]
     found = conclude(answers)
-    assert (found["a", "instruction"]["claim"], found["a", "hint"]["claim"]) == ("not calibrated", "reproduced")
+    assert (found["a", "instruction"]["claim"], found["a", "prefix"]["claim"]) == ("not calibrated", "reproduced")
     assert [row["is_headline"] for row in found.values()] == [True, False]
-    assert conclude(answers, headline="hint")["a", "hint"]["is_headline"]
+    assert conclude(answers, headline="prefix")["a", "prefix"]["is_headline"]
 
 
 def test_more_draws_on_one_side_are_not_compared() -> None:

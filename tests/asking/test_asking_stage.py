@@ -1,4 +1,4 @@
-"""The stage that asks, against a server on the loopback interface: models that know, repeat, refuse or need a hint."""
+"""The stage that asks, against a server on the loopback interface: models that know, repeat or refuse."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from chat_server import ChatServer
 
 from audit_pipeline.asking.engine import Allowance, AskLimits
 from audit_pipeline.asking.journal import AskJournal
-from audit_pipeline.asking.ladder import AskOptions, read_hints
+from audit_pipeline.asking.ladder import AskOptions
 from audit_pipeline.asking.outputs import read_outputs
-from audit_pipeline.asking.quiz import read_paraphrases
 from audit_pipeline.catalogue.contracts import CHAT_ANSWERS, Pair
 from audit_pipeline.catalogue.lineage import iterate_entries
 from audit_pipeline.catalogue.locks import HeldError
@@ -114,22 +113,6 @@ def test_a_model_that_refuses_everything_is_refused(chat_server: Servers, paths:
     assert report.unmeasured == 4 * 4 * 4
     filtered = ask(plan_asking(FEW, OPTIONS), chat_server(lambda prompt: ("", "content_filter")), paths, "2")
     assert {(row["filtered"], row["claim"]) for row in filtered.documents} == {(4, "refused")}
-
-
-def test_what_needs_a_hint_shows_only_there(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> None:
-    hints = tmp_path / "hints.jsonl"
-    hints.write_text(
-        "\n".join(json.dumps({"document": one.name, "passage": 0, "hint": "It counts on."}) for one in FEW.documents)
-    )
-    options = AskOptions(rungs=("instruction", "hint"), draws=0, passages=2)
-    plan = plan_asking(FEW, options, read_hints(hints, FEW.documents))
-    report = ask(
-        plan,
-        chat_server(lambda prompt: go_on(prompt.partition("\n\nWhat")[0]) if "It counts on." in prompt else "No."),
-        paths,
-    )
-    claims = {rung: row["claim"] for rung, row in by_rung(report, KNOWN).items()}
-    assert claims == {"instruction": "not reproduced", "hint": "reproduced"}
 
 
 def test_nothing_is_asked_twice(chat_server: Servers, paths: DataPaths) -> None:
@@ -323,41 +306,3 @@ def test_names_and_mixtures_that_cannot_be(chat_server: Servers, paths: DataPath
     ask(plan_asking(replace(FEW, name="others"), OPTIONS), chat_server(go_on), paths)
     with pytest.raises(DataError, match="made was asked about others here"):
         keep_outputs(replace(FEW, name="others"), outputs, "made", paths, "run", keeps_text=True)
-
-
-def test_the_quiz(chat_server: Servers, paths: DataPaths, tmp_path: Path) -> None:
-    file = tmp_path / "paraphrases.jsonl"
-    file.write_text(
-        "\n".join(
-            json.dumps(
-                {
-                    "document": one.name,
-                    "passage": " ".join(one.text.split()[:10]),
-                    "paraphrases": [f"{number} {one.name} says" for number in range(3)],
-                }
-            )
-            for one in FEW.documents
-        )
-    )
-    questions, skipped = read_paraphrases(file, FEW.documents)
-    assert skipped.count == 0
-
-    def choose(prompt: str) -> str:
-        lines = prompt.splitlines()
-        right = next((line[0] for line in lines if line[1:3] == ". " and line[3:].startswith(f"{KNOWN}0 ")), None)
-        return f"The answer is {right or 'A'}."
-
-    plan = plan_asking(FEW, AskOptions(rungs=("title",), headline="title", draws=0, passages=1), questions=questions)
-    report = ask(plan, chat_server(choose), paths)
-    quiz = {row["document_id"]: row for row in report.quiz}
-    assert (quiz[KNOWN]["accuracy"], quiz["b"]["accuracy"]) == (1.0, 0.25)
-    assert all(row["questions"] == 1 and row["answered"] == 24 for row in report.quiz)
-    assert {row["rung"] for row in report.documents} == {"title"}, "what the quiz asks is no rung of the ladder"
-    assert ask(plan, chat_server(choose), paths, "again").new == 100, "at another address it is another model"
-    without = plan_asking(FEW, AskOptions(rungs=("title",), headline="title", draws=0, passages=1))
-    carried = ask(without, chat_server(choose), paths, "third")
-    assert carried.quiz == report.quiz, "the quiz stays what it was"
-    other = replace(FEW, upstream={"files/works": "2"})
-    assert ask(replace(without, texts=other), chat_server(choose), paths, "fourth").quiz == [], (
-        "of these texts it was not"
-    )

@@ -19,11 +19,11 @@ from audit_pipeline.operate.removal import (
 )
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
-from tests.warehouse.chats import answer_row, document_row, quiz_row, write_asking
+from tests.warehouse.chats import answer_row, document_row, write_asking
 from tests.warehouse.conftest import Folder
 
 SECRET = "a sentence that is nowhere else"
-TABLES = ("chat_answers", "chat_documents", "chat_quiz")
+TABLES = ("chat_answers", "chat_documents")
 PAIRS = (Pair("shelf", "talker"), Pair("shelf", "other"), Pair("letters", "talker"))
 
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Folder:
     made = Folder(DataPaths(tmp_path / "data"))
     for pair in PAIRS:
         answer = answer_row("one", output=SECRET, prompt=SECRET, original_excerpt=SECRET, output_excerpt=SECRET)
-        write_asking(made, [answer], [document_row("one", title=SECRET)], [quiz_row("one", title=SECRET)], pair=pair)
+        write_asking(made, [answer], [document_row("one", title=SECRET)], pair=pair)
     keep_in_journal(made)
     build_warehouse(made.paths)
     return made
@@ -67,7 +67,7 @@ def test_answers_journal_and_lineage_go(folder: Folder, target: RemovalTarget, r
     gone = {one.what: (one.files, one.rows) for one in remove(removal)}
     mark_removal_finished(removal)
     # Two pairs go, each with a row of each table; the journal and its lock are files without rows.
-    assert gone == {"chat_answers": (4, 2), "chat_documents": (2, 2), "chat_quiz": (2, 2), "lineage": (6, 6)}
+    assert gone == {"chat_answers": (4, 2), "chat_documents": (2, 2), "lineage": (4, 4)}
     assert not journal_of(folder).parent.exists()
     assert holding(folder, target.name) == []
     assert target.name not in list_kept_names(target.dimension, folder.paths)

@@ -1,11 +1,9 @@
-"""The ladder: passages, prompts and how much of the work each holds, and hints that give no words away."""
+"""The ladder: passages, prompts, and how much of the work each prompt holds."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,8 +11,8 @@ from hypothesis import strategies as st
 from profiles import max_examples
 
 from audit_pipeline.asking.config import ChatModel
-from audit_pipeline.asking.ladder import LADDER, USUAL, AskOptions, AskRequest, find_passages, list_requests, read_hints
-from audit_pipeline.errors import ConfigError, DataError
+from audit_pipeline.asking.ladder import LADDER, AskOptions, AskRequest, find_passages, list_requests
+from audit_pipeline.errors import ConfigError
 from audit_pipeline.extraction.documents import SearchedDocument
 
 ENTRY = ChatModel(name="m", model="openai/m", url="http://127.0.0.1:1/v1")
@@ -121,62 +119,14 @@ def test_another_setting_is_another_request() -> None:
     assert {request.digest_for(entry) for entry in same} == {request.digest_for(ENTRY)}, "nothing of the answer changes"
 
 
-def test_a_hint_that_gives_words_away_is_refused(tmp_path: Path) -> None:
-    text, options = words(150), AskOptions(rungs=("instruction", "hint"), draws=0, passages=1)
-    with pytest.raises(DataError, match="a file of hints go together"):
-        list_requests([document(text)], options)
-    file = tmp_path / "hints.jsonl"
-
-    def hint(words_of_hint: str, passage: object = 0, name: str = "A Title") -> None:
-        file.write_text(json.dumps({"document": name, "passage": passage, "hint": words_of_hint}))
-
-    hint(f"It says {words(4, 60).upper()}!")
-    with pytest.raises(DataError, match=r"passage 0 of book\.txt has 4 words on end"):
-        list_requests([document(text)], options, read_hints(file, [document(text)]))
-    hint(f"It says {words(3, 60)}, and of the prefix {words(3, 20)}")
-    found = by_rung(list_requests([document(text)], options, read_hints(file, [document(text)])))
-    about = f"It says w60 w61 w62, and of the prefix {words(3, 20)}"
-    assert found["hint"].prompt == f"{found['instruction'].prompt}\n\nWhat comes next is about this: {about}"
-    for passage, name, why in (
-        (-1, "book.txt", "no number of a passage"),
-        (None, "book.txt", "no number of a passage"),
-        (0, "Another", r"hints\.jsonl.*: there is no document 'Another'; there are book\.txt"),
-    ):
-        hint("It goes on.", passage, name)
-        with pytest.raises(DataError, match=why):
-            read_hints(file, [document(text)])
-    hint("It goes on.", passage=7)
-    with pytest.raises(DataError, match=r"passage 7 of book\.txt, which has no passage of that number"):
-        list_requests([document(text)], options, read_hints(file, [document(text)]))
-    rows = [{"document": "book.txt", "passage": 0.0, "hint": one} for one in ("It goes on.", "It ends.")]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    with pytest.raises(DataError, match="another hint for passage 0"):
-        read_hints(file, [document(text)])
-    file.write_text(json.dumps(rows[0]) + "\n{broken")
-    with pytest.raises(DataError, match=r"hints\.jsonl:2"):
-        read_hints(file, [document(text)])
-    with pytest.raises(DataError, match="a file of hints go together"):
-        list_requests([document(text)], AskOptions(draws=0), {("book.txt", 0): "It goes on."})
-
-
-def test_a_passage_without_a_hint_is_not_asked_for_at_that_rung() -> None:
-    hints = {("book.txt", 1): "It goes on."}
-    requests = list_requests([document(words(180))], AskOptions(rungs=("instruction", "hint"), draws=0), hints)
-    assert [(request.passage, request.rung) for request in requests] == [
-        (0, "instruction"),
-        (1, "instruction"),
-        (1, "hint"),
-    ]
-
-
 def test_options_name_what_there_is() -> None:
-    assert AskOptions.from_names("chat", LADDER, "hint", 0, 1).rungs == LADDER
+    assert AskOptions.from_names("chat", LADDER, "title", 0, 1).rungs == LADDER
     assert AskOptions.from_names("chat", ["title", "title"], "title", 0, 1).rungs == ("title",)
     with pytest.raises(ConfigError, match="there is no rung 'titles'; the ladder has title, first line"):
         AskOptions.from_names("chat", ["titles"], "titles", 0, 1)
     with pytest.raises(ConfigError, match="'instruction' is to answer and is not asked"):
         AskOptions.from_names("chat", ["title"], None, 0, 1)
-    assert AskOptions.from_names("completions", USUAL, None, 0, 1).headline == "prefix"
+    assert AskOptions.from_names("completions", LADDER, None, 0, 1).headline == "prefix"
 
 
 def test_chinese_passages_count_characters() -> None:

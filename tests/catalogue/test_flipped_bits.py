@@ -24,7 +24,6 @@ from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     CHAT_ANSWERS,
     CHAT_DOCUMENTS,
-    CHAT_QUIZ,
     CONTROL_STUDIES,
     CONTROL_TEXTS,
     PLANS,
@@ -53,7 +52,7 @@ from audit_pipeline.references.config import ReferenceEntry
 from audit_pipeline.references.frequencies import build_frequencies, read_corpus_frequencies
 from audit_pipeline.token_statistics.cached_texts import read_branches, read_statistics
 from audit_pipeline.warehouse.query import open_read_only
-from tests.warehouse.chats import answer_row, document_row, quiz_row
+from tests.warehouse.chats import answer_row, document_row
 
 BENCHMARKS = ("made_8", "made_9")
 PAIRS = tuple(Pair(benchmark, "tiny") for benchmark in BENCHMARKS)
@@ -208,7 +207,6 @@ def _write_asking(pair: Pair, paths: DataPaths) -> None:
     for table, row in (
         (CHAT_ANSWERS, answer_row("a document")),
         (CHAT_DOCUMENTS, document_row("a document")),
-        (CHAT_QUIZ, quiz_row("a document")),
     ):
         rows = table_from_rows([{**row, **of_run}], table)
         store.write(paths, LineageStep.now("run", "asking", "1"), table, pair, rows, upstream={})

@@ -16,9 +16,7 @@ from audit_pipeline.catalogue.contracts import Pair
 from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.report.ask_words import (
     CLAIM_IN_WORDS,
-    QUIZ_IN_WORDS,
     AskCounts,
-    QuizCounts,
     RungCounts,
     describe_asking,
     warn_of_versions,
@@ -31,7 +29,6 @@ from tests.warehouse.chats import (
     Row,
     answer_row,
     document_row,
-    quiz_row,
     refused_row,
     write_asking,
 )
@@ -46,8 +43,6 @@ RUNGS = ("title", "first line", "prefix", "instruction")
 KNOWN = {"longest_run": 90, "near_span": 120, "words_out": 110, "claim": "reproduced", "near_verbatim": 1}
 TESTED = {"n_held_out": 3, "p_value": 0.25, "q_bh": 0.5}
 """Of an audited document beside three that are held out."""
-PICKED = {"p_value": 0.05, "lead_p_value": 0.05, "q_bh": 0.05, "auroc": 1.0, "style_auroc": 0.5}
-"""Of the one audited document of a quiz beside 19 that are held out, each less often picked."""
 
 
 def ladder(document: str, **changes: object) -> list[Row]:
@@ -61,39 +56,34 @@ def section(found: Written, model: str = CHAT) -> str:
     return html[html.index('<span class="anchor" id="asked">') :].partition('<details class="section">')[0]
 
 
-def report(folder: Folder, answers: Sequence[Row], documents: Sequence[Row], quiz: Sequence[Row] = ()) -> Written:
-    write_asking(folder, answers, documents, quiz)
+def report(folder: Folder, answers: Sequence[Row], documents: Sequence[Row]) -> Written:
+    write_asking(folder, answers, documents)
     return written(folder)
 
 
 @pytest.fixture(scope="module")
 def calibrated(undrawn: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """Two audited documents beside three held-out ones, every rung and a hint, answers of two runs, and a quiz."""
+    """Two audited documents beside three held-out ones, every rung, and answers of two runs."""
     folder = Folder(DataPaths(tmp_path_factory.mktemp("asked") / "data"))
     held_out = [f"new {number}" for number in range(3)]
     documents = [
         *ladder("known", **KNOWN, **TESTED),
         *ladder("other", claim="not reproduced", n_held_out=3, p_value=0.75, q_bh=0.75),
         *(document_row(name, rung, side="held_out", longest_run=6) for name in held_out for rung in RUNGS),
-        document_row("known", "hint", longest_run=33, words_in=0.0),
     ]
     documents[2] = {**documents[2], "requests": 6, "answered": 3, "refused": 2, "cut": 1}
     answers = [
         answer_row("known", longest_run=90, near_span=120, words_out=110),
         answer_row("known", draw=1, longest_run=60),
-        answer_row("known", "hint", passage=1, longest_run=33),
+        answer_row("known", "title", passage=1, longest_run=33),
         answer_row("other", "prefix", passage=2, longest_run=14, output_excerpt=f"the keeper {HTML} lit"),
         answer_row("known", "prefix", outcome="refused", refusal_phrase=f"I can’t {HTML}"),
         answer_row("new 0", side="held_out", longest_run=500),
     ]
-    quiz = [
-        quiz_row("known", accuracy=0.9, n_held_out=19, **PICKED, claim="recognised"),
-        *(quiz_row(f"new {number}", side="held_out", accuracy=0.3, auroc=1.0, style_auroc=0.5) for number in range(19)),
-    ]  # fmt: skip
     write_asking(folder, answers[:2], documents, run_id="run-first", at=DAY)
     later = [{**row, "asked_at": DAY + timedelta(hours=3)} for row in answers[2:]]
     later[0] = {**later[0], "answered_by": "talker-2026-04", "cost": None}
-    write_asking(folder, later, documents, quiz, at=DAY + timedelta(days=1))
+    write_asking(folder, later, documents, at=DAY + timedelta(days=1))
     return written(folder)
 
 
@@ -102,7 +92,7 @@ def test_a_model_that_was_only_asked_has_a_page_that_leads_there(calibrated: Wri
     page, across = calibrated.pages[CHAT], calibrated.pages["across"]
     headline = (
         "Found in its answers: long stretches of 1 of 2 documents, and of 0 of 3 that it cannot have read"
-        " (rung: instruction). In the quiz it recognises 1 of 1 document."
+        " (rung: instruction)."
     )
     for text in (page.text, across.text):
         assert headline in text
@@ -112,11 +102,7 @@ def test_a_model_that_was_only_asked_has_a_page_that_leads_there(calibrated: Wri
     assert 'id="asked"' not in across.html
     (row,) = calibrated.reports[CHAT].asked
     assert row.lineage in {entry.number for entry in calibrated.reports[CHAT].lineage}
-    assert {entry.table for entry in calibrated.reports[CHAT].lineage} == {
-        "chat_answers",
-        "chat_documents",
-        "chat_quiz",
-    }
+    assert {entry.table for entry in calibrated.reports[CHAT].lineage} == {"chat_answers", "chat_documents"}
     (sheet,) = calibrated.reports[CHAT].sheets
     assert [answer.headline for answer in sheet.answers] == [headline]
 
@@ -125,13 +111,13 @@ def test_what_is_said_first_in_the_section(calibrated: Written) -> None:
     text = calibrated.pages[CHAT].text
     assert CLAIM_IN_WORDS["reproduced"] in text
     assert "With 3 held-out documents no p-value can be as small as 0.05: that takes 19; the smallest is 0.250." in text
-    # Two documents at four rungs, three more, a hint: 21 rows with 4 requests each, and one that has 6.
-    assert "3 of 86 requests were refused, filtered, cut or answered with nothing: nothing follows from these." in text
+    # Two documents at four rungs, three more: 19 rows with 4 requests each, and one that has 6.
+    assert "3 of 82 requests were refused, filtered, cut or answered with nothing: nothing follows from these." in text
 
 
 def test_rungs_beside_each_other(calibrated: Written) -> None:
     rows = {(row.rung, row.side): row for row in calibrated.reports[CHAT].asked[0].rungs}
-    assert [rung for rung, side in rows if side == "audited"] == [*RUNGS, "hint"], "the least that is given first"
+    assert [rung for rung, side in rows if side == "audited"] == [*RUNGS], "the least that is given first"
     named = rows["instruction", "audited"]
     assert (named.is_headline, named.documents, named.reproduced, named.words_out) == (True, 2, 1, 110)
     assert (named.longest_mean, named.longest_run, named.near_span) == ((90 + 12) / 2, 90, 120)
@@ -141,7 +127,6 @@ def test_rungs_beside_each_other(calibrated: Written) -> None:
     html = section(calibrated)
     assert html.count("<svg") == 1
     assert "instruction, audited: 51.0 words" in html
-    assert "The hint is set apart" in html
     assert '<td class="n">30.0%<small>best: 40.0%</small></td>' in html
 
 
@@ -160,11 +145,11 @@ def test_the_strongest_answers_side_by_side(calibrated: Written) -> None:
     rows = calibrated.reports[CHAT].asked[0].strongest_answers
     assert [(row.document_id, row.rung, row.longest_run) for row in rows] == [
         ("known", "instruction", 90),
+        ("known", "title", 33),
         ("other", "prefix", 14),
-        ("known", "hint", 33),
-    ], "of each passage one, none of held-out documents, and what a hint brought comes last"
+    ], "of each passage one, and none of held-out documents"
     assert sum(len(stretch.text.split()) for stretch in rows[0].given) <= 25
-    assert [(stretch.text, stretch.is_common) for stretch in rows[1].given] == [
+    assert [(stretch.text, stretch.is_common) for stretch in rows[2].given] == [
         ("the keeper", True),
         (HTML.split(maxsplit=1)[0], False),
         ("lit", True),
@@ -195,15 +180,6 @@ def test_several_versions_and_what_it_cost(calibrated: Written) -> None:
     assert "from 2026-03-01 09:00:00 UTC to 2026-03-01 12:00:00 UTC" in text
 
 
-def test_the_quiz_in_words(calibrated: Written) -> None:
-    text = calibrated.pages[CHAT].text
-    assert "The model’s choice is right in 90.0% of cases (30.0% of held-out documents), that of the classifier" in text
-    assert "chance is 25%" in text
-    assert QUIZ_IN_WORDS["recognised"] in text
-    first = calibrated.reports[CHAT].asked[0].quiz[0]
-    assert (first.document_id, first.q_bh, first.lead_p_value) == ("known", 0.05, 0.05)
-
-
 def test_the_copy_is_valid_by_the_schema(calibrated: Written) -> None:
     schema = json.loads((calibrated.summary.path.parent / SCHEMA).read_text(encoding="utf-8"))
     for path in calibrated.paths.values():
@@ -226,8 +202,7 @@ def test_conclusions_have_what_was_said(calibrated: Written) -> None:
     found = read_conclusions(_warehouse_of(calibrated), CHAT)
     assert (found.answers, found.tests, found.word_for_word) == ({}, [], {})
     said = found.in_answers[CHAT_PAIR.benchmark]
-    assert (said["claim"], said["quiz_claim"], said["sign"]) == ("reproduced", "recognised", "found")
-    assert said["quiz"]["documents"] == 1
+    assert (said["claim"], said["sign"]) == ("reproduced", "found")
 
 
 def test_without_held_out_documents_nothing_is_calibrated(folder: Folder) -> None:
@@ -256,18 +231,15 @@ def test_refusals_are_no_absence(folder: Folder) -> None:
     assert found.reports[CHAT].asked[0].strongest_answers == []
 
 
-def test_what_came_back_under_a_hint_alone_is_no_answer(folder: Folder) -> None:
-    documents = [document_row("one", "hint", **KNOWN), document_row("new", "hint", side="held_out")]
-    found = report(folder, [answer_row("one", "hint", longest_run=90)], documents)
+def test_what_came_back_at_another_rung_alone_is_no_answer(folder: Folder) -> None:
+    documents = [document_row("one", "prefix", **KNOWN), document_row("new", "prefix", side="held_out")]
+    found = report(folder, [answer_row("one", "prefix", longest_run=90)], documents)
     (row,) = found.reports[CHAT].asked
     assert (row.claim, row.rung, row.reproduced) == (None, None, 0)
-    assert "it was not asked in the way that was named beforehand" in found.pages[CHAT].text
-    assert (
-        "At the rung hint, which tells the model what a passage says, 1 of 1 document is reproduced; that rung was not"
-        " named beforehand." in found.pages[CHAT].text
-    )
-    assert "asked by hint only" in found.pages[CHAT].text
-    assert "hint (gives words away)" in found.pages[CHAT].text
+    text = found.pages[CHAT].text
+    assert "it was not asked in the way that was named beforehand" in text
+    assert "At the rung prefix 1 of 1 document is reproduced; that rung was not named beforehand." in text
+    assert "asked by prefix only" in text
 
 
 def test_outputs_handed_over_without_prompts_are_not_graded(folder: Folder) -> None:
@@ -290,15 +262,6 @@ def test_outputs_handed_over_without_prompts_are_not_graded(folder: Folder) -> N
     assert "Requests 1 in 1 run" in text
     for words in ("not known: no prices were stated", "Sent not known when", "Answered by not known"):
         assert words in text
-
-
-def test_a_quiz_that_gives_itself_away(folder: Folder) -> None:
-    given_away = quiz_row("one", claim="the options give themselves away", style_accuracy=0.9)
-    found = report(folder, [answer_row("one", "quiz", is_right=True)], [], [given_away])
-    (row,) = found.reports[CHAT].asked
-    assert (row.headline, row.claim) == ("In the quiz the options give themselves away.", None)
-    assert QUIZ_IN_WORDS["the options give themselves away"] in found.pages[CHAT].text
-    assert row.lineage is not None
 
 
 def test_a_model_with_scores_and_answers_has_one_subject(folder: Folder) -> None:
@@ -329,14 +292,9 @@ def test_a_long_shelf_is_listed_in_part(folder: Folder) -> None:
     assert len(html) < 200_000
 
 
-QUIZ = QuizCounts(
-    documents=2, recognised=0, claims=["not recognised"], held_out_asked=40, held_out=40, accuracy=0.25,
-    held_out_accuracy=0.25, style_accuracy=0.25, held_out_style_accuracy=0.25, auroc=0.5, style_auroc=0.5,
-)  # fmt: skip
 COUNTS = AskCounts(
     rung="instruction", documents=3, unanswered=0, reproduced=0, not_graded=0, stand_out=0, held_out_asked=4,
     held_out=4, held_out_reproduced=0, compared_with=4, longest_run=7, elsewhere=[], requests=40, not_measured=0,
-    quiz=None,
 )  # fmt: skip
 NOT_COMPARED = replace(COUNTS, compared_with=None)
 UNASKED = replace(COUNTS, rung=None, documents=0)
@@ -353,10 +311,6 @@ UNASKED = replace(COUNTS, rung=None, documents=0)
         (NOT_COMPARED, "not calibrated", "asked_without_result", "Not calibrated: at the rung named beforehand"),
         (replace(COUNTS, documents=0, unanswered=3), "refused", "asked_without_result", "This comparison could not"),
         (UNASKED, None, "asked_without_result", "This comparison could not have found"),
-        (replace(COUNTS, quiz=replace(QUIZ, recognised=1, claims=["not recognised", "recognised"])), "not reproduced",
-         "asked_recognised", "Nothing found at the rung"),
-        (replace(UNASKED, requests=0, quiz=QUIZ), None, "asked_not_reproduced",
-         "In the quiz it recognises none of 2 documents."),
     ],
 )  # fmt: skip
 def test_headlines(counts: AskCounts, claim: str | None, outcome: str, begins: str) -> None:
@@ -371,11 +325,11 @@ def test_headlines(counts: AskCounts, claim: str | None, outcome: str, begins: s
     "counts", [COUNTS, NOT_COMPARED, UNASKED, replace(COUNTS, documents=0), replace(COUNTS, not_graded=1)]
 )
 def test_what_other_rungs_brought_is_named(counts: AskCounts) -> None:
-    found = [RungCounts(rung="hint", reproduced=1, documents=1), RungCounts(rung="prefix", reproduced=2, documents=9)]
+    found = [RungCounts(rung="title", reproduced=1, documents=1), RungCounts(rung="prefix", reproduced=2, documents=9)]
     headline = describe_asking("M", "B", replace(counts, elsewhere=found)).headline
     assert headline.endswith(
-        "At the rung hint, which tells the model what a passage says, 1 of 1 document is reproduced; that rung was not"
-        " named beforehand. At the rung prefix 2 of 9 documents are reproduced; that rung was not named beforehand."
+        "At the rung title 1 of 1 document is reproduced; that rung was not named beforehand."
+        " At the rung prefix 2 of 9 documents are reproduced; that rung was not named beforehand."
     )
 
 
@@ -404,22 +358,6 @@ def test_held_out_documents_beside_what_was_found() -> None:
     )
     assert "; there are no held-out documents beside them (rung" in none
     assert "; none of 4 held-out documents has an answer that could be measured (rung" in unanswered
-
-
-@pytest.mark.parametrize(
-    ("asked", "compared", "why"),
-    [
-        (0, None, "There are no held-out documents in the quiz."),
-        (5, None, "With 5 held-out documents in the quiz too few answers can be compared."),
-        (18, 18, "With 18 held-out documents no p-value can be as small as 0.05: that takes 19."),
-    ],
-)
-def test_why_the_quiz_is_not_calibrated(asked: int, compared: int | None, why: str) -> None:
-    quiz = replace(QUIZ, claims=["not calibrated"], held_out_asked=asked, held_out=compared)
-    words = describe_asking("M", "B", replace(UNASKED, requests=0, quiz=quiz))
-    assert str(words.quiz_in_words).endswith(f"{why} {QUIZ_IN_WORDS['not calibrated']}")
-    assert (words.outcome, words.sign) == ("asked_without_result", "no conclusion")
-    assert "Paraphrases" in words.what_would_change
 
 
 def test_versions() -> None:

@@ -27,7 +27,7 @@ def answer_row(document: str, rung: str = "instruction", *, side: Side = "audite
     """As CHAT_ANSWERS, but for model, benchmark and run: an answer that gives 12 words of passage 0."""
     given = {"passage": 0, "draw": 0, "outcome": "answered", "longest_run": 12, **changes}
     prompt, output = f"go on with {document} by {rung}", f"it goes on with {EXCERPT}"
-    measured = given["outcome"] == "answered" and rung != "quiz"
+    measured = given["outcome"] == "answered"
     return {
         **{"document_id": document, "side": side, "document_sha256": text_sha256(document)},
         **{"passage_start": 100, "passage_end": 700, "rung": rung},
@@ -43,7 +43,7 @@ def answer_row(document: str, rung: str = "instruction", *, side: Side = "audite
         },
         **{"seconds": 1.5, "prompt_tokens": 100, "output_tokens": 50, "cost": 0.0005, "words_in": 50},
         **dict.fromkeys(("words_out", "answer_words", "near_span", "answer_coverage", "passage_coverage", "edits")),
-        **dict.fromkeys(("run_start", "run_end", "original_excerpt", "output_excerpt", "is_right")),
+        **dict.fromkeys(("run_start", "run_end", "original_excerpt", "output_excerpt")),
         **({"words_out": 14, "near_span": 0, "run_start": 200, "run_end": 260} if measured else {}),
         **({"original_excerpt": EXCERPT, "output_excerpt": f"{EXCERPT} and more"} if measured else {}),
         **given,
@@ -75,34 +75,18 @@ def refused_row(document: str, rung: str = "instruction", *, side: Side = "audit
     return document_row(document, rung, side=side, **{**nothing, **outcomes, **changes})
 
 
-def quiz_row(document: str, *, side: Side = "audited", **changes: object) -> Row:
-    """As CHAT_QUIZ, but for model, benchmark and run: two questions, right in half of their orders."""
-    return {
-        **{"document_id": document, "title": document.title(), "side": side, "questions": 2, "answered": 48},
-        **{"accuracy": 0.5, "style_accuracy": 0.25, "n_held_out": None, "p_value": None, "q_bh": None},
-        **{
-            "lead_p_value": None,
-            "auroc": None,
-            "style_auroc": None,
-            "claim": "not calibrated" if side == "audited" else "not recognised",
-        },
-        **changes,
-    }
-
-
 def write_asking(
     folder: Folder,
     answers: Sequence[Row],
     documents: Sequence[Row] = (),
-    quiz: Sequence[Row] = (),
     *,
     pair: Pair = CHAT_PAIR,
     run_id: str = "run-asked",
     at: datetime = DAY,
 ) -> None:
-    """One run's rows of the three tables, each with its lineage entry."""
+    """One run's rows of the two tables, each with its lineage entry."""
     of_run = {"model": pair.model, "benchmark": pair.benchmark, "run_id": run_id}
-    for name, rows in (("chat_answers", answers), ("chat_documents", documents), ("chat_quiz", quiz)):
+    for name, rows in (("chat_answers", answers), ("chat_documents", documents)):
         table = table_from_rows([{**of_run, **row} for row in rows], TABLES[name].schema)
         write_table(folder.paths.run_file(name, pair.partition, run_id), table)
         folder.write_lineage(

@@ -20,7 +20,7 @@ from audit_pipeline.catalogue.paths import DataPaths
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
-from .chats import answer_row, document_row, quiz_row, write_asking
+from .chats import answer_row, document_row, write_asking
 from .conftest import BENCHMARKS, DAY, MODELS, Folder
 from .extracted import Extracted, Window, grid_row, write_extraction
 
@@ -129,7 +129,6 @@ def write_decided(folder: Folder, benchmark: str, model: str, run_id: str, finis
         folder,
         [answer_row("notes:1")],
         [document_row("notes:1")],
-        [quiz_row("notes:1")],
         pair=pair,
         run_id=run_id,
         at=finished,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from audit_pipeline.operate.stages.warehouse import build_warehouse
 from audit_pipeline.warehouse.query import query_warehouse
 
-from .chats import CHAT, CHAT_PAIR, answer_row, document_row, quiz_row, refused_row, write_asking
+from .chats import CHAT, CHAT_PAIR, answer_row, document_row, refused_row, write_asking
 from .conftest import DAY, Folder
 
 LATER = DAY + timedelta(days=1)
@@ -28,16 +28,15 @@ def test_every_run_of_asking_is_an_attempt(folder: Folder) -> None:
     )
     write_asking(
         folder,
-        [answer_row("one", draw=1), answer_row("one", "quiz", is_right=True)],
-        [document_row("one", claim="reproduced"), document_row("one", "hint", claim="reproduced"), held_out],
-        [quiz_row("one", claim="recognised"), quiz_row("two"), quiz_row("new", side="held_out")],
+        [answer_row("one", draw=1)],
+        [document_row("one", claim="reproduced"), document_row("one", "prefix", claim="reproduced"), held_out],
         at=LATER,
     )
     first = "audited documents reproduced by the rung named beforehand: 0 of 2"
-    second = "audited documents reproduced by the rung named beforehand: 1 of 1; recognised in the quiz: 1 of 2"
+    second = "audited documents reproduced by the rung named beforehand: 1 of 1"
     assert sees(folder, ATTEMPTS) == [
         ("run-first", 2, 2, "requests", 0, f"{first}; requests about them that were answered: 1 of 2", False),
-        ("run-asked", 3, 2, "requests", 1, f"{second}; requests about them that were answered: 2 of 2", True),
+        ("run-asked", 2, 1, "requests", 1, f"{second}; requests about them that were answered: 1 of 1", True),
     ]
 
 
@@ -54,7 +53,7 @@ def test_a_run_that_asks_nothing_new_concludes_from_earlier_answers(folder: Fold
 
 
 def test_a_model_without_card_and_scores_is_covered_and_missing_nowhere(folder: Folder) -> None:
-    write_asking(folder, [answer_row("one")], [document_row("one")], [quiz_row("one")])
+    write_asking(folder, [answer_row("one")], [document_row("one")])
     for view in ("lineage_gaps", "leaderboard", "changes_since_last_audit"):
         assert sees(folder, f"FROM {view}") == [], view
     covered = f"SELECT benchmark, status, reason, has_results FROM coverage WHERE model = '{CHAT}'"

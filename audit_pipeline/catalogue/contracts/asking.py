@@ -1,7 +1,4 @@
-"""What models that answer in words gave of documents.
-
-What belongs here: the declarations of the tables of asking. What does not: prompts, requests and measures (asking/).
-"""
+"""Tables of what models that answer in words gave of documents."""
 
 from __future__ import annotations
 
@@ -12,14 +9,12 @@ import pyarrow as pa
 from audit_pipeline.catalogue.contracts.common import BENCHMARK, MODEL, RUN_ID
 from audit_pipeline.catalogue.table import Column, Table
 
-Rung = Literal["title", "first line", "prefix", "instruction", "hint", "quiz", "handed over"]
-"""How a model was asked. The first five are the ladder; ``quiz``: which of four options is verbatim; ``handed over``:
-somebody else asked."""
+Rung = Literal["title", "first line", "prefix", "instruction", "handed over"]
+"""How a model was asked. The first four are the ladder; ``handed over``: somebody else asked."""
 Outcome = Literal["answered", "refused", "filtered", "cut", "empty"]
 """What a request came to. Only what is ``answered`` is measured; the others are never taken for absence."""
 AskClaim = Literal["reproduced", "not graded", "not reproduced", "not calibrated", "refused"]
 """``not graded``: a long stretch came back, and the prompt is not known; ``refused``: no answer could be measured."""
-QuizClaim = Literal["recognised", "not recognised", "not calibrated", "the options give themselves away", "refused"]
 
 _DOCUMENT_ID = Column("document_id", pa.string(), "the document: its file's name, or its document_id")
 _SIDE = Column(
@@ -28,7 +23,7 @@ _SIDE = Column(
 _RUNG = Column(
     "rung",
     pa.string(),
-    "how it was asked: title | first line | prefix | instruction | hint | quiz | handed over (docs/ask.md)",
+    "how it was asked: title | first line | prefix | instruction | handed over (docs/ask.md)",
 )
 _TITLE = Column("title", pa.string(), "its title", null=True)
 _N_HELD_OUT = Column("n_held_out", pa.int32(), "held-out documents that it is compared with", null=True)
@@ -48,7 +43,7 @@ CHAT_ANSWERS = Table(
         Column(
             "passage",
             pa.int32(),
-            "number of the passage in the document, from 0 (of the quiz its first character); null: not known",
+            "number of the passage in the document, from 0; null: not known",
             null=True,
         ),
         Column("passage_start", pa.int64(), "its first character in the document", null=True),
@@ -57,7 +52,7 @@ CHAT_ANSWERS = Table(
         Column(
             "draw",
             pa.int32(),
-            "0: asked for at temperature 0; from 1 on: drawn; of the quiz the order; of outputs their number",
+            "0: asked for at temperature 0; from 1 on: drawn; of outputs handed over their number",
         ),
         Column("request_sha256", pa.string(), "digest of the model, prompt, settings and draw: none is asked twice"),
         Column("prompt_sha256", pa.string(), "sha256 of the prompt; null: not known", null=True),
@@ -130,7 +125,6 @@ CHAT_ANSWERS = Table(
             "original_excerpt", pa.string(), "the document where the longest run begins", null=True, quotes_text=True
         ),
         Column("output_excerpt", pa.string(), "the answer there", null=True, quotes_text=True),
-        Column("is_right", pa.bool_(), "of the quiz: whether the verbatim option was chosen", null=True),
         RUN_ID,
     ),
 )
@@ -213,58 +207,6 @@ CHAT_DOCUMENTS = Table(
             "claim",
             pa.string(),
             "reproduced | not graded | not reproduced | not calibrated | refused; of the held-out, too",
-        ),
-        RUN_ID,
-    ),
-)
-
-CHAT_QUIZ = Table(
-    "chat_quiz",
-    "how often a model told which of four wordings is a document's own, beside a classifier of style; of every run",
-    current="documents that the quiz was about",
-    key=("run_id", "benchmark", "model", "document_id"),
-    per="pair",
-    kept="runs",
-    made_from=("chat_answers",),
-    columns=(
-        MODEL,
-        BENCHMARK,
-        _DOCUMENT_ID,
-        _TITLE,
-        _SIDE,
-        Column("questions", pa.int32(), "passages with three paraphrases"),
-        Column("answered", pa.int32(), "orders that were answered with a letter, of 24 for each question"),
-        Column(
-            "accuracy",
-            pa.float64(),
-            "share of its answers that are right, mean over questions; chance is .25",
-            null=True,
-        ),
-        Column(
-            "style_accuracy", pa.float64(), "the same of the classifier of style, which never sees the model", null=True
-        ),
-        _N_HELD_OUT,
-        Column(
-            "p_value",
-            pa.float64(),
-            "conformal p-value of the accuracy; null: held out, or nothing to compare with",
-            null=True,
-        ),
-        Column(
-            "lead_p_value",
-            pa.float64(),
-            "the same of its lead over the classifier of style, question by question: recognised takes both",
-            null=True,
-        ),
-        Column("q_bh", pa.float64(), "q-value over the audited documents (Benjamini-Hochberg)", null=True),
-        Column(
-            "auroc", pa.float64(), "of audited against held-out documents by accuracy; the same in every row", null=True
-        ),
-        Column("style_auroc", pa.float64(), "the same by the classifier of style", null=True),
-        Column(
-            "claim",
-            pa.string(),
-            "recognised | not recognised | not calibrated | the options give themselves away | refused",
         ),
         RUN_ID,
     ),

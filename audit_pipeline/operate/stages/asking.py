@@ -17,18 +17,14 @@ from audit_pipeline.asking.config import ChatModel, load_chat_models
 from audit_pipeline.asking.defaults import DRAWS, PASSAGES
 from audit_pipeline.asking.engine import Allowance, AskLimits
 from audit_pipeline.asking.journal import AskJournal
-from audit_pipeline.asking.ladder import USUAL, WINDOW, AskOptions, AskRequest, list_requests
-from audit_pipeline.asking.levelling import level
+from audit_pipeline.asking.ladder import LADDER, WINDOW, AskOptions, AskRequest, list_requests
 from audit_pipeline.asking.outputs import HandedOutput
-from audit_pipeline.asking.quiz import ORDERS, Question, QuizAnswer, build_quiz_prompt, conclude_quiz
 from audit_pipeline.asking.run import ask_missing, build_handed_over_row, identify_output, list_unanswered, without_text
-from audit_pipeline.asking.style import choose_by_style
 from audit_pipeline.benchmarks.built_benchmark import read_built
 from audit_pipeline.catalogue import store
 from audit_pipeline.catalogue.contracts import (
     CHAT_ANSWERS,
     CHAT_DOCUMENTS,
-    CHAT_QUIZ,
     Pair,
     Rung,
     digest,
@@ -51,8 +47,6 @@ ASKING_VERSION = "1"
 _JOURNAL = ".asked.jsonl"
 _SHOWN = 10
 _HANDED_OVER: Rung = "handed over"
-_OF_RUN = ("model", "benchmark", "run_id")
-_OF_QUIZ = ("document_id", "passage", "draw", "is_right", "outcome")
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -72,24 +66,22 @@ class AskedTexts:
 
 @dataclass(frozen=True)
 class AskPlan:
-    """What is asked about texts: the requests, those of the quiz among them, and how they came about."""
+    """What is asked about texts: the requests, and how they came about."""
 
     texts: AskedTexts
     options: AskOptions
     requests: Sequence[AskRequest]
-    questions: Sequence[Question] = ()
 
 
 @dataclass(frozen=True)
 class AskReport:
-    """What was written of a pair: the rows of its documents and of the quiz, and how many answers are new.
+    """What was written of a pair: the rows of its documents, and how many answers are new.
 
     ``fault``: what ended the asking early, for the caller to raise once it has shown the rest.
     """
 
     pair: Pair
     documents: Rows
-    quiz: Rows
     new: int
     data_version: str
     fault: AuditError | None = None
@@ -146,17 +138,12 @@ def _list_distinct(documents: Iterable[SearchedDocument]) -> list[SearchedDocume
     return list(found.values())
 
 
-def plan_asking(
-    texts: AskedTexts,
-    options: AskOptions,
-    hints: Mapping[tuple[str, int], str] | None = None,
-    questions: Sequence[Question] = (),
-) -> AskPlan:
+def plan_asking(texts: AskedTexts, options: AskOptions) -> AskPlan:
     """What is asked about the texts. Raises DataError where no document is long enough for a passage."""
-    requests = [*list_requests(texts.documents, options, hints), *list_quiz_requests(questions, texts.documents)]
+    requests = list_requests(texts.documents, options)
     if not any(request.document.side == "audited" for request in requests):
         raise DataError(f"no audited document has {WINDOW} words, so that there is a passage to ask for")
-    return AskPlan(texts, options, requests, questions)
+    return AskPlan(texts, options, requests)
 
 
 def find_missing_requests(plan: AskPlan, entry: ChatModel, paths: DataPaths) -> list[AskRequest]:
@@ -194,7 +181,7 @@ def needs_asking(benchmark: str, entry: ChatModel, paths: DataPaths) -> bool:
     """
     pair = Pair(benchmark, entry.name)
     texts = read_texts_of_benchmark(benchmark, paths)
-    options = AskOptions.from_names(entry.interface, USUAL, read_named_headline(pair, paths), DRAWS, PASSAGES)
+    options = AskOptions.from_names(entry.interface, LADDER, read_named_headline(pair, paths), DRAWS, PASSAGES)
     concluded = _find_latest_run(CHAT_DOCUMENTS, pair, paths)
     return (
         bool(find_missing_requests(plan_asking(texts, options), entry, paths))
@@ -240,11 +227,10 @@ def ask_pair(
                 "headline": plan.options.headline,
                 "draws": plan.options.draws,
                 "passages": plan.options.passages,
-                "questions": len(plan.questions),
             },
         )
         writing = _Writing(pair, plan.texts, LineageStep.now(run_id, CHAT_ANSWERS.name, ASKING_VERSION), origin)
-        report = writing.conclude(answers, fitting, paths, headline=plan.options.headline, questions=plan.questions)
+        report = writing.conclude(answers, fitting, paths, headline=plan.options.headline)
         journal.discard()
     return replace(report, fault=fault)
 
@@ -319,31 +305,11 @@ def read_answers(pair: Pair, paths: DataPaths) -> list[dict[str, Any]]:
     return [row for run in runs for row in store.read(paths, CHAT_ANSWERS, pair, label=label, run_id=run).to_pylist()]
 
 
-def list_quiz_requests(questions: Sequence[Question], documents: Sequence[SearchedDocument]) -> list[AskRequest]:
-    """The requests of the quiz: every question in all 24 orders of its options."""
-    known = {document.name: document for document in documents}
-    return [
-        AskRequest(
-            known[question.document],
-            question.number,
-            question.span,
-            question.span,
-            "quiz",
-            order,
-            build_quiz_prompt(question, order, known[question.document].title),
-            len(level(question.passage)),
-            right_choice=arrangement.index(0),
-        )
-        for question in questions
-        for order, arrangement in enumerate(ORDERS)
-    ]
-
-
 def _list_requests_of_other_rungs(plan: AskPlan) -> list[AskRequest]:
     """What an earlier run asked in the same way at rungs that this one does not name: its answers count as well."""
     if not plan.requests:
         return []
-    others = tuple(rung for rung in USUAL if rung not in plan.options.rungs)
+    others = tuple(rung for rung in LADDER if rung not in plan.options.rungs)
     return (
         list_requests(plan.texts.documents, replace(plan.options, rungs=others, headline=others[0])) if others else []
     )
@@ -358,50 +324,25 @@ class _Writing:
     step: LineageStep
     origin: RowOrigin
 
-    def conclude(
-        self,
-        answers: Rows,
-        fitting: Container[str],
-        paths: DataPaths,
-        *,
-        headline: Rung,
-        questions: Sequence[Question] = (),
-    ) -> AskReport:
+    def conclude(self, answers: Rows, fitting: Container[str], paths: DataPaths, *, headline: Rung) -> AskReport:
         """Write those of the ``answers`` that are new, and what follows of all that are ``fitting``, by digest."""
         earlier = {row["request_sha256"]: row for row in read_answers(self.pair, paths)}
         new = [row for row in answers if row["request_sha256"] not in earlier]
-        # By its text: a document may have another name now, or stand on the other side.
-        documents = {text_sha256(one.text): one for one in self.texts.documents}
+        # By its text: a document may have another name now, or be on the other side.
+        documents = {text_sha256(document.text): document for document in self.texts.documents}
         chosen = [
             {**row, "document_id": document.name, "side": document.side}
             for row in [*earlier.values(), *new]
             if row["request_sha256"] in fitting and (document := documents.get(row["document_sha256"])) is not None
         ]
-        of_quiz = [row for row in chosen if row["rung"] == "quiz"]
-        of_ladder = [row for row in chosen if row["rung"] != "quiz"]
-        found = conclude_documents(self.texts.documents, of_ladder, headline=headline)
-        quiz = self._conclude_quiz(of_quiz, questions) if questions else self._carry_quiz(paths)
+        found = conclude_documents(self.texts.documents, chosen, headline=headline)
         # What others were made of comes first: a kill in between loses no answer, and the same command concludes again.
-        versions = [
-            self._write(table, rows, paths)
-            for table, rows in ((CHAT_ANSWERS, new), (CHAT_DOCUMENTS, found), (CHAT_QUIZ, quiz))
-            # What was concluded of other texts is no longer current.
-            if rows or (table is not CHAT_ANSWERS and _find_latest_run(table, self.pair, paths) is not None)
-        ]
-        return AskReport(self.pair, found, quiz, len(new), versions[-1] if versions else "")
-
-    def _carry_quiz(self, paths: DataPaths) -> list[dict[str, Any]]:
-        """The quiz of the run before, where it was about the same texts."""
-        run = _find_latest_run(CHAT_QUIZ, self.pair, paths)
-        if run is None or run.upstream != self.texts.upstream:
-            return []
-        rows = store.read(paths, CHAT_QUIZ, self.pair, label="the quiz", run_id=run.run_id).to_pylist()
-        return [{name: value for name, value in row.items() if name not in _OF_RUN} for row in rows]
-
-    def _conclude_quiz(self, rows: Rows, questions: Sequence[Question]) -> list[dict[str, Any]]:
-        answers = [QuizAnswer(*(row[name] for name in _OF_QUIZ)) for row in rows]
-        style = choose_by_style([one.options for one in questions], [one.document for one in questions])
-        return conclude_quiz(answers, questions, self.texts.documents, style)
+        if new:
+            self._write(CHAT_ANSWERS, new, paths)
+        # What was concluded of other texts is no longer current.
+        if found or _find_latest_run(CHAT_DOCUMENTS, self.pair, paths) is not None:
+            return AskReport(self.pair, found, len(new), self._write(CHAT_DOCUMENTS, found, paths))
+        return AskReport(self.pair, found, len(new), "")
 
     def _write(self, table: Table, rows: Rows, paths: DataPaths) -> str:
         of_run = {"benchmark": self.pair.benchmark, "model": self.pair.model, "run_id": self.step.run_id}

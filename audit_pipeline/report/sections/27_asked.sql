@@ -1,5 +1,5 @@
--- What a model that answers in words was asked of a benchmark's documents, and what came back (tables chat_documents,
--- chat_quiz and chat_answers), one row per benchmark; its parts are in the folder of this name.
+-- What a model that answers in words was asked of a benchmark's documents, and what came back (tables chat_documents and
+-- chat_answers), one row per benchmark; its parts are in the folder of this name.
 --
 -- number: place of the benchmark
 -- rung: the rung that was named beforehand to answer; null where the model was not asked at it
@@ -18,12 +18,10 @@
 -- claim_in_words: the claim in sentences
 -- calibration_in_words: whether there are held-out documents beside, and what follows
 -- unanswered_in_words: how many requests could not be measured; null where all were
--- quiz_claim: what the quiz came to; null where there was none
--- quiz_in_words: the quiz in sentences
 -- warning: that several versions of the model answered; null where one did
 -- versions: models and versions as the interface names them, of all runs
 -- name: what one of them is called
--- sent: requests of all runs, the quiz included
+-- sent: requests of all runs
 -- runs: runs that they were sent in
 -- prompt_tokens: tokens of all prompts; null where none was counted
 -- output_tokens: tokens of all answers; null where none was counted
@@ -50,9 +48,8 @@ WITH versions AS (
 )
 SELECT pairs.number, pairs.model, pairs.benchmark, conclusion.headline AS headline, conclusion.claim AS claim,
     conclusion.claim_in_words AS claim_in_words, conclusion.calibration_in_words AS calibration_in_words,
-    conclusion.unanswered_in_words AS unanswered_in_words, conclusion.quiz_claim AS quiz_claim,
-    conclusion.quiz_in_words AS quiz_in_words, pairs.rung, pairs.documents, pairs.unanswered, pairs.reproduced,
-    pairs.not_graded, pairs.held_out_asked, pairs.held_out, pairs.held_out_reproduced, pairs.compared_with,
+    conclusion.unanswered_in_words AS unanswered_in_words, pairs.rung, pairs.documents, pairs.unanswered,
+    pairs.reproduced, pairs.not_graded, pairs.held_out_asked, pairs.held_out, pairs.held_out_reproduced, pairs.compared_with,
     pairs.requests, pairs.not_measured,
     coalesce(versions.versions, []) AS versions, NULL::VARCHAR AS warning, coalesce(spent.sent, 0) AS sent,
     coalesce(spent.runs, 0) AS runs, spent.prompt_tokens, spent.output_tokens, spent.cost,
@@ -62,8 +59,7 @@ SELECT pairs.number, pairs.model, pairs.benchmark, conclusion.headline AS headli
     count(*) OVER () AS in_all
 FROM chat_pairs AS pairs LEFT JOIN versions USING (model, benchmark) LEFT JOIN spent USING (model, benchmark)
 LEFT JOIN runs AS done ON done.model = pairs.model AND done.benchmark = pairs.benchmark
-    AND done.run_id = pairs.run_id
-    AND done."table" = CASE WHEN pairs.requests > 0 THEN 'chat_documents' ELSE 'chat_quiz' END
+    AND done.run_id = pairs.run_id AND done."table" = 'chat_documents'
 LEFT JOIN benchmarks ON benchmarks.benchmark = pairs.benchmark
 LEFT JOIN entries ON entries."table" = done."table"
     AND entries."partition" = pairs.benchmark || '|' || pairs.model AND entries.run_id = pairs.run_id

@@ -54,7 +54,7 @@ WITH pairs AS (
         } ORDER BY "table", run_id) AS runs
     FROM runs SEMI JOIN pairs USING (model, benchmark)
     WHERE is_current AND "table" IN (
-        'scores', 'evaluations', 'document_memorisation', 'corpus_tests', 'pair_answers', 'chat_documents', 'chat_quiz'
+        'scores', 'evaluations', 'document_memorisation', 'corpus_tests', 'pair_answers', 'chat_documents'
     )
     GROUP BY ALL
 ), works AS (

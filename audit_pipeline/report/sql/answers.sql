@@ -92,8 +92,8 @@ FROM current_document_memorisation AS every LEFT JOIN (
 GROUP BY ALL;
 
 CREATE TEMP TABLE chat_counts AS
--- What every model that answers in words gave of the documents of every benchmark that it was asked about: at the rung
--- that was named beforehand, and in the quiz.
+-- What every model that answers in words gave of the documents of every benchmark that it was asked about, at the rung
+-- that was named beforehand.
 WITH ladder AS (
     SELECT model, benchmark, any_value(run_id) AS run_id, any_value(rung) FILTER (is_headline) AS rung,
         count(*) FILTER (is_headline AND side = 'audited' AND answered > 0) AS documents,
@@ -116,29 +116,10 @@ WITH ladder AS (
             count(*) FILTER (answered > 0) AS documents
         FROM current_chat_documents WHERE NOT is_headline AND side = 'audited' GROUP BY ALL
     ) WHERE reproduced > 0 GROUP BY ALL
-), quizzes AS (
-    SELECT model, benchmark, any_value(run_id) AS run_id, {
-        'documents': count(*) FILTER (side = 'audited'),
-        'recognised': count(*) FILTER (side = 'audited' AND claim = 'recognised'),
-        'claims': list(DISTINCT claim) FILTER (side = 'audited'),
-        'held_out_asked': count(*) FILTER (side = 'held_out'), 'held_out': max(n_held_out),
-        'accuracy': avg(accuracy) FILTER (side = 'audited'),
-        'held_out_accuracy': avg(accuracy) FILTER (side = 'held_out'),
-        'style_accuracy': avg(style_accuracy) FILTER (side = 'audited'),
-        'held_out_style_accuracy': avg(style_accuracy) FILTER (side = 'held_out'),
-        'auroc': finite(max(auroc)), 'style_auroc': finite(max(style_auroc))
-    } AS quiz
-    FROM current_chat_quiz GROUP BY ALL
 )
-SELECT model, benchmark, coalesce(ladder.run_id, quizzes.run_id) AS run_id, model_title(model) AS model_title,
-    benchmark_title(benchmark) AS benchmark_title, rung, coalesce(documents, 0) AS documents,
-    coalesce(unanswered, 0) AS unanswered, coalesce(reproduced, 0) AS reproduced,
-    coalesce(not_graded, 0) AS not_graded, coalesce(stand_out, 0) AS stand_out, coalesce(held_out_asked, 0) AS held_out_asked,
-    coalesce(held_out, 0) AS held_out,
-    coalesce(held_out_reproduced, 0) AS held_out_reproduced, compared_with, longest_run,
-    coalesce(elsewhere, []) AS elsewhere, coalesce(requests, 0) AS requests,
-    coalesce(not_measured, 0) AS not_measured, quiz, NULL::ask_words AS conclusion
-FROM ladder FULL JOIN quizzes USING (model, benchmark) LEFT JOIN others USING (model, benchmark);
+SELECT ladder.*, model_title(model) AS model_title, benchmark_title(benchmark) AS benchmark_title,
+    coalesce(elsewhere, []) AS elsewhere, NULL::ask_words AS conclusion
+FROM ladder LEFT JOIN others USING (model, benchmark);
 
 CREATE TEMP TABLE answers AS
 -- What each pair's findings were concluded to come to, beside the numbers that it rests on.

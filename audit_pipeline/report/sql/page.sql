@@ -51,7 +51,7 @@ WITH shown AS (
         FROM current_runs SEMI JOIN extraction_pairs USING (model, benchmark, run_id)
     UNION SELECT "table", benchmark || '|' || model, run_id
         FROM current_runs SEMI JOIN chat_pairs USING (model, benchmark)
-        WHERE "table" IN ('chat_documents', 'chat_quiz')
+        WHERE "table" = 'chat_documents'
     UNION SELECT 'chat_answers', benchmark || '|' || model, run_id FROM chat_requests
     UNION SELECT 'corpus_tests', benchmark || '|' || model, run_id FROM page_tests
     UNION SELECT 'unlearning', benchmark || '|' || compared.model, run_id

@@ -23,7 +23,7 @@ WITH counted AS (
         avg(answer_coverage_best) AS answer_coverage_best, sum(requests)::BIGINT AS requests,
         sum(answered)::BIGINT AS answered, sum(refused)::BIGINT AS refused, sum(filtered)::BIGINT AS filtered, sum(cut)::BIGINT AS cut,
         sum("empty")::BIGINT AS "empty",
-        list_position(['title', 'first line', 'prefix', 'instruction', 'handed over', 'hint'], rung) AS place
+        list_position(['title', 'first line', 'prefix', 'instruction', 'handed over'], rung) AS place
     FROM current_chat_documents SEMI JOIN chat_pairs USING (model, benchmark) GROUP BY ALL
 )
 SELECT *, count(*) OVER (PARTITION BY benchmark) AS in_all FROM counted ORDER BY benchmark, place, rung, side;

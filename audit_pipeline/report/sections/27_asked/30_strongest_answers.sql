@@ -1,5 +1,4 @@
--- The answers with the longest runs of an audited document's words (table chat_answers), of each passage the strongest;
--- those to a hint last.
+-- The answers with the longest runs of an audited document's words (table chat_answers), of each passage the strongest.
 --
 -- place: place by the longest run
 -- original: the first words of the document there; empty where no text is quoted or kept
@@ -13,12 +12,10 @@ WITH strongest AS (
     ) AS titles USING (model, benchmark, document_id)
     WHERE side = 'audited' AND outcome = 'answered' AND longest_run > 0
     QUALIFY row_number() OVER (
-        PARTITION BY benchmark, document_id, passage ORDER BY rung = 'hint', longest_run DESC, request_sha256
+        PARTITION BY benchmark, document_id, passage ORDER BY longest_run DESC, request_sha256
     ) = 1
 ), placed AS (
-    SELECT *, row_number() OVER (
-        PARTITION BY benchmark ORDER BY rung = 'hint', longest_run DESC, request_sha256
-    ) AS place
+    SELECT *, row_number() OVER (PARTITION BY benchmark ORDER BY longest_run DESC, request_sha256) AS place
     FROM strongest QUALIFY place <= 5
 )
 SELECT placed.model, benchmark, place, cut(document_id, 300) AS document_id, cut(title, 300) AS title, passage, rung,

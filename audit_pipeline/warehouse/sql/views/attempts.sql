@@ -4,14 +4,14 @@ WITH entries AS (
     SELECT split_part("partition", '|', 1) AS benchmark, split_part("partition", '|', 2) AS model, run_id,
         CASE "table" WHEN 'document_memorisation' THEN 'search' WHEN 'extraction_grid' THEN 'grid'
             WHEN 'corpus_tests' THEN 'tests of the whole set' WHEN 'chat_answers' THEN 'asked'
-            WHEN 'chat_documents' THEN 'asked' WHEN 'chat_quiz' THEN 'asked' ELSE 'detectors' END AS kind,
+            WHEN 'chat_documents' THEN 'asked' ELSE 'detectors' END AS kind,
         min(lineage.started_at) AS started_at, max(lineage.settings) AS settings_used,
         max(lineage.model_fingerprint) AS model_fingerprint,
         -- Answers of every run count, and a run without new ones concludes from those of earlier runs.
         coalesce(bool_or(runs.is_current AND "table" <> 'chat_answers'), FALSE) AS is_current
     FROM lineage LEFT JOIN runs USING ("table", "partition", run_id)
     WHERE contains("partition", '|') AND "table" IN (
-        'document_memorisation', 'extraction_grid', 'corpus_tests', 'chat_answers', 'chat_documents', 'chat_quiz',
+        'document_memorisation', 'extraction_grid', 'corpus_tests', 'chat_answers', 'chat_documents',
         'token_statistics', 'scores', 'evaluations'
     )
         -- A search without a grid writes an empty one.
@@ -57,10 +57,8 @@ WITH entries AS (
             AND direction IS DISTINCT FROM 'opposite' AS is_found FROM corpus_tests
     ) GROUP BY ALL
     UNION ALL
-    SELECT benchmark, model, run_id, 'asked', coalesce(rungs, 0) + (in_quiz IS NOT NULL)::INTEGER, coalesce(tried, 0),
-        found, concat_ws('; ',
+    SELECT benchmark, model, run_id, 'asked', coalesce(rungs, 0), coalesce(tried, 0), reproduced, concat_ws('; ',
         'audited documents reproduced by the rung named beforehand: ' || reproduced || ' of ' || documents,
-        'recognised in the quiz: ' || recognised || ' of ' || in_quiz,
         'requests about them that were answered: ' || coalesce(answered, 0) || ' of ' || coalesce(tried, 0))
     FROM (
         SELECT benchmark, model, run_id, count(*) FILTER (side = 'audited') AS tried,
@@ -71,14 +69,7 @@ WITH entries AS (
             count(*) FILTER (is_headline AND side = 'audited') AS documents,
             count(*) FILTER (is_headline AND side = 'audited' AND claim = 'reproduced') AS reproduced
         FROM chat_documents GROUP BY ALL
-    ) USING (benchmark, model, run_id) FULL JOIN (
-        SELECT benchmark, model, run_id, count(*) FILTER (side = 'audited') AS in_quiz,
-            count(*) FILTER (side = 'audited' AND claim = 'recognised') AS recognised
-        FROM chat_quiz GROUP BY ALL
-    ) USING (benchmark, model, run_id), LATERAL (
-        SELECT CASE WHEN coalesce(reproduced, recognised) IS NOT NULL
-            THEN greatest(coalesce(reproduced, 0), coalesce(recognised, 0)) END AS found
-    )
+    ) USING (benchmark, model, run_id)
 ), own AS (
     SELECT entries.*, plans.plan_sha256, plans.sealed_at
     FROM entries ASOF LEFT JOIN plans ON plans.benchmark = entries.benchmark
@@ -114,12 +105,12 @@ COMMENT ON COLUMN attempts.run_id IS 'the run; joins to lineage.run_id';
 COMMENT ON COLUMN attempts.started_at IS 'when this work of the run started';
 COMMENT ON COLUMN attempts.kind IS 'search | grid | asked | detectors | tests of the whole set';
 COMMENT ON COLUMN attempts.settings_used IS 'canonical JSON of the options, as the lineage has it; null: not kept';
-COMMENT ON COLUMN attempts.settings IS 'settings that were computed: of a search 1, of asking its rungs and the quiz, of detectors each with its parameters';
+COMMENT ON COLUMN attempts.settings IS 'settings that were computed: of a search 1, of asking its rungs, of detectors each with its parameters';
 COMMENT ON COLUMN attempts.tried IS
     'windows of audited documents (of a grid: at all settings together), new requests about them, or audited texts (those evaluated that are not known to be non-members); null where the rows are not there';
 COMMENT ON COLUMN attempts.unit IS 'windows | requests | texts: what tried counts';
 COMMENT ON COLUMN attempts.found IS
-    'audited documents with a passage (search), audited documents reproduced by the rung named beforehand or, where more, recognised in the quiz (asked), settings that reach 0.001 (grid), tests (Bonferroni), documents that stand out by the answer of the run, or 1 where all texts together do (detectors); null: no conclusion';
+    'audited documents with a passage (search), audited documents reproduced by the rung named beforehand (asked), settings that reach 0.001 (grid), tests (Bonferroni), documents that stand out by the answer of the run, or 1 where all texts together do (detectors); null: no conclusion';
 COMMENT ON COLUMN attempts.outcome IS 'what it came to, in words';
 COMMENT ON COLUMN attempts.same_texts_as IS
     'null: a run on the benchmark itself; else the benchmark that was run, in which the same model was audited on some of these audited documents';
